@@ -19,7 +19,7 @@ from cost.prices import PriceList
 from store.billing.accounts import accounts
 from store.cache_lookups import Report, lookup_count, models_of_calls, newest_lookups
 from store.queries import Window
-from store.rollups.label_sets import OTHER
+from store.rollups.names import OTHER
 from telemetry.cache_lookups import CacheResult
 from telemetry.proportions import wilson
 from telemetry.quantiles import quantile

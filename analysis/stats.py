@@ -59,7 +59,11 @@ class StatsAnswer:
     window: Window
     simulated: bool
     overflowed: int = 0
-    """Number of requests with a label value that the rollups store as `_other`."""
+    """Number of requests in groups with `_other`, which is stored instead of a label value if
+    there are too many values."""
+    hidden: int = 0
+    """Number of requests that the rollups store under `_other`, and that may belong to a group
+    whose `partial` is true, or to the filter."""
     sources: Mapping[str, int] = field(default_factory=dict)
     """Number of requests by source. Empty for `sketch`, because rollups do not store the source."""
 
@@ -85,7 +89,10 @@ def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
         simulated = queries.simulated(engine, window)
         return StatsAnswer(groups, "exact", window, simulated, sources=sources)
     groups = rolled_stats(found, question.by)
-    return StatsAnswer(groups, "sketch", found.plan.window, found.simulated, found.overflowed())
+    hidden = found.hidden()
+    return StatsAnswer(
+        groups, "sketch", found.plan.window, found.simulated, hidden.other, hidden.requests
+    )
 
 
 def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
@@ -132,29 +139,33 @@ def largest_first(groups: list[dict[str, Any]], dimensions: Sequence[str]) -> li
 def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, Any]]:
     """Return the same statistics as `group_stats`, from rollups.
 
-    Rollups have no percentiles of some latencies. Those are unknown.
+    Rollups have no percentiles of some latencies. Those are unknown. `partial` is true for a group
+    that may have more requests, which are stored under `_other`.
     """
     window = found.plan.window
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     sums = found.sums(["output_tokens"])
+    incomplete = found.hidden().groups
     quantiles = {latency: found.quantiles(latency, _ranks) for latency in LATENCIES}
     # Errors and aborted requests of a group are found by grouping by outcome.
     by_outcome = found.again(by=(*dimensions, "outcome"))
-    ended = dict(zip((c := by_outcome.sums(())).cells.tolist(), c.requests.tolist(), strict=True))
+    outcomes = by_outcome.sums(())
+    ended = {
+        by_outcome.groups[cell]: number
+        for cell, number in zip(outcomes.cells.tolist(), outcomes.requests.tolist(), strict=True)
+    }
     groups = []
-    for place, requests in zip(sums.cells.tolist(), sums.requests.tolist(), strict=True):
+    for row, (place, requests) in enumerate(
+        zip(sums.cells.tolist(), sums.requests.tolist(), strict=True)
+    ):
         group = found.groups[place]
-        tokens = sums.facts["output_tokens"][sums.cells == place][0]
+        tokens = sums.facts["output_tokens"][row]
         groups.append(
             {
                 **_named(dimensions, group),
                 "requests": requests,
                 **{
-                    name: sum(
-                        number
-                        for cell, number in ended.items()
-                        if by_outcome.groups[cell] == (*group, outcome.value)
-                    )
+                    name: ended.get((*group, outcome.value), 0)
                     for name, outcome in (("errors", Outcome.ERROR), ("aborted", Outcome.ABORT))
                 },
                 "throughput_rps": requests / length_s,
@@ -164,6 +175,7 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
                     for latency in LATENCIES
                 },
                 **{latency: dict.fromkeys(_POINTS) for latency in UNROLLED},
+                "partial": group in incomplete,
             }
         )
     return largest_first(groups, dimensions)
@@ -218,6 +230,7 @@ def _stats(members: pa.Table, length_s: float) -> dict[str, Any]:
             latency: percentiles(members[latency].drop_null().to_numpy())
             for latency in STORED_LATENCIES
         },
+        "partial": False,
     }
 
 

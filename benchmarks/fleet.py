@@ -44,9 +44,10 @@ from collector.rows.age_limit import AgeLimit  # noqa: E402
 from collector.rows.sender_clocks import SenderClocks  # noqa: E402
 from collector.signals import METRICS, TRACES, Signal  # noqa: E402
 from exporters.prometheus import PrometheusExporter  # noqa: E402
-from exporters.totals.label_limits import COMBINED_LIMIT, LIMIT  # noqa: E402
+from exporters.totals.label_limits import COMBINED_LIMIT, GPU_LIMIT  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.retention import KEEP_ROWS_NS  # noqa: E402
+from store.rollups.names import LIMITS as NAMES  # noqa: E402
 from store.writer import GATHER_S, Writer  # noqa: E402
 from telemetry.gpus import METRICS as GPU_METRICS  # noqa: E402
 from telemetry.gpus import GpuSample, GpuSource  # noqa: E402
@@ -202,9 +203,12 @@ def limits(fleet: Fleet, units: Sequence[Unit]) -> list[tuple[str, float]]:
     return [
         ("a core of one collector", busy),
         ("1 TB of SQLite, a week of rows", week_bytes * WEEK_S / 1e12),
-        (f"{LIMIT} replicas distinguished in rollups and on /metrics", fleet.engines / LIMIT),
-        (f"{COMBINED_LIMIT:,} engines on /metrics", fleet.engines / COMBINED_LIMIT),
-        (f"{COMBINED_LIMIT:,} GPUs on /metrics", fleet.gpus / COMBINED_LIMIT),
+        (f"{NAMES['replica']:,} replicas named in rollups", fleet.engines / NAMES["replica"]),
+        (
+            f"{COMBINED_LIMIT:,} replicas and engines on /metrics of one collector",
+            fleet.engines / COMBINED_LIMIT,
+        ),
+        (f"{GPU_LIMIT:,} GPUs on /metrics of one collector", fleet.gpus / GPU_LIMIT),
     ]
 
 

@@ -39,12 +39,13 @@ from store.rollups.buckets import Bucket, nearest_ranks  # noqa: E402
 from store.rollups.building import settle  # noqa: E402
 from store.rollups.counter_spans import Stretches  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
+from store.rollups.label_storage import keep_label_sets  # noqa: E402
 from store.rollups.marks import SAMPLED, begin, mark  # noqa: E402
 from store.rollups.queries import rollups  # noqa: E402
 from store.rollups.request_rollups import buckets_of  # noqa: E402
 from store.rollups.sample_rollups import SampleRollups  # noqa: E402
 from store.rollups.sample_tables import DEVICES, ENGINES, Kind  # noqa: E402
-from store.rollups.storage import keep, keep_label_sets  # noqa: E402
+from store.rollups.storage import keep  # noqa: E402
 from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S  # noqa: E402
 from ui.kit import rollup_reads  # noqa: E402
 from ui.views.cost.read import read_spending  # noqa: E402

@@ -36,10 +36,11 @@ from store.queries import REQUEST_COLUMNS, Window, request_table  # noqa: E402
 from store.rollups.buckets import nearest_ranks  # noqa: E402
 from store.rollups.building import settle  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
+from store.rollups.label_storage import keep_label_sets  # noqa: E402
 from store.rollups.marks import REQUESTED, begin, mark, mark_minutes  # noqa: E402
 from store.rollups.queries import rollups  # noqa: E402
 from store.rollups.request_rollups import buckets_of  # noqa: E402
-from store.rollups.storage import keep, keep_label_sets  # noqa: E402
+from store.rollups.storage import keep  # noqa: E402
 from store.rollups.tables import HOUR_S, MINUTE_S, QUANTITIES  # noqa: E402
 from store.schema import REQUESTS  # noqa: E402
 from telemetry.request_rows import row_of  # noqa: E402
@@ -116,7 +117,7 @@ def fill_day(engine: Engine, requests: int) -> None:
             keep_label_sets(connection, label_sets)
             keep(connection, MINUTE_S, start, buckets)
             mark(connection, HOUR_S, [start // HOUR_S * HOUR_S])
-        label_sets.changed.clear()
+        label_sets.stored()
     settle(engine, FROM_S + 2 * DAY_S)
 
 

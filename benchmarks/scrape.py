@@ -53,7 +53,7 @@ from telemetry.requests import (
 )
 from telemetry.starts import EngineStart
 
-FLEETS = (1, 8, 100, COMBINED_LIMIT)
+FLEETS = (1, 8, 100, 1_000, COMBINED_LIMIT)
 TENANTS = 20
 PARTS: dict[str, Any] = dict.fromkeys((*QUEUE_PARTS, *PREFILL_PARTS, *DECODE_PARTS), 0.01)
 STATE: dict[str, Any] = dict.fromkeys((*ENGINE_GAUGES, *ENGINE_TOTALS), 123456)
@@ -104,7 +104,7 @@ def rows(replica: int, number: int, now_unix_ns: int) -> list[RequestTimeline]:
             itl_max_s=itl_max_s,
             model=f"model-{replica // 100}",
             tenant=f"tenant-{n % TENANTS}",
-            replica=f"replica-{replica % 100}",
+            replica=f"replica-{replica}",
         )
         for n, (e2e_s, ttft_s, queue_s, decode_s, itl_max_s) in enumerate(
             zip(*latencies, strict=True)
@@ -116,7 +116,7 @@ def samples(replica: int, now_unix_ns: int) -> list[EngineSample]:
     """Return the samples of a replica's engine in the last minute, with every field."""
     return [
         EngineSample(
-            replica=f"replica-{replica % 100}",
+            replica=f"replica-{replica}",
             engine=0,
             process=1,
             at_unix_ns=now_unix_ns - ago_s * 10**9,
@@ -135,7 +135,7 @@ def gpus(replica: int, number: int, now_unix_ns: int) -> list[GpuSample]:
     """Return a replica's GPUs, with every field."""
     return [
         GpuSample(
-            replica=f"replica-{replica % 100}",
+            replica=f"replica-{replica}",
             gpu=f"GPU-{replica:08x}-0000-4000-8000-{number:012x}",
             at_unix_ns=now_unix_ns,
             model_name="NVIDIA H100 80GB HBM3",
@@ -151,7 +151,7 @@ def start(replica: int) -> EngineStart:
     """Return the start of a replica's engine."""
     of = machine(1)
     return EngineStart(
-        replica=f"replica-{replica % 100}",
+        replica=f"replica-{replica}",
         engine=0,
         process=1,
         at_unix_ns=1,
@@ -181,7 +181,6 @@ def measure(fleet: int, number: int, gpus_each: int) -> None:
     exporter = PrometheusExporter(
         Counters().report,
         clock_unix_ns=lambda: now_unix_ns,
-        labels=Labels(limit=fleet + 1),
         objectives=counted(objectives),
         targets={each.name: float(each.target) for each in objectives},
         usd_per_s=lambda replica, engine: USD_PER_S,

@@ -164,6 +164,17 @@ class PrometheusExporter(Families):
         with self._lock:
             self._slos.add_probes(self._probes.add(probes), now_unix_ns)
 
+    def share_tenants(self, tenants: Collection[str]) -> None:
+        """Name these tenants, so that all collectors name the same tenants.
+
+        Args:
+            tenants: the tenants, at most `LIMIT`. They take the places of other tenants.
+        """
+        with self._lock:
+            # The requests that wait were received before these tenants were named.
+            self._count(self._waiting_since_unix_ns)
+            self._labels.share_tenants(tenants, self._clock_unix_ns())
+
     def families(self) -> Iterator[Family]:
         """Yield every family with the current values."""
         with self._lock:
@@ -185,6 +196,8 @@ class PrometheusExporter(Families):
             slos = self._slos.copy()
             probes = self._probes.families(self._clock_unix_ns())
             overflows, use = self._labels.overflows(), self._labels.use()
+            since = self._labels.tenants_since_unix_ns()
+            partial = self._labels.partial_replicas()
             repeated, simulated = self._repeated_requests, self._simulated
             late = self._late_requests
         yield from request_families(requests, self._histograms, self._created_unix_s)
@@ -198,6 +211,12 @@ class PrometheusExporter(Families):
         yield counter(
             series.LABEL_OVERFLOWS, {(label,): count for label, count in overflows.items()}
         )
+        if since:
+            yield gauge(
+                series.TENANT_NAMED_SINCE, {(tenant,): at / 1e9 for tenant, at in since.items()}
+            )
+        if partial:
+            yield gauge(series.REPLICA_PARTIAL, {(replica,): 1 for replica in partial})
         yield gauge(series.LABEL_VALUES, {(label,): held for label, (held, _) in use.items()})
         yield gauge(series.LABEL_VALUES_LIMIT, {(label,): cap for label, (_, cap) in use.items()})
         yield counter(series.REPEATED_REQUESTS, {(): repeated})

@@ -67,6 +67,7 @@ from store import dialects
 from store.database import folder, shown, urls
 from store.leases import EVALUATION, NOTIFICATION, RETENTION, Leases
 from store.replicas.engine_starts import in_force
+from store.rollups.label_storage import exported_tenants
 from store.simulation_removal import delete_simulation
 from store.state import separate_state
 from store.writer import GATHER_S, Writer
@@ -395,6 +396,11 @@ class Stack:
                 Retaining(self._engine, self._keep, self.clock, self._leases).step,
                 every_s=RETAIN_EVERY_S,
             )
+            self.supervisor.start(
+                Task("label names", quiet_s=RETENTION_QUIET_S),
+                self._share_tenants,
+                every_s=RETAIN_EVERY_S,
+            )
             if self.scraper is not None:
                 self.supervisor.start(self.scraper.task, self.scraper.run)
             if self.gpu_sampler is not None:
@@ -409,6 +415,11 @@ class Stack:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stop()
+
+    async def _share_tenants(self) -> None:
+        """Name the tenants on `/metrics` that all collectors of the database name."""
+        tenants = await asyncio.to_thread(exported_tenants, self._engine)
+        await asyncio.to_thread(self._exporter.share_tenants, tenants)
 
     def _evaluated(self) -> None:
         """Wake the threads that depend on evaluations."""

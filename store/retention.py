@@ -22,7 +22,6 @@ from store import dialects
 from store.clock_corrections import CORRECTIONS
 from store.connections import reading, writing
 from store.rollups.building import LAG_S, Failed, settle_some
-from store.rollups.label_sets import ALIVE_S
 from store.rollups.marks import (
     REQUESTED,
     SAMPLED,
@@ -32,6 +31,7 @@ from store.rollups.marks import (
     pending,
     whole_from_unix_s,
 )
+from store.rollups.names import ALIVE_S
 from store.rollups.sample_tables import KINDS
 from store.rollups.tables import BINS, DAY_S, HOUR_S, LABEL_SETS, MINUTE_S, ROLLUPS, STATE
 from store.schema import (

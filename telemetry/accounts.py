@@ -165,4 +165,5 @@ class Accounts:
     engines_from_unix_ns: int = 0
     """Start of the first hour with known engine time. Earlier hours have requests only."""
     overflowed: int = 0
-    """Number of requests with a label value that rollups replaced by `_other`."""
+    """Number of requests with `_other` in a label of the bill, because rollups do not store all
+    label values by name."""

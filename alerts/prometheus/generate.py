@@ -6,6 +6,7 @@ from typing import Final
 
 from alerts.objectives import GoodEvents, Objective
 from alerts.prometheus.burn_rules import burn_groups
+from alerts.prometheus.collector_rules import collector_group
 from alerts.prometheus.indicators import Counted, of_tailspan, of_vllm
 from alerts.prometheus.latency_rules import latency_group
 from alerts.prometheus.operation_rules import operation_group
@@ -43,6 +44,7 @@ def tailspan_rules(
             *symptom_groups(explorer_url),
             probe_group(explorer_url),
             operation_group(explorer_url),
+            collector_group(explorer_url),
         ]
         groups += matched_groups(others, selector)
     return render(groups, selector)

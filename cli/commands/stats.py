@@ -19,7 +19,7 @@ from analysis.stats import (
 from cli.commands.joined_stats import print_joined_stats
 from cli.options.question import ask, dimensions_of, nothing_found, question_options, silence
 from cli.render import text
-from store.rollups.label_sets import OTHER
+from store.rollups.names import OTHER
 from telemetry.requests import Source
 
 LESS = {
@@ -92,6 +92,10 @@ def stats(
     if the rollups per minute were deleted. The key `precision` is `sketch` for rollups, and
     otherwise `exact`. Rollups have no time to the first content, so it is then null.
 
+    Rollups store a limited number of label values, and count all other values as `_other`. The key
+    `partial` is true for a group that may have more requests, which are counted as `_other`. The
+    values of a single label are normally complete. Combinations of labels may not be.
+
     With --joined, the key `phases` has the percentiles of each phase, among the requests that had
     this phase. The key `means` has the means of TTFT and E2E, and of their phases, which sum to
     them. A request without a decode row is `incomplete`: it is counted, but its latencies are not
@@ -116,6 +120,11 @@ def stats(
         raise click.UsageError(str(error)) from error
     if not found.groups:
         click.echo(nothing_found(question), err=True)
+        if found.hidden:
+            click.echo(
+                f"{found.hidden:,} requests of {OTHER} may match the filter: too many label values",
+                err=True,
+            )
         return
     if form == "json":
         for group in found.groups:
@@ -138,6 +147,12 @@ def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | Non
         )
     if found.overflowed:
         click.echo(f"{found.overflowed:,} requests are counted as {OTHER}: too many label values")
+    if found.hidden:
+        partial = sum(group["partial"] for group in groups)
+        click.echo(
+            f"incomplete: {partial:,} of {len(groups):,} groups, marked with +. Up to"
+            f" {found.hidden:,} requests of {OTHER} may belong to them or to the filter"
+        )
     if found.simulated:
         click.echo("simulated data")
     for source, less in LESS.items():
@@ -148,7 +163,7 @@ def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | Non
     counts = [
         [
             *name,
-            text.count(group["requests"]),
+            text.count(group["requests"]) + "+" * group["partial"],
             text.count(group["errors"]),
             text.count(group["aborted"]),
             text.rate(group["throughput_rps"]),

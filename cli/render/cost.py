@@ -319,8 +319,8 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
         )
     if found.accounts.overflowed:
         yield (
-            f"{found.accounts.overflowed:,} requests are counted as _other, because there are too"
-            " many label values."
+            f"{found.accounts.overflowed:,} requests are counted as _other in a label, because"
+            " there are too many label values. Named values may be incomplete."
         )
 
 

@@ -367,6 +367,19 @@ LABEL_OVERFLOWS: Final = Series(
     " GPUs.",
     ("label",),
 )
+TENANT_NAMED_SINCE: Final = Series(
+    "tailspan_tenant_named_since_seconds",
+    "Timestamp since which this collector counts all requests of the tenant under its name, or 0"
+    " if it has done so since its start. A sum over collectors is complete if all of them name the"
+    " tenant.",
+    ("tenant",),
+)
+REPLICA_PARTIAL: Final = Series(
+    "tailspan_replica_partial",
+    "Always 1. Some requests of the replica are counted under replica 'other', because there are"
+    " too many pairs of a model and a replica.",
+    ("replica",),
+)
 LABEL_VALUES: Final = Series(
     "tailspan_exporter_label_values",
     "Current number of values of a label, or of a combination of labels.",
@@ -439,6 +452,8 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     WAITING_BYTES,
     LAST_COMMIT,
     LABEL_OVERFLOWS,
+    TENANT_NAMED_SINCE,
+    REPLICA_PARTIAL,
     LABEL_VALUES,
     LABEL_VALUES_LIMIT,
     METRIC_SERIES,

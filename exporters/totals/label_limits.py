@@ -3,19 +3,26 @@
 Each label has a maximum number of values. At the maximum, a new value replaces the value that has
 been silent longest, if it has been silent for hours. For example, every rollout gives replicas new
 names. Otherwise the new value becomes `other`, and the row is counted.
+
+Pairs of labels have an owner: the tenant or the replica. At the maximum, a new pair replaces a pair
+of the owner with the most pairs. So an owner with many models takes no place from another owner.
 """
 
-from collections import OrderedDict
-from collections.abc import Hashable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, Final, Generic, TypeVar
 
 from exporters.definitions.series_types import OTHER
 
 LIMIT: Final = 200
-COMBINED_LIMIT: Final = 1_000
-"""Maximum number of label pairs, and of engines. Two labels with 200 values each could otherwise
-have 40,000 pairs.
+"""Maximum number of models, and of tenants."""
+COMBINED_LIMIT: Final = 1_200
+"""Maximum number of replicas, of pairs of a model and a replica or tenant, and of engines. Five
+collectors can so divide 5,000 replicas, although a hash divides them unevenly. `/metrics` of 1,000
+replicas has 35 MB (`benchmarks/scrape.py`).
 """
+GPU_LIMIT: Final = 8 * COMBINED_LIMIT
+"""Maximum number of GPUs: eight for each replica."""
 IDLE_NS: Final = 6 * 3_600 * 10**9
 """Silence after which a value may be replaced: the longest window of a paging alert."""
 
@@ -23,67 +30,156 @@ _Value = TypeVar("_Value", bound=Hashable)
 
 
 class LabelCap(Generic[_Value]):
-    """The admitted values. The value that has been silent longest is first."""
+    """The admitted values. The value that has been silent longest is first.
 
-    def __init__(self, limit: int) -> None:
+    Args:
+        limit: the maximum number of values.
+        owner: returns the owner of a value, or None if values have no owners.
+    """
+
+    def __init__(self, limit: int, owner: Callable[[_Value], Hashable] | None = None) -> None:
         self._limit = limit
+        self._owner = owner
+        self._owned: Counter[Hashable] = Counter()
+        self._reserved: frozenset[_Value] = frozenset()
         self._seen_unix_ns: OrderedDict[_Value, int] = OrderedDict()
+        self._since_unix_ns: dict[_Value, int] = {}
         self.overflows = 0
+        self.partial: set[Hashable] = set()
+        """The owners that have some of their values here, but not all."""
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
         """Admit a value that occurs in this number of rows, or return False at the limit."""
-        seen = self._seen_unix_ns
-        if value not in seen and len(seen) >= self._limit:
-            oldest, at_unix_ns = next(iter(seen.items()))
-            if now_unix_ns - at_unix_ns < IDLE_NS:
+        if value not in self._seen_unix_ns:
+            if len(self._seen_unix_ns) >= self._limit and not self._make_room(value, now_unix_ns):
                 self.overflows += rows
+                if self._owner is not None and self._owner(value) in self._owned:
+                    self.partial.add(self._owner(value))
                 return False
-            del seen[oldest]
-        seen[value] = now_unix_ns
-        seen.move_to_end(value)
+            self._add(value, now_unix_ns)
+        self._seen_unix_ns[value] = now_unix_ns
+        self._seen_unix_ns.move_to_end(value)
         return True
+
+    def reserve(self, values: Collection[_Value], now_unix_ns: int) -> None:
+        """Admit these values, and keep their places. They replace other values.
+
+        Args:
+            values: the values, at most `limit`. Values that were reserved before may lose their
+                place from now on.
+            now_unix_ns: the current time.
+        """
+        self._reserved = frozenset(values)
+        new = [value for value in values if value not in self._seen_unix_ns]
+        beyond = len(self._seen_unix_ns) + len(new) - self._limit
+        removable = [value for value in self._seen_unix_ns if value not in self._reserved]
+        for value in removable[: max(0, beyond)]:
+            self._remove(value)
+        for value in new:
+            self._add(value, now_unix_ns)
+            self._seen_unix_ns[value] = now_unix_ns
 
     @property
     def use(self) -> tuple[int, int]:
         """Return the current number of values, and the maximum."""
         return len(self._seen_unix_ns), self._limit
 
+    @property
+    def since_unix_ns(self) -> dict[_Value, int]:
+        """The time since which all rows of each value were admitted; 0 if since the start."""
+        return dict(self._since_unix_ns)
+
     def __contains__(self, value: object) -> bool:
         return value in self._seen_unix_ns
+
+    def _add(self, value: _Value, now_unix_ns: int) -> None:
+        # Before the first overflow, no row of any value was refused.
+        self._since_unix_ns[value] = now_unix_ns if self.overflows else 0
+        if self._owner is not None:
+            self._owned[self._owner(value)] += 1
+
+    def _remove(self, value: _Value) -> None:
+        del self._seen_unix_ns[value]
+        del self._since_unix_ns[value]
+        if self._owner is not None:
+            owner = self._owner(value)
+            self._owned[owner] -= 1
+            if not self._owned[owner]:
+                del self._owned[owner]
+                self.partial.discard(owner)
+
+    def _make_room(self, value: _Value, now_unix_ns: int) -> bool:
+        """Remove a value to make room for another, or return False."""
+        seen = self._seen_unix_ns
+        oldest = next((each for each in seen if each not in self._reserved), None)
+        if oldest is not None and now_unix_ns - seen[oldest] >= IDLE_NS:
+            self._remove(oldest)
+            return True
+        if self._owner is None or not self._owned:
+            return False
+        largest, most = self._owned.most_common(1)[0]
+        if most <= self._owned[self._owner(value)] + 1:
+            return False
+        self.partial.add(largest)
+        self._remove(next(each for each in seen if self._owner(each) == largest))
+        return True
 
 
 class Labels:
     """The label limits of one exporter."""
 
-    def __init__(self, limit: int = LIMIT, combined_limit: int = COMBINED_LIMIT) -> None:
+    def __init__(
+        self,
+        limit: int = LIMIT,
+        combined_limit: int = COMBINED_LIMIT,
+        gpu_limit: int = GPU_LIMIT,
+    ) -> None:
         self._models: LabelCap[str] = LabelCap(limit)
-        self._replicas: LabelCap[str] = LabelCap(limit)
+        self._replicas: LabelCap[str] = LabelCap(combined_limit)
         self._tenants: LabelCap[str] = LabelCap(limit)
-        self._pairs: LabelCap[tuple[str, str]] = LabelCap(combined_limit)
-        self._customers: LabelCap[tuple[str, str]] = LabelCap(combined_limit)
-        self._engines: LabelCap[tuple[str, int]] = LabelCap(combined_limit)
-        self._gpus: LabelCap[tuple[str, str]] = LabelCap(combined_limit)
+        self._pairs: LabelCap[tuple[str, str]] = LabelCap(combined_limit, lambda pair: pair[1])
+        self._customers: LabelCap[tuple[str, str]] = LabelCap(combined_limit, lambda pair: pair[1])
+        self._engines: LabelCap[tuple[str, int]] = LabelCap(combined_limit, lambda key: key[0])
+        self._gpus: LabelCap[tuple[str, str]] = LabelCap(gpu_limit, lambda key: key[0])
 
     def pair(
         self, model: str | None, replica: str | None, now_unix_ns: int, rows: int = 1
     ) -> tuple[str, str]:
-        """Return the labels for requests of a model and a replica."""
+        """Return the labels for requests of a model and a replica.
+
+        If there are too many pairs, the replica becomes `other`, so that sums by model are right.
+        """
         pair = (
             _capped(self._models, model, now_unix_ns, rows),
             _capped(self._replicas, replica, now_unix_ns, rows),
         )
         if OTHER in pair or self._pairs.admits(pair, now_unix_ns, rows):
             return pair
-        return OTHER, OTHER
+        return pair[0], OTHER
 
     def customer(
         self, model: str, tenant: str | None, now_unix_ns: int, rows: int = 1
     ) -> tuple[str, str]:
-        """Return the labels for requests of a tenant. `model` is the label that `pair` returned."""
+        """Return the labels for requests of a tenant. `model` is the label that `pair` returned.
+
+        If there are too many pairs, the model becomes `other`, so that sums by tenant are right.
+        """
         pair = model, _capped(self._tenants, tenant, now_unix_ns, rows)
         if OTHER in pair or self._customers.admits(pair, now_unix_ns, rows):
             return pair
-        return OTHER, OTHER
+        return OTHER, pair[1]
+
+    def share_tenants(self, tenants: Collection[str], now_unix_ns: int) -> None:
+        """Reserve places for the tenants that every collector names."""
+        self._tenants.reserve(tenants, now_unix_ns)
+
+    def tenants_since_unix_ns(self) -> dict[str, int]:
+        """Return the time since which each tenant is named; 0 if since the start."""
+        return self._tenants.since_unix_ns
+
+    def partial_replicas(self) -> list[str]:
+        """Return the named replicas with some requests that are counted under `other`."""
+        return sorted(str(each) for each in self._pairs.partial if each)
 
     def engine(self, replica: str, engine: int, now_unix_ns: int) -> bool:
         """Return whether an engine is within the limit.

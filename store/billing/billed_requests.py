@@ -74,7 +74,7 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
     gone_ns = found.requests_gone_before_unix_ns()
     cells, whole = _apportioned(engine, answered, cells, longest, gone_ns)
     return BilledRequests(
-        answered, cells, whole, gone_ns, found.overflowed(), simulated=found.simulated
+        answered, cells, whole, gone_ns, found.hidden().other, simulated=found.simulated
     )
 
 

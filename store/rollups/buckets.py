@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from store.rollups.tables import QUANTITIES
 from telemetry.quantiles import nearest_rank
 from telemetry.requests import LATENCIES
-from telemetry.sketches import HIGHEST, LOWEST, IntArray, bins_of, estimate_s
+from telemetry.sketches import HIGHEST, IntArray, bins_of, estimate_s
 
 FloatArray = NDArray[np.float64]
 Ranks = Callable[[IntArray], IntArray]
@@ -25,9 +25,10 @@ Ranks = Callable[[IntArray], IntArray]
 count from 1. A rank of 0 or above the number of durations has no value.
 """
 
-_BINS: Final = HIGHEST - LOWEST + 1
 _DENSE: Final = 20_000_000
 """Maximum size of a dense array of bins. In a larger array, most bins would be empty."""
+_DENSE_EACH: Final = 8
+"""Maximum size of a dense array of bins per bin to add. Adding to it is faster than sorting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,41 +66,87 @@ class Bucket:
 
 
 def merged(several: Sequence[Bucket]) -> Bucket:
-    """Merge buckets, such as the buckets of several shards, or of the minutes of an hour."""
+    """Merge buckets, such as the buckets of several shards, or of the minutes of an hour.
+
+    The result has the groupings that all buckets have: buckets of older versions have fewer.
+    """
     sums, sketches = {}, {}
-    for grouping in several[0].sums:
+    for grouping in set.intersection(*(set(each.sums) for each in several)):
         parts = end_to_end_sums([each.sums[grouping] for each in several])
         sums[grouping] = add_sums(parts, parts.cells)
-    for key in several[0].sketches:
-        together = end_to_end_sketches([each.sketches[key] for each in several])
+    for key in {key for each in several for key in each.sketches if key[1] in sums}:
+        together = end_to_end_sketches(
+            [each.sketches[key] for each in several if key in each.sketches]
+        )
         sketches[key] = add_sketches(together, together.cells)
     return Bucket(sum(each.overflowed for each in several), sums, sketches)
 
 
-def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTITIES) -> Sums:
-    """Sum the quantities of requests by cell. Negative values are included."""
-    found, place, requests = np.unique(cells, return_inverse=True, return_counts=True)
-    facts = {}
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The requests with a value of a quantity: (known,) their rows and their values or bins."""
+
+    rows: IntArray
+    values: FloatArray | IntArray
+
+
+def known_values(table: pa.Table, quantities: Sequence[str]) -> dict[str, Known]:
+    """Return the values of quantities. Negative values are included."""
+    found = {}
     for name in quantities:
         values = _floats(table, name)
-        known = ~np.isnan(values)
-        values, where = values[known], place[known]
-        fact = nothing(found.size)
-        fact[:, 0] = np.bincount(where, minlength=found.size)
-        fact[:, 1] = np.bincount(where, values, minlength=found.size)
+        rows = np.flatnonzero(~np.isnan(values))
+        found[name] = Known(rows, values[rows])
+    return found
+
+
+def known_bins(table: pa.Table, latencies: Sequence[str]) -> dict[str, Known]:
+    """Return the bins of latencies. Values that are not durations are left out."""
+    found = {}
+    for name in latencies:
+        values = _floats(table, name)
+        with np.errstate(invalid="ignore"):
+            rows = np.flatnonzero((values >= 0) & (values <= estimate_s(HIGHEST)))
+        found[name] = Known(rows, bins_of(values[rows]))
+    return found
+
+
+def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTITIES) -> Sums:
+    """Sum the quantities of requests by cell. Negative values are included."""
+    found, place = np.unique(cells, return_inverse=True)
+    return sums_at(known_values(table, quantities), found, place)
+
+
+def sums_at(values: Mapping[str, Known], cells: IntArray, place: IntArray) -> Sums:
+    """Sum the quantities of requests.
+
+    Args:
+        values: the values of each quantity.
+        cells: the distinct cells, sorted.
+        place: (requests,) the index of each request's cell.
+    """
+    facts = {}
+    for name, known in values.items():
+        where = place[known.rows]
+        fact = nothing(cells.size)
+        fact[:, 0] = np.bincount(where, minlength=cells.size)
+        fact[:, 1] = np.bincount(where, known.values, minlength=cells.size)
         if name in LATENCIES:
-            np.minimum.at(fact[:, 2], where, values)
-            np.maximum.at(fact[:, 3], where, values)
+            np.minimum.at(fact[:, 2], where, known.values)
+            np.maximum.at(fact[:, 3], where, known.values)
         facts[name] = fact
-    return Sums(found, requests, facts)
+    return Sums(cells, np.bincount(place, minlength=cells.size), facts)
 
 
 def sketches_of(table: pa.Table, cells: IntArray, latency: str) -> Sketches:
     """Build the sketch of a latency for each cell. Values that are not durations are left out."""
-    values = _floats(table, latency)
-    with np.errstate(invalid="ignore"):
-        good = (values >= 0) & (values <= estimate_s(HIGHEST))
-    return _gathered(cells[good], bins_of(values[good]), np.ones(int(good.sum()), np.int64))
+    found, place = np.unique(cells, return_inverse=True)
+    return sketches_at(known_bins(table, (latency,))[latency], found, place)
+
+
+def sketches_at(bins: Known, cells: IntArray, place: IntArray) -> Sketches:
+    """Build the sketch of a latency for each cell. See `sums_at`."""
+    return _gathered(cells, place[bins.rows], bins.values, np.ones(bins.rows.size, np.int64))
 
 
 def add_sums(several: Sums, cells: IntArray) -> Sums:
@@ -126,7 +173,8 @@ def add_sums(several: Sums, cells: IntArray) -> Sums:
 
 def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
     """Add the sketches that have the same new cell. See `add_sums`."""
-    return _gathered(np.repeat(cells, several.sizes), several.bins, several.counts)
+    found, place = np.unique(cells, return_inverse=True)
+    return _gathered(found, np.repeat(place, several.sizes), several.bins, several.counts)
 
 
 def end_to_end_sums(several: Sequence[Sums]) -> Sums:
@@ -215,23 +263,37 @@ def nearest_ranks(shares: Sequence[float]) -> Ranks:
     return lambda total: np.stack([-(-top * total // under) for top, under in parts], axis=1)
 
 
-def _gathered(cells: IntArray, bins: IntArray, counts: IntArray) -> Sketches:
-    """Merge equal bins of each cell, and sort the bins."""
-    if cells.size == 0:
+def _gathered(
+    cells: IntArray, place: IntArray, bins: "IntArray | FloatArray", counts: IntArray
+) -> Sketches:
+    """Merge equal bins of each cell, and sort the bins. Cells without bins are left out.
+
+    Args:
+        cells: the distinct cells, sorted.
+        place: (bins,) the index of each bin's cell.
+        bins: (bins,).
+        counts: (bins,).
+    """
+    if place.size == 0:
         none = np.zeros(0, np.int64)
         return Sketches(none, none, none, none)
-    found, place = np.unique(cells, return_inverse=True)
-    at, added = _added_up(place * _BINS + (bins - LOWEST), counts)
-    sizes = np.bincount(at // _BINS, minlength=found.size)
-    return Sketches(found, sizes, at % _BINS + LOWEST, added)
+    low = int(bins.min())
+    span = int(bins.max()) - low + 1
+    at, added = _added_up(place * span + (bins.astype(np.int64) - low), counts)
+    sizes = np.bincount(at // span, minlength=cells.size)
+    there = sizes > 0
+    return Sketches(cells[there], sizes[there], at % span + low, added)
 
 
 def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
     """Return the distinct indices, sorted, and the sum of the counts of each index."""
+    span = int(at.max(initial=-1)) + 1
+    if span <= _DENSE_EACH * at.size:
+        dense = np.bincount(at, counts, span)
+        found = np.flatnonzero(dense)
+        return found, dense[found].astype(np.int64)
     found, which = np.unique(at, return_inverse=True)
-    added = np.zeros(found.size, np.int64)
-    np.add.at(added, which, counts.astype(np.int64))
-    return found, added
+    return found, np.bincount(which, counts, found.size).astype(np.int64)
 
 
 def nothing(cells: int) -> FloatArray:

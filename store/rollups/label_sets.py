@@ -1,12 +1,14 @@
-"""Assign requests to a limited number of label sets.
+"""Assign requests to a limited number of label sets, for each grouping.
 
-Clients can send any number of tenants and routes, so the numbers of values per label and of label
-sets are limited. The most frequent values of a day take precedence. Any other value is stored as
-`_other`, and requests with such a value are counted.
+Clients can send any number of tenants and routes, so the number of values of each label is limited
+(`names.py`), and so is the number of label sets. In a grouping with one label of `NAMED`, a label
+set that has no place keeps the value of this label, and its model becomes `_other`. So all requests
+of a named value are under its name. In the grouping with all labels, the labels of `_FOLDS` become
+`_other`. The places are divided fairly between tenants, so the names that one tenant invents do not
+take the places of other tenants.
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -15,23 +17,33 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from store.rollups.tables import GROUPINGS, LABELS
+from store.rollups.coded_labels import CodedLabels, LabelSet, distinct_rows
+from store.rollups.fair_share import fair_share
+from store.rollups.names import (
+    ALIVE_S,
+    EXPORTED_TENANT,
+    EXPORTED_TENANTS,
+    LIMITS,
+    OTHER,
+    OWNED,
+    Names,
+)
+from store.rollups.tables import GROUPINGS, LABELS, NAMED
 from telemetry.sketches import IntArray
 
-OTHER: Final = "_other"
-VALUES: Final = 200
-"""Maximum number of values per label. The exporter has the same limit."""
 SETS: Final = 1_000
-ALIVE_S: Final = 86_400
-"""A value that did not occur during this time no longer counts towards the limit."""
-_KEPT: Final = ("model", "outcome", "streamed")
-"""The labels that keep their values if there are too many label sets. The values of all other
-labels become `_other`.
-"""
+"""Maximum number of label sets of the grouping with all labels, for each entry of `_FOLDS`."""
+MODELS_EACH: Final = 4
+"""Maximum number of pairs of a model and a value, per place of the value's label."""
+_FOLDS: Final[tuple[frozenset[str], ...]] = (
+    frozenset({"replica"}),
+    frozenset({"replica", "region", "lora", "route"}),
+    frozenset(NAMED),
+)
+"""The labels that become `_other` if a label set has no place: the first entry, then the next."""
 _REFRESH_S: Final = 3_600
-
-LabelSet = tuple[str | None, ...]
-"""One value for each label in LABELS."""
+_TENANT: Final = LABELS.index("tenant")
+_MODEL: Final = LABELS.index("model")
 
 
 def number_of(labels: LabelSet) -> int:
@@ -44,112 +56,174 @@ def number_of(labels: LabelSet) -> int:
 
 
 @dataclass(slots=True)
+class Known:
+    """A known label set: the start of the newest bucket that contains it, and its grouping."""
+
+    newest_unix_s: int
+    grouping: int
+
+
+@dataclass(slots=True)
 class Assigned:
     """The label sets of a table of requests."""
 
-    sets: list[LabelSet]
-    place: IntArray
-    """(requests,) index of each request's label set."""
+    groupings: list[tuple[list[LabelSet], IntArray]]
+    """For each grouping: the label sets, and (requests,) the index of each request's label set."""
     overflowed: int
-    """Number of requests with a label value that is stored as `_other`."""
+    """Number of requests with a label value that is stored as `_other` in the first grouping."""
+
+
+def no_names() -> dict[str, Names]:
+    """Return the labels with a limited number of values, and `EXPORTED_TENANT`, all empty."""
+    names = {label: Names(limit, label in OWNED) for label, limit in LIMITS.items()}
+    return {**names, EXPORTED_TENANT: Names(EXPORTED_TENANTS)}
 
 
 @dataclass(slots=True)
 class LabelSets:
-    """The known label sets, each with the start of the newest bucket that contains it."""
+    """The known label sets of the last day, and the names of each label."""
 
-    newest_unix_s: dict[LabelSet, int] = field(default_factory=dict)
+    known: dict[LabelSet, Known] = field(default_factory=dict)
+    names: dict[str, Names] = field(default_factory=no_names)
     changed: set[LabelSet] = field(default_factory=set)
     """The label sets that must be stored."""
-    values: int = VALUES
     sets: int = SETS
 
     def assign(self, table: pa.Table, from_unix_s: int) -> Assigned:
-        """Assign a label set to each request of a bucket.
+        """Assign a label set of each grouping to each request of a bucket.
 
         Args:
             table: requests with LABELS.
             from_unix_s: the bucket's start.
         """
-        given, place = combinations(table)
-        numbers = np.bincount(place, minlength=len(given)).tolist()
-        alive = [each for each, at in self.newest_unix_s.items() if at >= from_unix_s - ALIVE_S]
-        capped = self._cap_values(given, numbers, alive)
-        capped = self._cap_sets(capped, numbers, set(alive))
-        for labels in set(capped):
-            self._see(labels, from_unix_s)
-        sets = list(dict.fromkeys(capped))
-        where = {labels: i for i, labels in enumerate(sets)}
-        overflowed = sum(
-            number for labels, number in zip(capped, numbers, strict=True) if OTHER in labels
-        )
-        places = np.array([where[labels] for labels in capped], np.int64)
-        return Assigned(sets, places[place], overflowed)
+        coded = CodedLabels.of(table)
+        self._replace_unnamed(coded, from_unix_s)
+        alive: list[list[LabelSet]] = [[] for _ in GROUPINGS]
+        for labels, each in self.known.items():
+            if each.newest_unix_s >= from_unix_s - ALIVE_S:
+                alive[each.grouping].append(labels)
+        rows, place, numbers = coded.distinct()
+        groupings = []
+        for grouping, names in enumerate(GROUPINGS):
+            mine = rows.copy()
+            if grouping == 0:
+                mine = self._folded(coded, mine, numbers, alive[0])
+            else:
+                mine[:, [label not in names for label in LABELS]] = 0
+            if grouping > 1:
+                self._limit_models(coded, mine, numbers, alive[grouping], names[-1])
+            found, which = distinct_rows(mine)
+            sets = coded.label_sets(found)
+            for labels in sets:
+                self._see(labels, grouping, from_unix_s)
+            groupings.append((sets, which[place]))
+        sets, where = groupings[0]
+        other = np.array([OTHER in labels for labels in sets], bool)
+        return Assigned(groupings, int(other[where].sum()))
 
-    def _cap_values(
-        self, given: list[LabelSet], numbers: list[int], alive: list[LabelSet]
-    ) -> list[LabelSet]:
-        rooms = []
-        for i in range(len(LABELS)):
-            frequency: Counter[str | None] = Counter()
-            for labels, number in zip(given, numbers, strict=True):
-                frequency[labels[i]] += number
-            room = {each[i] for each in alive} | {None}
-            free = self.values - len(room) + 1
-            new = [value for value, _ in frequency.most_common() if value not in room]
-            rooms.append(room.union(new[: max(0, free)]))
-        return [
-            tuple(
-                value if value in room else OTHER for value, room in zip(labels, rooms, strict=True)
-            )
-            for labels in given
-        ]
+    def _replace_unnamed(self, coded: CodedLabels, from_unix_s: int) -> None:
+        """Replace the values that have no place in their label by `_other`."""
+        self.names[EXPORTED_TENANT].assign(coded.occurrences("tenant"), from_unix_s)
+        for label in sorted(LIMITS, key=OWNED.__contains__):  # tenants before what they own
+            named = self.names[label].assign(coded.occurrences(label), from_unix_s)
+            coded.keep_only(label, named)
 
-    def _cap_sets(
-        self, given: list[LabelSet], numbers: list[int], alive: set[LabelSet]
-    ) -> list[LabelSet]:
-        frequency: Counter[LabelSet] = Counter()
-        for labels, number in zip(given, numbers, strict=True):
-            frequency[labels] += number
-        new = [labels for labels, _ in frequency.most_common() if labels not in alive]
-        without_room = set(new[max(0, self.sets - len(alive)) :])
-        return [_folded(labels) if labels in without_room else labels for labels in given]
+    def _folded(
+        self, coded: CodedLabels, rows: IntArray, numbers: IntArray, alive: list[LabelSet]
+    ) -> IntArray:
+        """Fold the label sets without a place in the grouping with all labels.
 
-    def _see(self, labels: LabelSet, from_unix_s: int) -> None:
-        before = self.newest_unix_s.get(labels)
-        # Do not update the time every minute: an accuracy of a day is sufficient.
-        if before is None or from_unix_s - before >= _REFRESH_S:
-            self.newest_unix_s[labels] = from_unix_s
+        Args:
+            coded: the values of the codes.
+            rows: (sets, labels) the codes of the label sets.
+            numbers: (sets,) their requests.
+            alive: the label sets of the grouping in the last day.
+        """
+        for level, fold in enumerate(_FOLDS):
+            lasting = coded.rows([each for each in alive if _folds(each) == level])
+            competes = _levels(coded, rows) == level
+            both = np.concatenate([rows[competes], lasting])
+            found, which = distinct_rows(both)
+            if len(found) <= self.sets:
+                continue
+            requests = np.bincount(which[: -len(lasting) or None], numbers[competes], len(found))
+            new = np.ones(len(found), bool)
+            new[which[competes.sum() :]] = False
+            placed = np.zeros(len(found), bool)
+            placed[fair_share(found[:, _TENANT], (new, -requests), self.sets)] = True
+            without = np.flatnonzero(competes)[~placed[which[: competes.sum()]]]
+            for label in fold:
+                rows[without, LABELS.index(label)] = coded.code(label, OTHER)
+        return rows
+
+    def _limit_models(
+        self,
+        coded: CodedLabels,
+        rows: IntArray,
+        numbers: IntArray,
+        alive: list[LabelSet],
+        label: str,
+    ) -> None:
+        """Replace the models of the pairs of a value and a model that have no place.
+
+        Args:
+            coded: the values of the codes.
+            rows: (sets, labels) the codes of the label sets, which are changed.
+            numbers: (sets,) their requests.
+            alive: the label sets of the grouping in the last day.
+            label: the label with a grouping of its own.
+        """
+        columns = [LABELS.index(label), _MODEL]
+        limit = MODELS_EACH * self.names[label].limit
+        if len(distinct_rows(rows[:, columns])[0]) + len(alive) <= limit:
+            return
+        lasting = coded.rows(alive)[:, columns]
+        found, which = distinct_rows(np.concatenate([rows[:, columns], lasting]))
+        if len(found) <= limit:
+            return
+        requests = np.bincount(which[: len(rows)], numbers, len(found))
+        new = np.ones(len(found), bool)
+        new[which[len(rows) :]] = False
+        placed = np.zeros(len(found), bool)
+        placed[fair_share(found[:, 0], (new, -requests), limit)] = True
+        rows[~placed[which[: len(rows)]], _MODEL] = coded.code("model", OTHER)
+
+    def stored(self) -> None:
+        """Mark the changes as stored."""
+        self.changed.clear()
+        for each in self.names.values():
+            each.changed.clear()
+
+    def _see(self, labels: LabelSet, grouping: int, from_unix_s: int) -> None:
+        before = self.known.get(labels)
+        if before is None:
+            self.known[labels] = Known(from_unix_s, grouping)
             self.changed.add(labels)
-
-
-def combinations(table: pa.Table) -> tuple[list[LabelSet], IntArray]:
-    """Return the distinct label sets, and the index of the label set of each request."""
-    key = np.zeros(table.num_rows, np.int64)
-    columns = []
-    for label in LABELS:
-        column = table[label].cast(pa.string()).combine_chunks().dictionary_encode()
-        values = [None, *column.dictionary.to_pylist()]
-        codes = column.indices.fill_null(-1).to_numpy() + 1
-        columns.append((values, codes))
-        key = key * len(values) + codes
-        if key.size and int(key.max()) >= 2**40:  # prevents an overflow at the next label
-            key = np.unique(key, return_inverse=True)[1]
-    _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    given = zip(*([values[c] for c in codes[first]] for values, codes in columns), strict=True)
-    return list(given), place
+        # Do not update the time every minute: an accuracy of a day is sufficient.
+        elif from_unix_s - before.newest_unix_s >= _REFRESH_S or grouping < before.grouping:
+            before.newest_unix_s = max(before.newest_unix_s, from_unix_s)
+            before.grouping = min(before.grouping, grouping)
+            self.changed.add(labels)
 
 
 def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
     """Reduce label sets to the labels of a grouping. All other labels become None."""
-    kept = GROUPINGS[grouping]
+    kept = [name in GROUPINGS[grouping] for name in LABELS]
     return [
-        tuple(v if name in kept else None for name, v in zip(LABELS, labels, strict=True))
-        for labels in sets
+        tuple(v if keep else None for keep, v in zip(kept, labels, strict=True)) for labels in sets
     ]
 
 
-def _folded(labels: LabelSet) -> LabelSet:
-    return tuple(
-        value if name in _KEPT else OTHER for name, value in zip(LABELS, labels, strict=True)
-    )
+def _folds(labels: LabelSet) -> int:
+    """Return the number of entries of `_FOLDS` that were applied to a label set."""
+    other = {name for name, value in zip(LABELS, labels, strict=True) if value == OTHER}
+    return sum(fold <= other for fold in _FOLDS)
+
+
+def _levels(coded: CodedLabels, rows: IntArray) -> IntArray:
+    """Return the same number for each row of codes (sets, labels)."""
+    other = [coded.code(label, OTHER) for label in LABELS]
+    is_other = rows == np.array(other)
+    folds = [is_other[:, [LABELS.index(label) for label in fold]].all(axis=1) for fold in _FOLDS]
+    levels: IntArray = np.sum(folds, axis=0, dtype=np.int64)
+    return levels

@@ -4,14 +4,15 @@ For a minute without a rollup, its requests are read, so results are complete. Q
 1 % of a reported duration (telemetry/sketches.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from sqlalchemy import Column, Engine, func, select
+from sqlalchemy import Column, Connection, Engine, func, select
 
 from store.connections import reading
 from store.queries import Window, label_values, request_count, request_table
@@ -28,15 +29,19 @@ from store.rollups.buckets import (
     sketches_of,
     sums_of,
 )
-from store.rollups.label_sets import LabelSet, combinations, grouped, number_of
+from store.rollups.coded_labels import CodedLabels, LabelSet
+from store.rollups.hidden import Hidden, Unnamed, hidden
+from store.rollups.label_storage import known_values, meaning, named_from
 from store.rollups.marks import SECOND_NS, whole_from_unix_s
-from store.rollups.plan import Plan, plan
-from store.rollups.storage import known_label_sets, load_sketches, load_sums
+from store.rollups.names import OTHER
+from store.rollups.plan import Plan, neighbours, plan
+from store.rollups.storage import load_sketches, load_sums, missing_buckets
 from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, ROLLUPS
 from telemetry.requests import Source
 from telemetry.sketches import IntArray
 
 _MINUTE_NS = MINUTE_S * SECOND_NS
+_AT = {label: at for at, label in enumerate(LABELS)}
 _ALL: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -66,18 +71,51 @@ class Rollups:
     """The label values of each group. The list grows while results are read."""
     simulated: bool = False
     """Whether the results include simulated requests."""
+    _places: dict[LabelSet, int] = field(default_factory=dict)
+    """The number of each group."""
+    _group_of: dict[int, int] = field(default_factory=dict)
+    """The group of each label set, by the label set's number."""
+    _meanings: dict[int, dict[int, LabelSet]] = field(default_factory=dict)
+    """The label sets of each grouping that was read."""
+    _unnamed: dict[LabelSet, Unnamed] = field(default_factory=dict)
+    """The requests with `_other` in a label of the query, by the values of these labels."""
+    _older: bool = False
+    """Whether some buckets were read from the grouping with all labels."""
 
     def again(self, by: Sequence[str]) -> "Rollups":
         """Return the same query with other labels to group by."""
-        return Rollups(self.engine, self.plan, self.steps, tuple(by), self.equals, self.unless)
+        return Rollups(
+            self.engine,
+            self.plan,
+            self.steps,
+            tuple(by),
+            self.equals,
+            self.unless,
+            _meanings=self._meanings,
+        )
 
     def requests_gone_before_unix_ns(self) -> int:
         """Return the time before which requests were deleted and only rollups remain."""
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
-    def overflowed(self) -> int:
-        """Return the number of requests with a label value that is stored as `_other`."""
-        return self._total(ROLLUPS.c.overflowed)
+    def hidden(self) -> Hidden:
+        """Return which groups may be incomplete. Call `sums` first."""
+        if not self._unnamed:
+            return Hidden()
+        grouping = self._grouping()
+        # In the label of its own grouping, and in the model of the second grouping, `_other` has
+        # only values without a name. Otherwise, label sets without a place have it too.
+        label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
+        if self._older:
+            label = None
+        since = {} if label is None else named_from(self.engine, label)
+        labels = (*self.by, *self.equals)
+
+        def named(at: int, value: str | None, first_unix_s: int) -> bool:
+            named_from_unix_s = since.get(value or "") if labels[at] == label else None
+            return named_from_unix_s is not None and named_from_unix_s <= first_unix_s
+
+        return hidden(self._unnamed, self.groups, tuple(self.equals.values()), named)
 
     def number(self) -> int:
         """Return the number of all requests in the window, ignoring `equals`."""
@@ -91,7 +129,7 @@ class Rollups:
                 for start, end in stretches:
                     found = connection.scalar(
                         select(func.sum(column)).where(
-                            ROLLUPS.c.grouping == len(GROUPINGS) - 1,
+                            ROLLUPS.c.grouping == 1,
                             ROLLUPS.c.width_s == width_s,
                             ROLLUPS.c.from_unix_s >= start,
                             ROLLUPS.c.from_unix_s < end,
@@ -102,20 +140,25 @@ class Rollups:
 
     def sums(self, quantities: Sequence[str]) -> Sums:
         """Return the number of requests and the facts of quantities. Empty cells are left out."""
-        grouping = self._grouping()
-        found: list[Sums] = []
-        at: list[IntArray] = []
+        loaded: dict[int, list[tuple[IntArray, Sums]]] = defaultdict(list)
         with reading(self.engine) as connection:
-            for width_s, stretches in self._made():
-                for stretch in stretches:
-                    for start, simulated, sums in load_sums(
-                        connection, grouping, width_s, *stretch, quantities
-                    ):
-                        self.simulated |= simulated
-                        found.append(sums)
-                        at.append(np.full(sums.cells.size, start))
-        labels = self._meaning(grouping)
-        cells = [self._cells(end_to_end_sums(found).cells, _joined(at), labels)] if found else []
+            for grouping, width_s, stretch in self._stored(connection):
+                for start, simulated, sums in load_sums(
+                    connection, grouping, width_s, *stretch, quantities
+                ):
+                    self.simulated |= simulated
+                    loaded[grouping].append((np.full(sums.cells.size, start), sums))
+        self._unnamed.clear()
+        self._older = 0 in loaded
+        found: list[Sums] = []
+        cells: list[IntArray] = []
+        for grouping, several in loaded.items():
+            sums = end_to_end_sums([each for _, each in several])
+            starts = _joined([start for start, _ in several])
+            labels = self._meaning(grouping, sums.cells)
+            self._note_unnamed(sums, starts, labels)
+            found.append(sums)
+            cells.append(self._cells(sums.cells, starts, labels))
         for stretch in self.plan.requests:
             table = self._requests(*stretch, quantities)
             cells_of_rows = self._cells_of_requests(table)
@@ -139,21 +182,19 @@ class Rollups:
             latency: one of LATENCIES.
             ranks: for example `buckets.nearest_ranks((0.5, 0.99))`.
         """
-        grouping = self._grouping()
-        loaded: list[tuple[IntArray, Sketches]] = []
+        loaded: list[tuple[int, IntArray, Sketches]] = []
         with reading(self.engine) as connection:
-            for width_s, stretches in self._made():
-                for stretch in stretches:
-                    starts, sketches, simulated = load_sketches(
-                        connection, width_s, *stretch, latency, grouping
-                    )
-                    self.simulated |= simulated
-                    loaded.append((starts, sketches))
-        meaning = self._meaning(grouping)
+            for grouping, width_s, stretch in self._stored(connection):
+                starts, sketches, simulated = load_sketches(
+                    connection, width_s, *stretch, latency, grouping
+                )
+                self.simulated |= simulated
+                loaded.append((grouping, starts, sketches))
         several: list[Sketches] = []
         cells: list[IntArray] = []
-        for starts, sketches in loaded:
-            cell = self._cells(sketches.cells, starts, meaning)
+        for grouping, starts, sketches in loaded:
+            labels = self._meaning(grouping, sketches.cells)
+            cell = self._cells(sketches.cells, starts, labels)
             cells.append(cell[cell >= 0])
             several.append(only_sketches(sketches, cell >= 0))
         for stretch in self.plan.requests:
@@ -167,47 +208,86 @@ class Rollups:
     def _made(self) -> list[tuple[int, list[tuple[int, int]]]]:
         return [(HOUR_S, self.plan.hours), (MINUTE_S, self.plan.minutes)]
 
+    def _stored(self, connection: Connection) -> Iterator[tuple[int, int, tuple[int, int]]]:
+        """Yield the grouping, the width and the time range of the buckets to read."""
+        grouping = self._grouping()
+        for width_s, stretches in self._made():
+            for stretch in stretches:
+                missing = []
+                if grouping > 1:
+                    missing = missing_buckets(connection, grouping, width_s, *stretch)
+                yield grouping, width_s, stretch
+                for older in neighbours(np.array(missing, np.int64), width_s):
+                    yield 0, width_s, older
+
     def _grouping(self) -> int:
         """Return the smallest grouping that has all labels of the query."""
         asked = {*self.by, *self.equals, *self.unless}
-        return max(i for i, kept in enumerate(GROUPINGS) if asked <= set(kept))
+        fitting = (i for i, kept in enumerate(GROUPINGS) if asked <= set(kept))
+        return min(fitting, key=lambda each: len(GROUPINGS[each]))
 
-    def _meaning(self, grouping: int) -> dict[int, LabelSet]:
+    def _meaning(self, grouping: int, numbers: IntArray) -> Mapping[int, LabelSet]:
         # Read the label sets after the buckets, because they are stored before the buckets that use
         # them.
-        known = known_label_sets(self.engine)
-        if grouping == 0:
-            return {number: labels for number, (labels, _) in known.items()}
-        sets = set(grouped((labels for labels, _ in known.values()), grouping))
-        return {number_of(labels): labels for labels in sets}
+        known = self._meanings.setdefault(grouping, {})
+        missing = set(np.unique(numbers).tolist()) - known.keys()
+        if missing:
+            known.update(meaning(self.engine, grouping, self.plan.from_unix_s, missing))
+        return known
+
+    def _note_unnamed(
+        self, sums: Sums, at_unix_s: IntArray, labels: Mapping[int, LabelSet]
+    ) -> None:
+        """Count the requests that have `_other` in a label of the query."""
+        asked = [LABELS.index(label) for label in (*self.by, *self.equals)]
+        if not asked:
+            return
+        unnamed = [number for number, each in labels.items() if OTHER in [each[at] for at in asked]]
+        rows = np.flatnonzero(np.isin(sums.cells, np.array(unnamed, np.int64)))
+        found, place = np.unique(sums.cells[rows], return_inverse=True)
+        requests = np.bincount(place, sums.requests[rows], found.size)
+        first = np.full(found.size, np.iinfo(np.int64).max)
+        np.minimum.at(first, place, at_unix_s[rows])
+        for number, more, start in zip(
+            found.tolist(), requests.tolist(), first.tolist(), strict=True
+        ):
+            key = tuple(labels[number][at] for at in asked)
+            before = self._unnamed.get(key, Unnamed(0, start))
+            self._unnamed[key] = Unnamed(
+                before.requests + int(more), min(before.first_unix_s, start)
+            )
 
     def _cells(
         self, numbers: IntArray, at_unix_s: IntArray, meaning: Mapping[int, LabelSet]
     ) -> IntArray:
         """Return the cell of each label set in each bucket, or −1 if it is not in the query."""
         found, place = np.unique(numbers, return_inverse=True)
-        groups = np.array(
-            [self._group(meaning[each]) if each in meaning else -1 for each in found.tolist()],
-            np.int64,
-        )
+        known = self._group_of
+        for number in found.tolist():
+            if number not in known:
+                known[number] = self._group(meaning[number]) if number in meaning else -1
+        groups = np.array([known[number] for number in found.tolist()], np.int64)
         return self._at(groups[place], at_unix_s)
 
     def _cells_of_requests(self, table: pa.Table) -> IntArray:
-        found, place = combinations(table)
-        groups = np.array([self._group(labels) for labels in found], np.int64)
+        coded = CodedLabels.of(table)
+        rows, place, _ = coded.distinct()
+        groups = np.array([self._group(labels) for labels in coded.label_sets(rows)], np.int64)
         at_unix_s = table["received_unix_ns"].to_numpy() // _MINUTE_NS * MINUTE_S
         return self._at(groups[place], at_unix_s)
 
     def _group(self, labels: LabelSet) -> int:
-        values = dict(zip(LABELS, labels, strict=True))
-        if any(values[label] != wanted for label, wanted in self.equals.items()):
-            return -1
-        if any(values[label] == unwanted for label, unwanted in self.unless.items()):
-            return -1
-        group = tuple(values[label] for label in self.by)
-        if group not in self.groups:
+        for label, wanted in self.equals.items():
+            if labels[_AT[label]] != wanted:
+                return -1
+        for label, unwanted in self.unless.items():
+            if labels[_AT[label]] == unwanted:
+                return -1
+        group = tuple([labels[_AT[label]] for label in self.by])
+        place = self._places.setdefault(group, len(self.groups))
+        if place == len(self.groups):
             self.groups.append(group)
-        return self.groups.index(group)
+        return place
 
     def _at(self, groups: IntArray, at_unix_s: IntArray) -> IntArray:
         step = (at_unix_s - self.steps.first_unix_s) // self.steps.width_s
@@ -271,12 +351,10 @@ def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str]
     how = plan(engine, window)
     if how is None:
         return None
-    place = LABELS.index(label)
-    known = known_label_sets(engine).values()
-    values = {labels[place] for labels, newest in known if newest >= how.from_unix_s - HOUR_S}
+    values = known_values(engine, how.from_unix_s - HOUR_S, label)
     for stretch in how.requests:
         values.update(label_values(engine, _window(*stretch), label))
-    return sorted(value for value in values if value is not None)
+    return sorted(values)
 
 
 def _window(from_unix_s: int, to_unix_s: int) -> Window:

@@ -14,20 +14,30 @@ from sqlalchemy import Connection, Engine
 from store.columns.request_columns import in_parts, request_columns
 from store.connections import reading
 from store.queries import Window
-from store.rollups.buckets import Bucket, merged, sketches_of, sums_of
-from store.rollups.label_sets import LabelSet, LabelSets, grouped, number_of
-from store.rollups.marks import REQUESTED, SECOND_NS, Rolled
-from store.rollups.storage import (
-    keep,
-    keep_label_sets,
-    known_label_sets,
-    load_buckets,
+from store.rollups.buckets import (
+    Bucket,
+    known_bins,
+    known_values,
+    merged,
+    sketches_at,
+    sums_at,
 )
-from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, QUANTITIES
+from store.rollups.coded_labels import LabelSet
+from store.rollups.label_sets import LabelSets, number_of
+from store.rollups.label_storage import keep_label_sets, label_sets_since, load_names
+from store.rollups.marks import REQUESTED, SECOND_NS, Rolled
+from store.rollups.names import ALIVE_S
+from store.rollups.storage import keep, load_buckets
+from store.rollups.tables import HOUR_S, LABELS, MINUTE_S, QUANTITIES
 from telemetry.requests import LATENCIES, Source
 
 AT_ONCE: Final = 100_000
 """Maximum number of requests to read at a time (about 40 MB). A minute can have a million requests.
+"""
+
+MINUTES_AT_ONCE: Final = 5
+"""Number of minutes to merge at a time into an hour. An hour of a large fleet's minutes would take
+gigabytes.
 """
 
 COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
@@ -44,15 +54,22 @@ class RequestRollups:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._label_sets = LabelSets(dict(known_label_sets(engine).values()))
+        self._label_sets = LabelSets(names=load_names(engine))
+        self._loaded_from_unix_s: int | None = None
 
     def made(self, width_s: int, start_unix_s: int) -> dict[bool, Bucket]:
         """Build a bucket from the existing data. Simulated requests get a separate rollup."""
         if width_s == MINUTE_S:
             return self._of_requests(start_unix_s)
-        with reading(self._engine) as connection:
-            minutes = load_buckets(connection, MINUTE_S, start_unix_s, start_unix_s + HOUR_S)
-        return {simulated: merged(several) for simulated, several in minutes.items()}
+        hour: dict[bool, Bucket] = {}
+        for start in range(start_unix_s, start_unix_s + HOUR_S, MINUTES_AT_ONCE * MINUTE_S):
+            with reading(self._engine) as connection:
+                end = start + MINUTES_AT_ONCE * MINUTE_S
+                minutes = load_buckets(connection, MINUTE_S, start, end)
+            for simulated, several in minutes.items():
+                before = [hour[simulated]] if simulated in hour else []
+                hour[simulated] = merged([*before, *several])
+        return hour
 
     def keep(
         self, connection: Connection, width_s: int, start_unix_s: int, made: dict[bool, Bucket]
@@ -62,16 +79,25 @@ class RequestRollups:
         keep_label_sets(connection, self._label_sets)
 
     def kept(self) -> None:
-        """Mark the new label sets as stored."""
-        self._label_sets.changed.clear()
+        """Mark the new label sets and names as stored."""
+        self._label_sets.stored()
 
     def _of_requests(self, start: int) -> dict[bool, Bucket]:
+        self._load_label_sets(start - ALIVE_S)
         several: dict[bool, list[Bucket]] = defaultdict(list)
         for part in in_parts(self._engine, _window(start, start + MINUTE_S), AT_ONCE):
             table = request_columns(self._engine, part, COLUMNS)
             for simulated, bucket in buckets_of(table, self._label_sets, start)[0].items():
                 several[simulated].append(bucket)
         return {simulated: merged(parts) for simulated, parts in several.items()}
+
+    def _load_label_sets(self, from_unix_s: int) -> None:
+        """Load the label sets that occurred in a bucket since this time."""
+        loaded_from = self._loaded_from_unix_s
+        if loaded_from is None or from_unix_s < loaded_from:
+            more = label_sets_since(self._engine, from_unix_s, until_unix_s=loaded_from)
+            self._label_sets.known = {**more, **self._label_sets.known}
+            self._loaded_from_unix_s = from_unix_s
 
 
 def _window(from_unix_s: int, to_unix_s: int) -> Window:
@@ -107,13 +133,14 @@ def _bucket_of(
     table: pa.Table, label_sets: LabelSets, from_unix_s: int, meaning: dict[int, LabelSet]
 ) -> Bucket:
     assigned = label_sets.assign(table, from_unix_s)
+    values, bins = known_values(table, QUANTITIES), known_bins(table, LATENCIES)
     sums, sketches = {}, {}
-    for grouping in range(len(GROUPINGS)):
-        sets = grouped(assigned.sets, grouping)
-        numbers = [number_of(each) for each in sets]
-        meaning.update(zip(numbers, sets, strict=True))
-        cells = np.array(numbers, np.int64)[assigned.place]
-        sums[grouping] = sums_of(table, cells)
+    for grouping, (sets, place) in enumerate(assigned.groupings):
+        numbers = np.array([number_of(each) for each in sets], np.int64)
+        meaning.update(zip(numbers.tolist(), sets, strict=True))
+        cells, sorted_place = np.unique(numbers, return_inverse=True)
+        sorted_place = sorted_place[place]
+        sums[grouping] = sums_at(values, cells, sorted_place)
         for latency in LATENCIES:
-            sketches[latency, grouping] = sketches_of(table, cells, latency)
+            sketches[latency, grouping] = sketches_at(bins[latency], cells, sorted_place)
     return Bucket(assigned.overflowed, sums, sketches)

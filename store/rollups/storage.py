@@ -5,13 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from sqlalchemy import Connection, Engine, Table, and_, select
+from sqlalchemy import Connection, Table, and_, select
 
 from store import dialects
-from store.connections import reading
 from store.dialects.bulk import IN_BULK
 from store.rollups.buckets import Bucket, FloatArray, Sketches, Sums, nothing
-from store.rollups.label_sets import LabelSet, LabelSets, number_of
 from store.rollups.tables import (
     BIN,
     BINS,
@@ -19,8 +17,6 @@ from store.rollups.tables import (
     FACT,
     GROUPINGS,
     LABEL_SET,
-    LABEL_SETS,
-    LABELS,
     NUMBER,
     QUANTITIES,
     ROLLUPS,
@@ -55,27 +51,6 @@ def keep(
                 dialect.remove(connection, table, _at(table, key, simulated))
 
 
-def keep_label_sets(connection: Connection, label_sets: LabelSets) -> None:
-    """Store the label sets that are new, or that occur in a newer bucket."""
-    rows = [
-        {
-            "label_set": number_of(labels),
-            **dict(zip(LABELS, labels, strict=True)),
-            "newest_unix_s": label_sets.newest_unix_s[labels],
-        }
-        for labels in label_sets.changed
-    ]
-    if rows:
-        dialects.of(connection.engine).put(connection, LABEL_SETS, rows)
-
-
-def known_label_sets(engine: Engine) -> dict[int, tuple[LabelSet, int]]:
-    """Return the label sets by number, each with the start of its newest bucket."""
-    with reading(engine) as connection:
-        rows = connection.execute(select(LABEL_SETS)).all()
-    return {row[0]: (tuple(row[1:-1]), row[-1]) for row in rows}
-
-
 def load_buckets(
     connection: Connection, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> dict[bool, list[Bucket]]:
@@ -99,6 +74,19 @@ def load_buckets(
         key = start, bool(simulated)
         found_buckets[key[1]].append(Bucket(overflowed, sums[key], sketches[key]))
     return dict(found_buckets)
+
+
+def missing_buckets(
+    connection: Connection, grouping: int, width_s: int, from_unix_s: int, to_unix_s: int
+) -> list[int]:
+    """Return the starts of the buckets without a grouping, which an older version built."""
+    statement = select(ROLLUPS.c.from_unix_s, ROLLUPS.c.grouping).where(
+        ROLLUPS.c.grouping.in_((0, grouping)), _between(ROLLUPS, width_s, from_unix_s, to_unix_s)
+    )
+    found: dict[int, set[int]] = {0: set(), grouping: set()}
+    for start, of in connection.execute(statement):
+        found[of].add(start)
+    return sorted(found[0] - found[grouping])
 
 
 def load_sums(

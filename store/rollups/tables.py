@@ -8,8 +8,8 @@ per label set and bin would allow `SUM(n) GROUP BY bin`, but would be fifty time
 `rollups` stores the label sets of each bucket and grouping, the number of requests of each label
 set, and an array with the FACTS of each quantity. `rollup_bins` stores the sketches of each latency
 (telemetry/sketches.py), with the smallest integer type that fits the counts. `rollup_labels` stores
-the label sets, `rollup_marks` the buckets to build, and `rollup_state` the time since which the
-source data of buckets is complete.
+the label sets, `rollup_names` the label values that are stored by name, `rollup_marks` the buckets
+to build, and `rollup_state` the time since which the source data of buckets is complete.
 """
 
 import base64
@@ -50,9 +50,22 @@ FACTS: Final = ("number", "sum", "least", "greatest")
 latencies the minimum and maximum.
 """
 
-GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (LABELS, ("model", "outcome", "streamed"))
-"""The labels of each grouping. The first has all labels. The second serves the most frequent
-queries, which then read only a few sketches per minute for any number of tenants and replicas.
+COMMON: Final = ("model", "outcome", "streamed")
+"""The labels of every grouping."""
+
+NAMED: Final = ("tenant", "replica", "route", "lora", "region")
+"""The labels that each have a grouping of their own."""
+
+GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
+    LABELS,
+    COMMON,
+    *((*COMMON, label) for label in NAMED),
+)
+"""The labels of each grouping. The first has all labels, but the product of all values can be
+large, so some requests have `_other` instead of values there. The second serves the most frequent
+queries, which then read only a few sketches per minute for any number of tenants and replicas. Each
+of the others has one more label, so the requests of a named value are all under its name
+(decision 098). A bucket of an older version has only the first two groupings.
 """
 
 
@@ -115,6 +128,21 @@ LABEL_SETS: Final = Table(
     key_column("label_set"),
     *(Column(label, Text, nullable=True) for label in LABELS),
     Column("newest_unix_s", BigInteger, nullable=False),
+    # The smallest grouping that has the label set. It is 0 in rows of older versions.
+    Column("grouping", BigInteger, nullable=False, server_default="0"),
+)
+NAMES: Final = Table(
+    "rollup_names",
+    METADATA,
+    Column("label", Text, primary_key=True),
+    Column("value", Text, primary_key=True),
+    # A tenant for values that clients invent, otherwise "".
+    Column("owner", Text, nullable=False),
+    # Bit i is set if the value occurred in the hour `newest_hour` - i.
+    Column("hours", BigInteger, nullable=False),
+    Column("newest_hour", BigInteger, nullable=False),
+    # Null for a value that is stored as `_other`.
+    Column("named_from_unix_s", BigInteger, nullable=True),
 )
 
 

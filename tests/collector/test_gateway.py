@@ -1,15 +1,17 @@
-"""The gateway's configuration has documented keys and matches the collector's ports and limits."""
+"""The gateways' configurations have documented keys and match the collector's ports and limits."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tailspan_vllm.names import SERVICE_INSTANCE_ID
 
 from cli.commands.up import up
 from collector.limits.sender_limits import Limits
 
-FILE = Path(__file__).parents[2] / "collector" / "otel-collector.yaml"
+FOLDER = Path(__file__).parents[2] / "collector"
+ONE, SEVERAL = "otel-collector.yaml", "otel-gateway-by-replica.yaml"
 
 KNOWN: dict[str, set[str]] = {
     # extension/healthcheckextension, extension/bearertokenauthextension and
@@ -47,34 +49,53 @@ KNOWN: dict[str, set[str]] = {
     },
     "exporters/otlp/sending_queue/batch": {"flush_timeout", "min_size", "max_size", "sizer"},
 }
+BALANCED: dict[str, set[str]] = {
+    # exporter/loadbalancingexporter of opentelemetry-collector-contrib
+    "exporters/load_balancing": {
+        *("routing_key", "routing_attributes", "resolver", "protocol"),
+        *("timeout", "retry_on_failure", "sending_queue"),
+    },
+    "exporters/load_balancing/resolver": {"static", "dns", "k8s", "aws_cloud_map"},
+    "exporters/load_balancing/resolver/dns": {"hostname", "port", "interval", "timeout"},
+    "exporters/load_balancing/protocol": {"otlp"},
+    "exporters/load_balancing/protocol/otlp": KNOWN["exporters/otlp"] - {"endpoint"},
+    **{
+        f"exporters/load_balancing/{each}": KNOWN[f"exporters/otlp/{each}"]
+        for each in ("retry_on_failure", "sending_queue", "sending_queue/batch")
+    },
+}
 """The documented keys of each component, from its README and schema; only keys that matter here."""
 
 
-@pytest.fixture(scope="module")
-def given() -> Any:
-    return yaml.safe_load(FILE.read_text())
+@pytest.fixture(scope="module", params=[ONE, SEVERAL])
+def given(request: pytest.FixtureRequest) -> Any:
+    return yaml.safe_load((FOLDER / request.param).read_text())
 
 
-def _folded(path: str, value: Any) -> dict[str, set[str]]:
-    """Return the keys at each path of `KNOWN`, without the components' own names."""
-    found = {path: set(value)} if path in KNOWN else {}
+def _folded(known: dict[str, set[str]], path: str, value: Any) -> dict[str, set[str]]:
+    """Return the keys at each path of `known`, without the components' own names."""
+    found = {path: set(value)} if path in known else {}
     for key, inside in value.items():
         if isinstance(inside, dict):
-            found |= _folded(f"{path}/{key}", inside)
+            found |= _folded(known, f"{path}/{key}", inside)
     return found
 
 
 def test_each_key_is_one_that_its_component_documents(given: Any) -> None:
     """The gateway does not start with an unknown key."""
+    known = KNOWN
+    if "load_balancing" in given["exporters"]:
+        known = {path: keys for path, keys in KNOWN.items() if "exporters/otlp" not in path}
+        known |= BALANCED
     seen = set()
     for kind in ("extensions", "receivers", "processors", "exporters"):
         for name, about in given[kind].items():
             plain = f"{kind}/{name.partition('/')[0]}"
-            assert plain in KNOWN
-            for path, keys in _folded(plain, about).items():
-                assert keys <= KNOWN[path], path
+            assert plain in known
+            for path, keys in _folded(known, plain, about).items():
+                assert keys <= known[path], path
                 seen.add(path)
-    assert seen == set(KNOWN)
+    assert seen == set(known)
 
 
 def test_each_component_is_there_and_in_use(given: Any) -> None:
@@ -86,7 +107,8 @@ def test_each_component_is_there_and_in_use(given: Any) -> None:
             assert set(pipeline[kind]) == set(given[kind])
     (exporter,) = given["exporters"].values()
     protocols = given["receivers"]["otlp"]["protocols"].values()
-    asked = [exporter["auth"], *(each["auth"] for each in protocols)]
+    template = exporter.get("protocol", {}).get("otlp", exporter)
+    asked = [template["auth"], *(each["auth"] for each in protocols)]
     named = {each["authenticator"] for each in asked} | {exporter["sending_queue"]["storage"]}
     assert named == set(given["extensions"]) - {"health_check"}
 
@@ -96,7 +118,11 @@ def test_ports_and_sizes_match_our_endpoints(given: Any) -> None:
     protocols = given["receivers"]["otlp"]["protocols"]
     for name in ("grpc", "http"):
         assert protocols[name]["endpoint"].endswith(f":{ports[f'{name}_port']}")
-    assert f"TAILSPAN_ENDPOINT=tailspan.example:{ports['grpc_port']}" in FILE.read_text()
+    text = (FOLDER / ONE).read_text()
+    assert f"TAILSPAN_ENDPOINT=tailspan.example:{ports['grpc_port']}" in text
+    for exporter in given["exporters"].values():
+        if "resolver" in exporter:
+            assert exporter["resolver"]["dns"]["port"] == str(ports["grpc_port"])
     (exporter,) = given["exporters"].values()
     batch = exporter["sending_queue"]["batch"]
     span_bytes = 2 * 1_600  # twice the size that docs/benchmarks.md shows for one message
@@ -110,3 +136,11 @@ def test_the_gateway_retries_for_ever_and_drops_no_data(given: Any) -> None:
     assert exporter["retry_on_failure"]["max_elapsed_time"] == "0s"
     assert exporter["sending_queue"]["block_on_overflow"]
     assert given["extensions"][exporter["sending_queue"]["storage"]]["fsync"]
+
+
+def test_all_telemetry_of_a_replica_goes_to_one_collector() -> None:
+    exporter = yaml.safe_load((FOLDER / SEVERAL).read_text())["exporters"]["load_balancing"]
+    assert exporter["routing_key"] == "attributes"
+    assert exporter["routing_attributes"] == [SERVICE_INSTANCE_ID]
+    # A queue of one backend would wait for that backend, although another one could take the data.
+    assert "sending_queue" not in exporter["protocol"]["otlp"]

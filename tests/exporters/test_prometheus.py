@@ -172,7 +172,7 @@ def test_the_info_series_has_the_version_of_the_latest_start(sample_row: Sample)
 
 
 def test_a_removed_replica_has_no_series(clock: Any, request_row: Row, sample_row: Sample) -> None:
-    exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=1))
+    exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=1, combined_limit=1))
     exporter.on_stored([request_row()], [sample_row()])
     clock.advance(7 * 3600)
     exporter.on_stored([request_row(replica="r2")], [sample_row(replica="r2")])
@@ -204,12 +204,14 @@ def test_only_known_series_are_exported(clock: Any, request_row: Row, sample_row
         targets={"chat": 0.99},
         notifications=lambda: {("team", "dead"): 1},
         usd_per_s=lambda replica, engine: 0.001,
+        labels=Labels(combined_limit=1),
     )
     given = [name for name in EngineSample.__dataclass_fields__ if name.endswith("_total")]
     whole = dict.fromkeys([*given, *ENGINE_GAUGES], 1)
     parts: dict[str, Any] = dict.fromkeys((*QUEUE_PARTS, *COSTS), 0.04)
     parts["priced_by"] = PricedBy.LEDGER
     exporter.on_stored([request_row(**parts) for _ in range(400)], [sample_row(**whole)])
+    exporter.on_stored([request_row(model="second"), request_row(tenant="a")], [])
     gpu = dict.fromkeys(GPU_GAUGES, 1)
     exporter.on_gpus_stored(
         [

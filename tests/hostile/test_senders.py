@@ -261,7 +261,7 @@ def test_invented_names_are_limited_and_counted(tailspan: Tailspan) -> None:
     assert any("real" in labels for labels in last_sample)
     assert len(tailspan.rooflines._engines) <= MOST_ENGINES
     held = tailspan.series("tailspan_exporter_label_values")
-    assert held["replica",] <= LIMIT
+    assert held["replica",] <= COMBINED_LIMIT
     assert held["model",] <= LIMIT
     overflows = tailspan.series("tailspan_exporter_label_overflows_total")
     assert overflows["replica",] > 2_000

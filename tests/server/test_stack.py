@@ -19,8 +19,12 @@ from server import children, probes
 from server.api.limits import ApiLimits
 from server.children import ChildError
 from server.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack
+from store import dialects
 from store.alerting.notifications import read_notifications
+from store.connections import writing
 from store.queries import Window, request_count
+from store.rollups.names import EXPORTED_TENANT
+from store.rollups.tables import NAMES
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.requests import RequestTimeline, Source
 
@@ -74,6 +78,32 @@ def test_a_clock_that_jumps_is_reported_and_not_followed(engine: Engine, url: st
     (jumped,) = re.findall(r"^tailspan_clock_jump_seconds (.+)$", text, re.MULTILINE)
     assert float(jumped) == pytest.approx(691_200, abs=1)
     assert abs(clock() - time.time_ns()) < 10**9
+
+
+def test_the_tenants_that_all_collectors_name_are_named(engine: Engine, url: str) -> None:
+    row = {"label": EXPORTED_TENANT, "value": "acme", "owner": "", "hours": 1, "newest_hour": 0}
+    with writing(engine) as connection:
+        rows = [
+            {**row, "named_from_unix_s": 0},
+            {**row, "value": "waits", "named_from_unix_s": None},
+            {**row, "label": "tenant", "value": "only-in-rollups", "named_from_unix_s": 0},
+        ]
+        dialects.of(engine).put(connection, NAMES, rows)
+
+    async def run() -> list[str]:
+        async with (
+            Stack(engine, url, "127.0.0.1", FREE, explorer=False) as stack,
+            httpx.AsyncClient(timeout=100) as client,
+        ):
+            for _ in range(300):
+                text = (await client.get(stack.metrics_url)).text
+                named = re.findall(r"^tailspan_tenant_named_since_seconds.*$", text, re.MULTILINE)
+                if named:
+                    return named
+                await asyncio.sleep(0.1)
+        return []
+
+    assert asyncio.run(run()) == ['tailspan_tenant_named_since_seconds{tenant="acme"} 0.0']
 
 
 @pytest.mark.parametrize("part", ["grpc", "http", "metrics", "explorer"])

@@ -54,6 +54,8 @@ class Rolled:
     outcomes: Mapping[str, int]
     simulated: bool
     slowest: pa.Table
+    hidden: int
+    """Number of requests that may match the filters, but are stored as `_other` in rollups."""
 
 
 def read_rolled(
@@ -107,6 +109,7 @@ def read_rolled(
         outcomes,
         over_time.simulated,
         _slowest(engine, window, equals, latency, columns),
+        over_time.hidden().requests,
     )
 
 

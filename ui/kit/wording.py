@@ -71,6 +71,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def hidden(requests: int) -> str:
+    """Return a sentence about requests that may match the filters but are not included, or ""."""
+    if not requests:
+        return ""
+    return (
+        f" Incomplete: up to {counted(requests, 'more request')} may match the filters, but"
+        " rollups store them as <code>_other</code>, because there are too many label values."
+    )
+
+
 def percent(ratio: float | None) -> str:
     """Format a ratio as a percentage. A small share is never shown as 0 %, and a large share never
     as 100 %.

@@ -10,12 +10,80 @@ def test_values_beyond_the_cap_become_other() -> None:
     assert labels.overflows()["model"] == 1
 
 
-def test_pairs_are_capped_too() -> None:
-    """The product of two limited labels could still be large."""
+def test_a_replica_beyond_the_pairs_becomes_other_and_its_model_stays() -> None:
+    """The product of two limited labels could still be large. Sums by model stay right."""
     labels = Labels(combined_limit=2)
-    pairs = [labels.pair("llama", f"r{n}", 0) for n in range(3)]
-    assert pairs == [("llama", "r0"), ("llama", "r1"), (OTHER, OTHER)]
+    pairs = [labels.pair(f"m{n}", "r0", 0) for n in range(3)]
+    assert pairs == [("m0", "r0"), ("m1", "r0"), ("m2", OTHER)]
     assert labels.overflows()["model,replica"] == 1
+    assert labels.partial_replicas() == ["r0"]
+
+
+def test_a_model_beyond_the_pairs_becomes_other_and_its_tenant_stays() -> None:
+    labels = Labels(combined_limit=2)
+    pairs = [labels.customer(f"m{n}", "acme", 0) for n in range(3)]
+    assert pairs == [("m0", "acme"), ("m1", "acme"), (OTHER, "acme")]
+    assert labels.holds_customer((OTHER, "acme"))
+    assert labels.partial_replicas() == []
+
+
+def test_one_tenants_models_take_no_place_from_another_tenant() -> None:
+    labels = Labels(combined_limit=4)
+    for n in range(100):
+        labels.customer(f"m{n}", "flood", 0)
+    for n in range(2):
+        assert labels.customer(f"m{n}", "acme", 0) == (f"m{n}", "acme")
+    assert labels.customer("m2", "acme", 0) == (OTHER, "acme")
+    for n in range(100):
+        labels.customer(f"m{n}", "flood", 0)
+    assert labels.customer("m0", "acme", 0) == ("m0", "acme")
+    assert labels.customer("m1", "acme", 0) == ("m1", "acme")
+    assert labels.use()["model,tenant"] == (4, 4)
+
+
+def test_one_replicas_engines_and_gpus_take_no_place_from_another_replica() -> None:
+    labels = Labels(combined_limit=4, gpu_limit=4)
+    for n in range(100):
+        labels.engine("flood", n, 0)
+        labels.gpu("flood", f"g{n}", 0)
+    assert labels.engine("r1", 0, 0)
+    assert labels.gpu("r1", "g0", 0)
+    assert labels.use()["gpu"] == labels.use()["engine"] == (4, 4)
+
+
+def test_shared_tenants_take_places_and_keep_them() -> None:
+    labels = Labels(limit=2)
+    for tenant in ("a", "b", "c"):
+        labels.customer("m", tenant, 0)
+    labels.share_tenants(["c", "d"], 10)
+    assert labels.tenants_since_unix_ns() == {"c": 10, "d": 10}
+    later = 2 * IDLE_NS
+    assert labels.customer("m", "e", later) == ("m", OTHER)
+    assert labels.customer("m", "d", later) == ("m", "d")
+    labels.share_tenants(["d"], later)
+    assert labels.customer("m", "e", later) == ("m", "e")
+    assert labels.tenants_since_unix_ns() == {"d": 10, "e": later}
+
+
+def test_a_tenant_is_named_since_the_start_if_no_tenant_was_left_out() -> None:
+    labels = Labels(limit=2)
+    labels.customer("m", "a", 5)
+    labels.share_tenants(["a", "b"], 10)
+    assert labels.tenants_since_unix_ns() == {"a": 0, "b": 0}
+
+
+def test_hostile_owners_leave_no_memory() -> None:
+    labels = Labels(limit=10, combined_limit=10, gpu_limit=10)
+    for n in range(2_000):
+        now = n * IDLE_NS
+        labels.pair(f"m{n}", f"r{n}", now)
+        labels.customer(f"m{n}", f"t{n}", now)
+        labels.engine(f"r{n}", n, now)
+        labels.gpu(f"r{n}", f"g{n}", now)
+    for cap in labels._caps.values():
+        assert len(cap._seen_unix_ns) == len(cap._since_unix_ns) <= 10
+        assert len(cap._owned) <= 10
+        assert len(cap.partial) <= 10
 
 
 def test_an_unknown_label_is_empty() -> None:
@@ -23,7 +91,7 @@ def test_an_unknown_label_is_empty() -> None:
 
 
 def test_a_value_without_requests_loses_its_place() -> None:
-    labels = Labels(limit=1)
+    labels = Labels(combined_limit=1)
     old = labels.pair("llama", "r1", 0)
     assert labels.pair("llama", "r2", IDLE_NS - 1) == ("llama", OTHER)
     assert labels.holds_pair(old)

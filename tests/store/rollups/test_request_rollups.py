@@ -19,7 +19,7 @@ from store.retention import delete_older, delete_older_rollups
 from store.rollups import request_rollups
 from store.rollups.buckets import merged, nearest_ranks
 from store.rollups.building import settle
-from store.rollups.label_sets import OTHER, LabelSets
+from store.rollups.label_sets import LabelSets
 from store.rollups.marks import begin, marked, pending
 from store.rollups.queries import Rollups, rollups
 from store.rollups.request_rollups import COLUMNS, buckets_of
@@ -336,27 +336,3 @@ def test_sharded_rollups_merged_equal_the_whole(shards: list[list[tuple[Any, ...
                 assert getattr(found.sketches[key], name).tolist() == (
                     getattr(sketches, name).tolist()
                 )
-
-
-def test_label_values_beyond_the_limit_are_counted_together() -> None:
-    """A value keeps its place until it has no requests for a day."""
-    sets = LabelSets(values=3)
-    many = [("a", tenant, 1.0, 1.0) for tenant in "vvvvwwwxxyz"]
-    buckets, meaning = buckets_of(table_of(many), sets, 0)
-    tenants = {labels[3] for labels in meaning.values()} - {None}
-    assert tenants == {"v", "w", "x", OTHER}
-    assert buckets[False].overflowed == 2
-    assert buckets[False].sums[0].requests.sum() == len(many)
-    buckets, _ = buckets_of(table_of([("a", "y", 1.0, 1.0)] * 50), sets, 3600)
-    assert buckets[False].overflowed == 50
-    buckets, _ = buckets_of(table_of([("a", "y", 1.0, 1.0)] * 50), sets, 2 * 86_400)
-    assert buckets[False].overflowed == 0
-
-
-def test_label_sets_beyond_the_limit_keep_only_their_model() -> None:
-    """Several labels with few values each can still form many sets."""
-    sets = LabelSets(sets=2)
-    many = [("a", "x", 1.0, 1.0)] * 3 + [("b", "x", 1.0, 1.0)] * 2 + [("b", "y", 1.0, 1.0)]
-    buckets, meaning = buckets_of(table_of(many), sets, 0)
-    assert ("b", OTHER, OTHER, OTHER, OTHER, OTHER, "stop", None) in meaning.values()
-    assert buckets[False].overflowed == 1

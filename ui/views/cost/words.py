@@ -391,7 +391,10 @@ def notes(found: Spending, zone: tzinfo) -> list[str]:
         )
     if found.overflowed:
         many = wording.counted(found.overflowed, "request")
-        said.append(f"{many} are counted as _other, because there were too many label values.")
+        said.append(
+            f"{many} are counted as _other in a label, because there are too many label values."
+            " Named values may be incomplete."
+        )
     return said
 
 

@@ -48,6 +48,8 @@ class Trend:
     rolled: bool
     """True if percentiles come from rollups, and are therefore within 1 %."""
     simulated: bool
+    hidden: int = 0
+    """Number of requests that may match the filters, but are stored as `_other` in rollups."""
 
     @property
     def number(self) -> int:
@@ -186,4 +188,5 @@ def _rolled(engine: Engine, window: Window, equals: Mapping[str, str], bins: Bin
         {name: rollup_reads.per_bin(engine, window, equals, name, bins) for name in LATENCIES},
         rolled=True,
         simulated=over_time.simulated,
+        hidden=over_time.hidden().requests,
     )

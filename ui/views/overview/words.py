@@ -281,7 +281,7 @@ def usual(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> str:
     """Return sentences about what the charts and their shaded bands show."""
     of = f"Charts show {_filters(view)} only. " if view.equals else ""
     why = " Percentiles are within 1 %, because there are too many requests to read each."
-    within = why * now.rolled
+    within = why * now.rolled + wording.hidden(now.hidden)
     if before is None:
         return f"{of}There is too little earlier data to show the usual range.{within}"
     start, end = (

@@ -42,7 +42,7 @@ def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) 
     tails = _tails(rolled.p99["ttft_s"], rolled.p99["e2e_s"], rolled.slowest)
     return (
         f"{first}: {tails} Percentiles are within 1 %, because there are too many requests to "
-        "read each."
+        f"read each.{wording.hidden(rolled.hidden)}"
     )
 
 

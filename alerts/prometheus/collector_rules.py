@@ -1,0 +1,52 @@
+"""Rules for several collectors, each with a part of the requests.
+
+A collector names a limited number of tenants on `/metrics`, and counts all others as `other`. So a
+sum over collectors is complete only for a tenant that every collector names. The recorded series
+contains these tenants, and counts the requests of all others as `other`, so that it sums to all
+requests.
+"""
+
+from typing import Final
+
+from alerts.prometheus.rulefile import Alert, Group, Recording, literal
+
+TENANT_REQUESTS: Final = "tenant:tailspan_tenant_requests:rate5m"
+_NAMED: Final = (
+    "count by (tenant) (tailspan_tenant_named_since_seconds <= time() - 300)"
+    ' == on () group_left () count(tailspan_exporter_label_values_limit{label="tenant"})'
+)
+"""The tenants that every collector has named during the 5 min of the rate."""
+_RATE: Final = "rate(tailspan_tenant_requests_total[5m])"
+
+
+def collector_group(explorer_url: str) -> Group:
+    """Return the rules for several collectors."""
+    complete = f"sum by (tenant) ({_RATE}) and on (tenant) ({_NAMED})"
+    unnamed = 'sum by (tenant) (rate(tailspan_tenant_requests_total{tenant=""}[5m]))'
+    named = f"(({complete}) or on (tenant) ({unnamed}))"
+    rest = f"sum({_RATE}) - (sum({named}) or on () vector(0))"
+    return Group(
+        "tailspan-collectors",
+        "30s",
+        [
+            Recording(
+                TENANT_REQUESTS,
+                f'{named} or on (tenant) label_replace({rest}, "tenant", "other", "", "")',
+            ),
+            Alert(
+                "TailspanReplicaAtSeveralCollectors",
+                "count by (replica, engine)"
+                " (tailspan_engine_last_sample_timestamp_seconds > time() - 60) > 1",
+                {"severity": "ticket"},
+                {
+                    "summary": "{{ $value }} collectors receive samples of replica"
+                    " {{ $labels.replica }}, engine {{ $labels.engine }}",
+                    "description": "Each of them exports the engine's totals, so sums over"
+                    " collectors are too high. Route all telemetry of a replica to one collector:"
+                    " collector/otel-gateway-by-replica.yaml is an example.",
+                    "dashboard_url": f"{literal(explorer_url.rstrip('/'))}/?last=1h",
+                },
+                for_="15m",
+            ),
+        ],
+    )

@@ -1,0 +1,108 @@
+"""Represent the labels of many requests as small integers. Code 0 is an unknown value (None)."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from store.rollups.names import OTHER, OWNED, Occurrence
+from store.rollups.tables import LABELS
+from telemetry.sketches import IntArray
+
+LabelSet = tuple[str | None, ...]
+"""One value for each label in LABELS."""
+
+
+@dataclass(slots=True)
+class CodedLabels:
+    """The labels of requests.
+
+    Attributes:
+        values: for each label in LABELS, the values by code.
+        columns: for each label in LABELS, (requests,) the code of each request's value.
+    """
+
+    values: list[dict[str | None, int]]
+    columns: list[IntArray]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> "CodedLabels":
+        """Read the labels of a table of requests."""
+        values, columns = [], []
+        for label in LABELS:
+            column = table[label].cast(pa.string()).combine_chunks().dictionary_encode()
+            found = [None, *column.dictionary.to_pylist()]
+            values.append({value: code for code, value in enumerate(found)})
+            columns.append(column.indices.fill_null(-1).to_numpy().astype(np.int64) + 1)
+        return cls(values, columns)
+
+    def code(self, label: str, value: str | None) -> int:
+        """Return the code of a value. A new value gets a new code."""
+        codes = self.values[LABELS.index(label)]
+        return codes.setdefault(value, len(codes))
+
+    def occurrences(self, label: str) -> dict[str, Occurrence]:
+        """Return the known values of a label: their requests and, for `OWNED`, their tenants."""
+        at = LABELS.index(label)
+        number = len(self.values[at])
+        requests = np.bincount(self.columns[at], minlength=number).tolist()
+        owners = [""] * number
+        if label in OWNED:
+            tenants = list(self.values[LABELS.index("tenant")])
+            pairs, counts = np.unique(
+                self.columns[at] * len(tenants) + self.columns[LABELS.index("tenant")],
+                return_counts=True,
+            )
+            for place in np.argsort(counts, kind="stable").tolist():  # the last is the largest
+                value, tenant = divmod(int(pairs[place]), len(tenants))
+                owners[value] = tenants[tenant] or ""
+        return {
+            value: Occurrence(requests[code], owners[code])
+            for value, code in self.values[at].items()
+            if value is not None and requests[code]
+        }
+
+    def keep_only(self, label: str, kept: Collection[str]) -> None:
+        """Replace all other known values of a label by `OTHER`."""
+        at = LABELS.index(label)
+        unnamed = [code for value, code in self.values[at].items() if value and value not in kept]
+        if unnamed:
+            other = self.code(label, OTHER)
+            new = np.arange(len(self.values[at]))
+            new[unnamed] = other
+            self.columns[at] = new[self.columns[at]]
+
+    def distinct(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the distinct label sets of the requests.
+
+        Returns: (sets, labels) codes, (requests,) the index of each request's label set, and
+            (sets,) numbers of requests.
+        """
+        rows, place = distinct_rows(np.stack(self.columns, axis=1))
+        return rows, place, np.bincount(place, minlength=len(rows))
+
+    def rows(self, sets: Iterable[LabelSet]) -> IntArray:
+        """Return the codes of label sets, as (sets, labels). New values get new codes."""
+        codes = [
+            [known.setdefault(value, len(known)) for known, value in zip(self.values, each)]  # noqa: B905 -- equal lengths, in a hot loop
+            for each in sets
+        ]
+        return np.array(codes, np.int64).reshape(-1, len(LABELS))
+
+    def label_sets(self, rows: IntArray) -> list[LabelSet]:
+        """Return the label sets of codes (sets, labels)."""
+        values = [np.array(list(known), object) for known in self.values]
+        columns = [each[rows[:, at]].tolist() for at, each in enumerate(values)]
+        return list(zip(*columns, strict=True))
+
+
+def distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the distinct rows of a matrix, and the index of each row among them."""
+    key = np.zeros(len(rows), np.int64)
+    for column in rows.T:
+        key = key * (int(column.max(initial=0)) + 1) + column
+        if int(key.max(initial=0)) >= 2**40:  # prevents an overflow at the next label
+            key = np.unique(key, return_inverse=True)[1]
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    return rows[first], place

@@ -1,0 +1,85 @@
+"""Find the groups of an answer that may be incomplete, because rollups store some of their requests
+under `_other`.
+
+Pure. A request that is stored as `_other` in a label may have any value of this label. Therefore a
+group may be incomplete if the answer has requests that equal the group except in labels where they
+have `_other`. A group that itself has `_other` in a label contains all other requests, so it is
+never called incomplete.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from store.rollups.coded_labels import LabelSet
+from store.rollups.names import OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class Unnamed:
+    """Requests with `_other` in some labels: their number, and the start of the first bucket."""
+
+    requests: int
+    first_unix_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """The requests of an answer that rollups store without all of their names.
+
+    Attributes:
+        other: number of requests in groups with `_other` in a label.
+        requests: number of requests that may belong to other groups of the answer.
+        groups: the groups that may be incomplete.
+    """
+
+    other: int = 0
+    requests: int = 0
+    groups: frozenset[LabelSet] = frozenset()
+
+
+def hidden(
+    unnamed: Mapping[LabelSet, Unnamed],
+    groups: Sequence[LabelSet],
+    equals: LabelSet,
+    named: Callable[[int, str | None, int], bool],
+) -> Hidden:
+    """Find the incomplete groups.
+
+    Args:
+        unnamed: the requests with `_other` in a label: by the values of the labels to group by,
+            followed by the values of the labels of the filter.
+        groups: the groups, as values of the labels to group by.
+        equals: the values that the filter requires.
+        named: returns whether a value had a name since a time, so that none of its later requests
+            are stored as `_other`. The arguments are the index of the label, the value and the time
+            in unix seconds.
+    """
+    by = len(next(iter(unnamed), ())) - len(equals)
+    other = sum(
+        each.requests
+        for values, each in unnamed.items()
+        if values[by:] == equals and OTHER in values[:by]
+    )
+    places = [at for at in range(by + len(equals)) if any(each[at] == OTHER for each in unnamed)]
+    incomplete = set()
+    elsewhere = {
+        values
+        for values, each in unnamed.items()
+        if OTHER in values[by:]
+        and all(
+            value == wanted or (value == OTHER and not named(at, wanted, each.first_unix_s))
+            for at, (value, wanted) in enumerate(zip(values[by:], equals, strict=True), by)
+        )
+    }
+    for group in groups:
+        wanted = (*group, *equals)
+        open_places = [at for at in places if wanted[at] not in (None, OTHER)]
+        for number in range(1, len(open_places) + 1):
+            for replaced in combinations(open_places, number):
+                values = tuple(OTHER if at in replaced else v for at, v in enumerate(wanted))
+                found = unnamed.get(values)
+                if found and not any(named(at, wanted[at], found.first_unix_s) for at in replaced):
+                    incomplete.add(group)
+                    elsewhere.add(values)
+    return Hidden(other, sum(unnamed[each].requests for each in elsewhere), frozenset(incomplete))

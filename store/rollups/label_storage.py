@@ -1,0 +1,151 @@
+"""Write the label sets and the names of rollups to their tables, and read them."""
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, Row, and_, select
+
+from store import dialects
+from store.connections import reading
+from store.rollups.coded_labels import LabelSet
+from store.rollups.label_sets import Known, LabelSets, grouped, no_names, number_of
+from store.rollups.names import EXPORTED_TENANT, Name, Names
+from store.rollups.tables import HOUR_S, LABEL_SETS, LABELS, NAMES
+
+_AT_ONCE: Final = 1_000
+"""Maximum number of values in a condition. Databases limit the parameters of a statement."""
+
+
+def keep_label_sets(connection: Connection, label_sets: LabelSets) -> None:
+    """Store the changed label sets and names."""
+    dialect = dialects.of(connection.engine)
+    sets = [
+        {
+            "label_set": number_of(labels),
+            **dict(zip(LABELS, labels, strict=True)),
+            "newest_unix_s": label_sets.known[labels].newest_unix_s,
+            "grouping": label_sets.known[labels].grouping,
+        }
+        for labels in label_sets.changed
+    ]
+    names = []
+    for label, of in label_sets.names.items():
+        gone = [value for value in of.changed if value not in of.known]
+        for some in _batches(gone):
+            dialect.remove(connection, NAMES, and_(NAMES.c.label == label, NAMES.c.value.in_(some)))
+        names += [_row(label, value, of.known[value]) for value in of.changed & of.known.keys()]
+    for table, rows in ((LABEL_SETS, sets), (NAMES, names)):
+        if rows:
+            dialect.put(connection, table, rows)
+
+
+def _row(label: str, value: str, name: Name) -> dict[str, object]:
+    return {
+        "label": label,
+        "value": value,
+        "owner": name.owner,
+        "hours": name.hours,
+        "newest_hour": name.newest_hour,
+        "named_from_unix_s": name.named_from_unix_s,
+    }
+
+
+def label_sets_since(
+    engine: Engine, from_unix_s: int, until_unix_s: int | None = None
+) -> dict[LabelSet, Known]:
+    """Return the label sets that have a bucket since a time.
+
+    Args:
+        engine: from `open_database`.
+        from_unix_s: the time.
+        until_unix_s: leave out label sets that have a bucket since this time.
+    """
+    statement = select(LABEL_SETS).where(LABEL_SETS.c.newest_unix_s >= from_unix_s)
+    if until_unix_s is not None:
+        statement = statement.where(LABEL_SETS.c.newest_unix_s < until_unix_s)
+    with reading(engine) as connection:
+        rows = connection.execute(statement).all()
+    return {_labels(row): Known(row.newest_unix_s, row.grouping) for row in rows}
+
+
+def meaning(
+    engine: Engine, grouping: int, from_unix_s: int, numbers: Collection[int]
+) -> dict[int, LabelSet]:
+    """Return the label sets of a grouping by number.
+
+    Args:
+        engine: from `open_database`.
+        grouping: the grouping.
+        from_unix_s: the start of the window in which the numbers occur.
+        numbers: the wanted numbers. The result may contain more.
+    """
+    columns = LABEL_SETS.c
+    # A label set's newest bucket is stored with an accuracy of an hour.
+    recent = and_(
+        columns.newest_unix_s >= from_unix_s - 2 * HOUR_S,
+        columns.grouping.in_({0: (0,), 1: (0, 1)}.get(grouping, (1, grouping))),
+    )
+    with reading(engine) as connection:
+        rows = list(connection.execute(select(LABEL_SETS).where(recent)))
+        found = _of_grouping(rows, grouping)
+        for some in _batches(set(numbers) - found.keys()):
+            more = list(connection.execute(select(LABEL_SETS).where(columns.label_set.in_(some))))
+            found.update(_of_grouping(more, grouping))
+    return found
+
+
+def _of_grouping(rows: Sequence[Row[Any]], grouping: int) -> dict[int, LabelSet]:
+    found = {row.label_set: _labels(row) for row in rows}
+    if grouping == 1:
+        # Older versions stored only the label sets with all labels, and these are parts of them.
+        found.update((number_of(each), each) for each in set(grouped(found.values(), grouping)))
+    return found
+
+
+def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
+    """Return the values of a label that occurred since a time, or shortly before it."""
+    column = LABEL_SETS.c[label]
+    statement = (
+        select(column)
+        .where(LABEL_SETS.c.newest_unix_s >= from_unix_s, column.is_not(None))
+        .distinct()
+    )
+    with reading(engine) as connection:
+        return set(connection.scalars(statement))
+
+
+def load_names(engine: Engine) -> dict[str, Names]:
+    """Return the names of each label."""
+    names = no_names()
+    with reading(engine) as connection:
+        for row in connection.execute(select(NAMES)):
+            if row.label in names:
+                names[row.label].known[row.value] = Name(
+                    row.hours, row.newest_hour, row.owner, row.named_from_unix_s
+                )
+    return names
+
+
+def exported_tenants(engine: Engine) -> list[str]:
+    """Return the tenants that every collector names on `/metrics`."""
+    return sorted(named_from(engine, EXPORTED_TENANT))
+
+
+def named_from(engine: Engine, label: str) -> dict[str, int]:
+    """Return since when (unix seconds) each named value of a label is stored under its name."""
+    statement = select(NAMES.c.value, NAMES.c.named_from_unix_s).where(
+        NAMES.c.label == label, NAMES.c.named_from_unix_s.is_not(None)
+    )
+    with reading(engine) as connection:
+        return {row.value: row.named_from_unix_s for row in connection.execute(statement)}
+
+
+def _labels(row: Row[Any]) -> LabelSet:
+    return tuple(row[1 : 1 + len(LABELS)])
+
+
+def _batches(values: Collection[Any]) -> Iterator[list[Any]]:
+    rest = iter(values)
+    while some := list(islice(rest, _AT_ONCE)):
+        yield some

@@ -1,0 +1,171 @@
+"""Decide which values of a label rollups store by name. All other values are stored as `_other`.
+
+Pure. A label has a limited number of places. While places are free, a new value gets one at once.
+Otherwise the values that occurred in the most hours of the last day have the places. A value loses
+its place only to a value that occurred in more than twice as many hours, so a burst of invented
+values cannot take the places of lasting values (as in decision 075). Clients can invent routes and
+LoRA names, so the places of these labels are divided fairly between tenants.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from store.rollups.fair_share import fair_share
+from store.rollups.tables import HOUR_S, MINUTE_S
+
+OTHER: Final = "_other"
+ALIVE_S: Final = 86_400
+"""A value that did not occur during this time no longer counts towards the limit."""
+LIMITS: Final[Mapping[str, int]] = MappingProxyType(
+    {"model": 200, "lora": 1_000, "route": 200, "tenant": 2_000, "region": 200, "replica": 10_000}
+)
+"""The number of places of each label. A fleet with 5,000 replicas can replace all of them once a
+day. The costs of these limits are measured by `benchmarks/names.py`. `outcome` and `streamed` have
+few values.
+"""
+EXPORTED_TENANT: Final = "exported_tenant"
+"""The tenants that every collector names on `/metrics`. They are chosen like a label's values."""
+EXPORTED_TENANTS: Final = 200
+"""The number of tenants that `/metrics` names."""
+OWNED: Final = frozenset({"lora", "route"})
+"""The labels with values that clients invent, so that the places are divided between tenants."""
+
+_HOURS: Final = ALIVE_S // HOUR_S
+_BITS: Final = 2**_HOURS - 1
+
+
+@dataclass(slots=True)
+class Name:
+    """A value that occurred in the last day.
+
+    Attributes:
+        hours: bit i is set if the value occurred in the hour `newest_hour` - i.
+        newest_hour: the newest hour in which the value occurred, in hours since 1970.
+        owner: the tenant that sent most of the value's first requests, or "".
+        named_from_unix_s: the time since which the value's requests are stored under its name, or
+            None if they are stored as `_other`.
+    """
+
+    hours: int
+    newest_hour: int
+    owner: str = ""
+    named_from_unix_s: int | None = None
+
+    def occurred(self, hour: int) -> bool:
+        """Add an hour. Return whether this changed the name."""
+        ahead = hour - self.newest_hour
+        if ahead > 0:
+            self.hours = (self.hours << ahead if ahead < _HOURS else 0) & _BITS | 1
+            self.newest_hour = hour
+            return True
+        if -ahead >= _HOURS or self.hours >> -ahead & 1:
+            return False
+        self.hours |= 1 << -ahead
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """The requests of a value in a bucket."""
+
+    requests: int
+    owner: str
+    """The tenant that sent most of them."""
+
+
+@dataclass(slots=True)
+class Names:
+    """The values of one label: up to `limit` with a place, and up to `limit` candidates."""
+
+    limit: int
+    owned: bool = False
+    """Whether the places are divided fairly between owners."""
+    known: dict[str, Name] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+    """The values to store, or to delete if they are no longer known."""
+
+    def named(self) -> Iterator[str]:
+        """Yield the values that have a place."""
+        return (value for value, each in self.known.items() if each.named_from_unix_s is not None)
+
+    def assign(self, occurred: Mapping[str, Occurrence], from_unix_s: int) -> set[str]:
+        """Return the values of a bucket that are stored by name.
+
+        Args:
+            occurred: the values of the bucket.
+            from_unix_s: the bucket's start.
+        """
+        hour = from_unix_s // HOUR_S
+        new = [value for value in occurred if value not in self.known]
+        for value in occurred:
+            name = self.known.get(value)
+            if name is not None and name.occurred(hour):
+                self.changed.add(value)
+        if new or any(self.known[value].named_from_unix_s is None for value in occurred):
+            self._give_places(new, occurred, from_unix_s)
+        return {
+            value
+            for value in occurred
+            if value in self.known and self.known[value].named_from_unix_s is not None
+        }
+
+    def _give_places(
+        self, new: list[str], occurred: Mapping[str, Occurrence], from_unix_s: int
+    ) -> None:
+        hour = from_unix_s // HOUR_S
+        waiting = any(each.named_from_unix_s is None for each in self.known.values())
+        for value in new:
+            owner = occurred[value].owner if self.owned else ""
+            self.known[value] = Name(1, hour, owner)
+        self.changed.update(new)
+        if len(self.known) <= self.limit:
+            placed = list(self.known)
+        else:
+            self._forget({value for value, each in self.known.items() if _silent(each, hour)})
+            ranked = self._ranked(occurred)
+            placed = ranked[: self.limit]
+            self._forget(self.known.keys() - ranked)
+        # A new value was not stored as `_other` in the last day, unless it was forgotten. Other
+        # requests of this minute may already be stored without the name.
+        first_unix_s = from_unix_s + MINUTE_S if waiting else from_unix_s - ALIVE_S
+        chosen = set(placed)
+        for value, name in self.known.items():
+            if (value in chosen) != (name.named_from_unix_s is not None):
+                name.named_from_unix_s = first_unix_s if value in chosen else None
+                self.changed.add(value)
+
+    def _ranked(self, occurred: Mapping[str, Occurrence]) -> list[str]:
+        """Return the values for the places, and the candidates after them, the best first."""
+        values = list(self.known)
+        names = list(self.known.values())
+        owners: dict[str, int] = {}
+        unnamed = [each.named_from_unix_s is None for each in names]
+        hours = [
+            each.hours.bit_count() * (1 if without else 2)
+            for each, without in zip(names, unnamed, strict=True)
+        ]
+        requests = [occurred[each].requests if each in occurred else 0 for each in values]
+        ranked = fair_share(
+            np.array([owners.setdefault(each.owner, len(owners)) for each in names], np.int64),
+            (
+                -np.array(hours),
+                np.array(unnamed),
+                -np.array([each.newest_hour for each in names]),
+                -np.array(requests),
+            ),
+            2 * self.limit,
+        )
+        return [values[at] for at in ranked.tolist()]
+
+    def _forget(self, values: set[str]) -> None:
+        for value in values:
+            del self.known[value]
+        self.changed.update(values)
+
+
+def _silent(name: Name, hour: int) -> bool:
+    return hour - name.newest_hour > _HOURS
