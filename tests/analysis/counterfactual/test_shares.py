@@ -183,12 +183,9 @@ def test_longer_outputs_are_not_added_outputs() -> None:
 
 @pytest.mark.parametrize("other", ["load_exceeds_capacity", "tenant_flood"])
 def test_prompts_that_became_longer_are_no_added_long_prompts(other: str) -> None:
-    where = {"tenant": "acme"} if other == "tenant_flood" else {}
-    causes = [
-        proposed("longer_prompts"),
-        proposed(other, **where),
-        proposed("prefill_interference", **where),
-    ]
+    causes = [proposed("longer_prompts"), proposed(other), proposed("prefill_interference")]
+    if other == "tenant_flood":
+        causes[1:] = [proposed(each.id, tenant="acme") for each in causes[1:]]
     longer, more, added = decided(["longer_prompts", other], causes, Metric.QUEUE).shares
     assert added.value < 0.1
     assert longer.value > 0.15
