@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Column, Engine, func, select
 
+from store.access.restricted import access_of
+from store.access.tables import visible_groupings
 from store.connections import reading
 from store.queries import Window, label_values, request_count, request_table
 from store.rollups.buckets import (
@@ -76,11 +78,16 @@ class Rollups:
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
     def overflowed(self) -> int:
-        """Return the number of requests with a label value that is stored as `_other`."""
+        """Return the number of requests with a label value that is stored as `_other`; 0 for a
+        reader who may not see all requests."""
         return self._total(ROLLUPS.c.overflowed)
 
     def number(self) -> int:
-        """Return the number of all requests in the window, ignoring `equals`."""
+        """Return the number of all visible requests in the window, ignoring `equals`."""
+        access = access_of(self.engine)
+        if access is not None and access.limits_rows:
+            whole = Rollups(self.engine, self.plan, self.steps, (), {}, {})
+            return int(whole.sums(()).requests.sum())
         waiting = (request_count(self.engine, _window(*each)) for each in self.plan.requests)
         return self._total(ROLLUPS.c.requests) + sum(waiting)
 
@@ -168,9 +175,12 @@ class Rollups:
         return [(HOUR_S, self.plan.hours), (MINUTE_S, self.plan.minutes)]
 
     def _grouping(self) -> int:
-        """Return the smallest grouping that has all labels of the query."""
+        """Return the smallest grouping that has all labels of the query, and those that the
+        reader's access depends on."""
         asked = {*self.by, *self.equals, *self.unless}
-        return max(i for i, kept in enumerate(GROUPINGS) if asked <= set(kept))
+        access = access_of(self.engine)
+        visible = range(len(GROUPINGS)) if access is None else visible_groupings(access)
+        return max(i for i in visible if asked <= set(GROUPINGS[i]))
 
     def _meaning(self, grouping: int) -> dict[int, LabelSet]:
         # Read the label sets after the buckets, because they are stored before the buckets that use
