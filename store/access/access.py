@@ -120,6 +120,17 @@ class Access:
         """Return whether all requests with these labels are visible."""
         return any(each.allows(labels) for each in self.grants)
 
+    def selects(self, labels: Mapping[str, str | None]) -> bool:
+        """Return whether all requests with these labels are visible, among those of visible
+        models."""
+        tenant, model = labels.get("tenant"), labels.get("model")
+        return any(
+            (each.models is None or model in each.models)
+            if each.tenants is None
+            else tenant in each.tenants
+            for each in self.grants
+        )
+
     def with_objectives(self, slos: Iterable[str], definitions: Iterable[str]) -> "Access":
         """Return the same access with the names and digests of the visible objectives."""
         return replace(self, slos=frozenset(slos), definitions=frozenset(definitions))

@@ -6,6 +6,7 @@ refused: SQL as text, a write, or a table without a rule.
 """
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -30,6 +31,9 @@ from store.access.tables import MASKED, RAW, RULES, masked
 from store.state import separate_state, use_state
 
 _REWRITER: Final = "tailspan_rewriter"
+READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
+"""What the reader may see for whom this process answers a question, or None for all.
+`open_database` restricts each database to it."""
 COMPARED: Final = "tailspan_compared"
 """Annotation of a column of ids that is compared with other ids, and is not returned."""
 
@@ -56,9 +60,13 @@ def with_masked_rows(engine: Engine) -> Engine:
     The evidence of an explanation needs them, because a request waits for those of all tenants.
     """
     rewriter = _rewriter(engine)
-    if rewriter is None or rewriter.masks or not rewriter.access.by_tenant:
-        return engine
-    return _with(rewriter.whole, rewriter.access, masks=True)
+    return engine if rewriter is None else rewriter.masked or engine
+
+
+def is_masked(engine: Engine) -> bool:
+    """Return whether an engine is from `with_masked_rows`."""
+    rewriter = _rewriter(engine)
+    return rewriter is not None and rewriter.masks
 
 
 def access_of(engine: Engine) -> Access | None:
@@ -71,6 +79,12 @@ def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return a column of ids to compare with other ids. Its values must not be returned: they are
     also those of requests that the reader may not see."""
     return ids._annotate({COMPARED: True})
+
+
+def cache_key(engine: Engine) -> str:
+    """Return a text that is equal for engines whose queries have equal results."""
+    rewriter = _rewriter(engine)
+    return f"{engine.url} {rewriter.access.key} {rewriter.masks}" if rewriter else str(engine.url)
 
 
 def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
@@ -109,9 +123,9 @@ class _Rewriter:
     """
 
     def __init__(self, engine: Engine, access: Access, *, masks: bool) -> None:
-        self.whole = engine
         self.access = access
         self.masks = masks
+        self.masked = _with(engine, access, masks=True) if access.by_tenant and not masks else None
         self._replaced: dict[tuple[str, str], FromClause] = {}
 
     def before_execute(
