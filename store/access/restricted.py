@@ -34,6 +34,7 @@ _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
 """What the reader may see for whom this process answers a question, or None for all.
 `open_database` restricts each database to it."""
+EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
 """Annotation of a column of ids that is compared with other ids, and is not returned."""
 
@@ -183,6 +184,9 @@ class _Rewriter:
         """Refuse a statement with a part that was not replaced."""
         own = {id(each) for each in self._replaced.values()}
         waiting = [statement]
+        for select in statement.selects if isinstance(statement, CompoundSelect) else [statement]:
+            if any(getattr(each, "name", None) == EVERY for each in select.exported_columns):
+                raise NotAllowed("a reader cannot select all columns")
         while waiting:
             element = waiting.pop()
             if id(element) in own:
@@ -193,7 +197,8 @@ class _Rewriter:
 
 def _check_one(element: Any) -> None:
     textual = isinstance(element, TextClause | TextualSelect) or (
-        isinstance(element, ColumnClause) and element.is_literal
+        # `count(*)` and `EXISTS (SELECT *)` contain a literal.
+        isinstance(element, ColumnClause) and element.is_literal and element.name != EVERY
     )
     if textual:
         raise NotAllowed("a reader cannot run SQL as text")
