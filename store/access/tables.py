@@ -17,10 +17,8 @@ from sqlalchemy import (
     false,
     literal,
     not_,
-    null,
     or_,
     select,
-    type_coerce,
 )
 
 from store.access.access import OTHERS, Access, Grant
@@ -213,4 +211,5 @@ def _selected(
 
 
 def _null(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    return type_coerce(null(), column.type).label(str(column.key))
+    # A plain NULL would have the type text in PostgreSQL.
+    return case((false(), column)).label(str(column.key))

@@ -9,6 +9,7 @@ from sqlalchemy import insert
 
 from alerts.evaluation.evaluator import Evaluator
 from alerts.evaluation.group_places import expanded
+from alerts.notify.message import Message, Transition, dumps
 from alerts.openslo.reader import load
 from analysis.incident import incident_verdict
 from analysis.incident_answer import keep_verdict
@@ -16,7 +17,7 @@ from simulator.dataset import run as simulate
 from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
-from store.alerting.incidents import read_incidents
+from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import NOTIFICATIONS
 from store.database import open_database
 from store.rollups.building import settle
@@ -94,7 +95,8 @@ spec:
   objectives: [{{target: 0.999}}]
   indicator: {{metadata: {{name: {name}-good}}, spec: {{ratioMetric: {{counter: true,
     total: {{metricSource: {{type: tailspan, spec: {{{total}}}}}}},
-    good: {{metricSource: {{type: tailspan, spec: {{good: ttft_s <= 0.5 and tpot_s <= 0.05}}}}}}}}}}}}
+    good: {{metricSource:
+      {{type: tailspan, spec: {{good: ttft_s <= 0.5 and tpot_s <= 0.05}}}}}}}}}}}}
 """
 _OBJECTIVES: Final = {
     "chat": "where: streamed == true",
@@ -227,15 +229,19 @@ def _lookups(end_s: int) -> list[CacheLookup]:
     ]
 
 
-def _notification(row: object) -> dict[str, object]:
+def _notification(row: IncidentRow) -> dict[str, object]:
+    key = row.slo, row.severity, row.fired_unix_s
+    text = Message(
+        *(Transition.FIRED, row.slo, row.slo, "chat", row.severity, "99 %"),
+        *(row.began_unix_s, row.fired_unix_s, row.fired_unix_s),
+        likely_cause="hiddenco sent more",
+    )
     return {
-        "slo": row.slo,  # type: ignore[attr-defined]
-        "severity": row.severity,  # type: ignore[attr-defined]
-        "fired_unix_s": row.fired_unix_s,  # type: ignore[attr-defined]
-        "transition": "fired",
+        **dict(zip(("slo", "severity", "fired_unix_s"), key, strict=True)),
+        "transition": Transition.FIRED.value,
         "channel": "ops",
-        "message": '{"likely_cause": "hiddenco sent it"}',
-        "created_unix_s": row.fired_unix_s,  # type: ignore[attr-defined]
+        "message": dumps(text),
+        "created_unix_s": row.fired_unix_s,
         "state": "delivered",
         "failures": 0,
     }

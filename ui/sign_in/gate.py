@@ -79,7 +79,7 @@ def readers_access() -> Access | None:
     roles, asked = roles_in_force(), in_force()
     if roles is None:
         return None
-    claims = st.user.to_dict() if asked is not None else {}
+    claims = claims_of_reader() if asked is not None else {}
     if asked is None or judge(claims, asked, time.time(), roles) is not Verdict.WELCOME:
         raise NotAllowed("you have no role that may see these pages")
     return _access(claims, asked, roles)
@@ -87,6 +87,11 @@ def readers_access() -> Access | None:
 
 def _access(claims: Mapping[str, Any], asked: SignIn, roles: Roles) -> Access | None:
     return access_of_person(claims, roles, unverified=asked.trusts_unverified)
+
+
+def claims_of_reader() -> Mapping[str, Any]:
+    """Return the claims of the current reader, as Streamlit read them from the cookie."""
+    return st.user.to_dict()
 
 
 def name_of(claims: Mapping[str, Any]) -> str:
@@ -97,7 +102,7 @@ def name_of(claims: Mapping[str, Any]) -> str:
 
 def readers_name() -> str:
     """Return the current reader's name for the audit log."""
-    return "no sign-in" if in_force() is None else name_of(st.user.to_dict())
+    return "no sign-in" if in_force() is None else name_of(claims_of_reader())
 
 
 def _judge(claims: Mapping[str, Any], asked: SignIn, now_s: float) -> Verdict:
@@ -127,7 +132,7 @@ def passes() -> bool:
     asked = in_force()
     if asked is None:
         return True
-    claims = st.user.to_dict()
+    claims = claims_of_reader()
     verdict = judge(claims, asked, time.time(), roles_in_force())
     if verdict is Verdict.WELCOME:
         return True
@@ -143,7 +148,7 @@ def kept(body: Body) -> Body:
 
     @wraps(body)
     def guarded(engine: Engine, zone: tzinfo) -> None:
-        if judge(st.user.to_dict(), asked, time.time(), roles_in_force()) is not Verdict.WELCOME:
+        if judge(claims_of_reader(), asked, time.time(), roles_in_force()) is not Verdict.WELCOME:
             st.rerun()
         body(engine, zone)
 
@@ -154,7 +159,7 @@ def way_out() -> None:
     """Show the reader's name and a sign-out button if sign-in is on."""
     if in_force() is None:
         return
-    name = str(st.user.to_dict().get("email") or "you")
+    name = str(claims_of_reader().get("email") or "you")
     who = wording.for_markdown(name, 60)
     st.button(f"Sign out {who}", key="sign_out", type="tertiary", on_click=st.logout)
 
