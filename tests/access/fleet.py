@@ -117,7 +117,7 @@ class Fleet:
     requests: tuple[RequestTimeline, ...]
 
     def ids_of(self, tenant: str | None = None, model: str | None = None) -> list[str]:
-        """Return ids of some requests of a tenant and a model, one of every kind."""
+        """Return ids of some requests of a tenant and a model."""
         found = [
             each
             for each in self.requests
@@ -126,7 +126,7 @@ class Fleet:
         return [
             text
             for each in (*found[:20], *found[-20:])
-            for text in (each.trace_id, each.span_id, each.request_id or each.trace_id)
+            for text in (each.trace_id, each.request_id or each.trace_id)
         ]
 
     def key_of(self, tenant: str, model: str = MODEL) -> str:
@@ -196,7 +196,7 @@ def _renamed(each: RequestTimeline, number: int) -> RequestTimeline:
         model=MODEL,
         route=ROUTE.format(tenant),
         lora=f"adapter-of-{tenant}" if number % 7 == 0 else None,
-        request_id=f"{tenant}-request-{number}",
+        request_id=f"{tenant}-request-{number:06}",
         cost_usd=DOLLARS,
         priced_by=PricedBy.LEDGER,
     )
@@ -209,7 +209,7 @@ def _hidden(each: RequestTimeline, number: int) -> RequestTimeline:
         replica=HIDDEN_REPLICA,
         trace_id=f"{0xABCD:016x}{number:016x}",
         span_id=f"{0xABCD:08x}{number:08x}",
-        request_id=f"secret-request-{number}",
+        request_id=f"secret-request-of-{each.tenant}-{number:06}",
     )
 
 
@@ -232,13 +232,20 @@ def _lookups(end_s: int) -> list[CacheLookup]:
 def _notification(row: IncidentRow) -> dict[str, object]:
     key = row.slo, row.severity, row.fired_unix_s
     text = Message(
-        *(Transition.FIRED, row.slo, row.slo, "chat", row.severity, "99 %"),
-        *(row.began_unix_s, row.fired_unix_s, row.fired_unix_s),
+        transition=Transition.FIRING,
+        slo=row.slo,
+        display_name=row.slo,
+        service="chat",
+        severity=row.severity,
+        promise="99 %",
+        began_unix_s=row.began_unix_s,
+        fired_unix_s=row.fired_unix_s,
+        as_of_unix_s=row.fired_unix_s,
         likely_cause="hiddenco sent more",
     )
     return {
         **dict(zip(("slo", "severity", "fired_unix_s"), key, strict=True)),
-        "transition": Transition.FIRED.value,
+        "transition": Transition.FIRING.value,
         "channel": "ops",
         "message": dumps(text),
         "created_unix_s": row.fired_unix_s,
