@@ -36,8 +36,8 @@ HIDDEN_REPLICA: Final = "secret-replica"
 TENANTS: Final = {
     # The first tenant floods the last five minutes.
     "acme": "hiddenco",
-    "globex": "mine",
-    "initech": "ours",
+    "globex": "mineco",
+    "initech": "oursco",
     "umbrella": "otherco",
     "hooli": "otherco",
 }
@@ -59,17 +59,17 @@ roles:
     costs: false
   mine:
     claims: {groups: [mine-engineers]}
-    tenants: [mine]
+    tenants: [mineco]
     models: "*"
     costs: true
   mine-without-costs:
     claims: {groups: [mine-interns]}
-    tenants: [mine]
+    tenants: [mineco]
     models: "*"
     costs: false
   ours:
     claims: {groups: [ours-engineers]}
-    tenants: [ours]
+    tenants: [oursco]
     models: "*"
     costs: true
   model:
@@ -79,7 +79,7 @@ roles:
     costs: true
   mine-and-model:
     claims: {groups: [strict]}
-    tenants: [mine]
+    tenants: [mineco]
     models: [llama-3-8b-sim]
     costs: false
 """
@@ -102,7 +102,7 @@ _OBJECTIVES: Final = {
     "chat": "where: streamed == true",
     "grouped": "where: streamed == true, by: [tenant], reserved: [hiddenco]",
     "hiddenco-only": "where: tenant == 'hiddenco'",
-    "mine-only": "where: streamed == true and tenant == 'mine'",
+    "mine-only": "where: streamed == true and tenant == 'mineco'",
 }
 
 
@@ -222,7 +222,7 @@ def _lookups(end_s: int) -> list[CacheLookup]:
             result=(CacheResult.HIT, CacheResult.MISS)[number % 2],
             cache="portkey",
             duration_s=0.02,
-            tenant=("mine", "hiddenco")[number % 4 // 2],
+            tenant=("mineco", "hiddenco")[number % 4 // 2],
             model=MODEL,
         )
         for number in range(20)

@@ -8,10 +8,10 @@ from typing import Any, Final
 from tests.access.fleet import HIDDEN_MODEL, HIDDEN_REPLICA, MODEL, TENANTS, Fleet
 
 ALLOWED: Final = {
-    "mine": ({"mine"}, {MODEL, HIDDEN_MODEL}, True),
-    "mine-without-costs": ({"mine"}, {MODEL, HIDDEN_MODEL}, False),
-    "mine-and-model": ({"mine"}, {MODEL}, False),
-    "ours": ({"ours"}, {MODEL, HIDDEN_MODEL}, True),
+    "mine": ({"mineco"}, {MODEL, HIDDEN_MODEL}, True),
+    "mine-without-costs": ({"mineco"}, {MODEL, HIDDEN_MODEL}, False),
+    "mine-and-model": ({"mineco"}, {MODEL}, False),
+    "ours": ({"oursco"}, {MODEL, HIDDEN_MODEL}, True),
     "model": (set(TENANTS.values()), {MODEL}, True),
     "operator": (set(TENANTS.values()), {MODEL, HIDDEN_MODEL}, False),
     "sre": (set(TENANTS.values()), {MODEL, HIDDEN_MODEL}, True),

@@ -4,6 +4,7 @@
 """
 
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -34,7 +35,10 @@ def tried(fleet: Fleet) -> Mapping[str, tuple[str, Mapping[str, str]]]:
         "`stats` of another tenant": ("stats", {"where": "tenant=hiddenco", **last}),
         "`stats` of another model": ("stats", {"where": "model=secret-model", **last}),
         "`requests`": ("requests", {"limit": "100", **last}),
-        "`requests` of another tenant": ("requests", {"where": "tenant=hiddenco", **last}),
+        "`requests` of another tenant": (
+            "requests",
+            {"where": "tenant=hiddenco", "limit": "9", **last},
+        ),
         "`explain`": ("explain", {"fast": "true", **flood}),
         "`explain` for another tenant": (
             "explain",
@@ -52,18 +56,18 @@ def tried(fleet: Fleet) -> Mapping[str, tuple[str, Mapping[str, str]]]:
             "explain",
             {"incident": "chat", "fast": "true"},
         ),
-        "`explain` one of the tenant's requests": ("explain", {"request": fleet.key_of("mine")}),
+        "`explain` one of the tenant's requests": ("explain", {"request": fleet.key_of("mineco")}),
         "`explain` another tenant's request": ("explain", {"request": fleet.key_of("hiddenco")}),
         "`explain` a request to another model": (
             "explain",
-            {"request": fleet.key_of("mine", "secret-model")},
+            {"request": fleet.key_of("mineco", "secret-model")},
         ),
         "`slo`": ("slo", {}),
         "`cost`": ("cost", {"by": "tenant", **last}),
         "`caches`": ("caches", {"by": "tenant", **last}),
         "`compare` two tenants": (
             "compare",
-            {"before-where": "tenant=mine", "after-where": "tenant=hiddenco", **last},
+            {"before-where": "tenant=mineco", "after-where": "tenant=hiddenco", **last},
         ),
         "`what-if`": ("what-if", {"rate": "1.1x", **flood}),
         "`budget`": ("budget", {"preset": "chat", **last}),
@@ -118,7 +122,7 @@ def main() -> None:
         fleet = store(Path(folder))
         os.environ.update(zip(ENVIRONMENT, (fleet.url, str(fleet.objectives)), strict=True))
         table = "".join(f"{row}\n" for row in rows(fleet))
-    print(table)
+    sys.stdout.write(table)
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), table), encoding="utf-8")
 
 

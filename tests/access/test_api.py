@@ -54,7 +54,7 @@ def asked(fleet: Fleet) -> list[tuple[str, dict[str, Any]]]:
         ("requests", {"where": f"request_id={one.request_id}", **last}),
         ("requests", {"where": f"trace_id={one.trace_id}", **last}),
         ("explain", {"fast": "true", **flood}),
-        ("explain", {"fast": "true", "where": "tenant=mine", **flood}),
+        ("explain", {"fast": "true", "where": "tenant=mineco", **flood}),
         ("explain", {"fast": "true", "where": "tenant=hiddenco", **flood}),
         ("explain", {"fast": "true", "metric": "e2e", "where": f"model={MODEL}", **flood}),
         ("explain", {"incident": "chat"}),
@@ -64,11 +64,11 @@ def asked(fleet: Fleet) -> list[tuple[str, dict[str, Any]]]:
         ("explain", {"incident": 'grouped{tenant="other"}'}),
         ("explain", {"request": hidden}),
         ("explain", {"request": secret}),
-        ("explain", {"request": fleet.key_of("mine")}),
+        ("explain", {"request": fleet.key_of("mineco")}),
         ("cost", {"by": "tenant", **last}),
         ("caches", {"by": "tenant", **last}),
         ("slo", {}),
-        ("compare", {"before-where": "tenant=mine", "after-where": "tenant=hiddenco", **last}),
+        ("compare", {"before-where": "tenant=mineco", "after-where": "tenant=hiddenco", **last}),
         ("what-if", {"rate": "1.1x", "where": "tenant=hiddenco", **flood}),
         ("budget", {"preset": "chat", **last}),
         ("outside", last),
@@ -117,11 +117,11 @@ def test_the_answers_have_what_the_role_allows(api: ServedApi, fleet: Fleet) -> 
         role: sum(each["requests"] for each in get(api, role, "stats", last).json())
         for role in ("sre", "mine", "model")
     }
-    mine = [each for each in fleet.requests if each.tenant == "mine"]
+    mine = [each for each in fleet.requests if each.tenant == "mineco"]
     of_model = [each for each in fleet.requests if each.model == MODEL]
     assert counts == {"sre": len(fleet.requests), "mine": len(mine), "model": len(of_model)}
     rows = get(api, "mine", "requests", {"limit": "5", **last}).json()
-    assert {each["tenant"] for each in rows} == {"mine"}
+    assert {each["tenant"] for each in rows} == {"mineco"}
     assert all(each["cost_usd"] for each in rows)
     rows = get(api, "mine-without-costs", "requests", {"limit": "5", **last}).json()
     assert [each["cost_usd"] for each in rows] == [None] * 5
@@ -146,7 +146,7 @@ def test_what_a_role_does_not_allow_looks_like_what_does_not_exist(
     none = "f" * 32 + "/" + "e" * 16
     for role, hidden in (
         ("mine", fleet.key_of("hiddenco")),
-        ("model", fleet.key_of("mine", "secret-model")),
+        ("model", fleet.key_of("mineco", "secret-model")),
     ):
         texts = [
             get(api, role, "explain", {"request": key}).text.replace(key, "KEY")
