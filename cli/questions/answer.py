@@ -83,9 +83,11 @@ def answered(name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERY
     question = known[name]
     words = arguments(question, limited(name, given))
     printed, noted = _LimitedText(), _LimitedText()
+    found = False
     try:
         with reading_as(reader), redirect_stdout(printed), redirect_stderr(noted):
             _run(name, question.command, words)
+        found = bool(printed.tell())
     except _TooMuchError as error:
         raise Refused(
             f"the answer has {error}; ask about a shorter range, or for fewer rows or groups",
@@ -102,7 +104,8 @@ def answered(name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERY
             "the answer needs too much memory; ask about a shorter range",
             HTTPStatus.UNPROCESSABLE_ENTITY,
         ) from error
-    reader.record(given, found=bool(printed.tell()))
+    finally:
+        reader.record(given, found=found)
     note = as_parameters(noted.getvalue().strip(), question.parameters)
     return Answer(printed.getvalue(), note, question.lines)
 

@@ -31,9 +31,17 @@ from store.access.restricted import (
 )
 from store.access.tables import RULES
 from store.columns.request_columns import request_columns
+from store.connections import read_columns
 from store.database import open_database
 from store.migrations.all_tables import METADATA, STATE_METADATA
-from store.queries import Window, label_values, request_count, request_table, select_requests
+from store.queries import (
+    Window,
+    label_values,
+    request_count,
+    request_schema,
+    request_table,
+    select_requests,
+)
 from store.requests.lookup import find_requests
 from store.schema import REQUESTS
 from store.writer import Writer
@@ -102,6 +110,12 @@ def test_only_visible_rows_and_columns_are_returned(engine: Engine) -> None:
     assert request_count(found, WINDOW, equals={"tenant": "acme", "model": "m1"}) == 0
     assert find_requests(found, "request-1").num_rows == 0
     assert request_columns(found, WINDOW, ["tenant"]).num_rows == 3
+    wanted = ["tenant", "received_unix_ns"]
+    statement, schema = select_requests(wanted, WINDOW, {}), request_schema(wanted)
+    quick = read_columns(found, [statement, statement], schema)
+    assert sorted(quick["tenant"].to_pylist()) == sorted(["acme", "globex", "globex"] * 2)
+    masked = with_masked_rows(restricted(engine, ACME))
+    assert set(read_columns(masked, [statement], schema)["tenant"].to_pylist()) == {"acme", OTHERS}
 
 
 def test_masked_rows_have_no_names(engine: Engine) -> None:
