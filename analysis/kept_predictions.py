@@ -121,7 +121,13 @@ def keep(
         StoreUnavailable: the database cannot be written.
     """
     change = canonical(answer.edits)
-    if change is None or access_of(engine) is not None or equals or answer.refused is not None or answer.saturated:
+    if (
+        change is None
+        or access_of(engine) is not None
+        or equals
+        or answer.refused is not None
+        or answer.saturated
+    ):
         return None
     newest = newest_asked_unix_ns(engine, change)
     if newest is not None and asked_unix_ns - newest < AGAIN_NS:

@@ -91,11 +91,12 @@ def test_each_question_is_asked(fleet: Fleet) -> None:
     assert {name for name, _ in asked(fleet)} == set(questions())
 
 
+@pytest.mark.parametrize("name", questions())
 @pytest.mark.parametrize("role", LIMITED)
 def test_no_answer_has_what_the_role_does_not_allow(
-    api: ServedApi, fleet: Fleet, role: str
+    api: ServedApi, fleet: Fleet, role: str, name: str
 ) -> None:
-    for name, given in asked(fleet):
+    for given in (given for each, given in asked(fleet) if each == name):
         answer = get(api, role, name, given)
         assert answer.status_code < 500, (name, given, answer.text[:300])
         assert not leaks(fleet, role, answer.text, repr(given)), (name, given, answer.text[:2_000])
@@ -192,10 +193,13 @@ def test_with_roles_the_api_needs_a_token(fleet: Fleet, roles: Roles) -> None:
     assert (answer.status_code, "token" in answer.json()["detail"]) == (403, True)
 
 
-def test_no_tool_of_mcp_answers_what_the_role_does_not_allow(fleet: Fleet, roles: Roles) -> None:
+@pytest.mark.parametrize("role", ["mine-without-costs", "model"])
+def test_no_tool_of_mcp_answers_what_the_role_does_not_allow(
+    fleet: Fleet, roles: Roles, role: str
+) -> None:
     environment = reading_environment(fleet.url, [fleet.objectives], None, None, roles.path)
 
-    async def ask_all(client: Client, role: str) -> None:
+    async def ask_all(client: Client) -> None:
         for name, given in asked(fleet):
             given = {key: [each] if key == "where" else each for key, each in given.items()}
             found = await client.call_tool(name.replace("-", "_"), given)
@@ -211,13 +215,33 @@ def test_no_tool_of_mcp_answers_what_the_role_does_not_allow(fleet: Fleet, roles
         access = EndpointAccess(tokens=tokens(), roles=roles)
         host = McpHost(WorkerPool(environment, ApiLimits(seconds=300)), "127.0.0.1", 0, access)
         async with host.serving():
-            for role in ("mine-without-costs", "model"):
-                headers = {"Authorization": f"Bearer {token_of(role)}"}
-                address = f"http://127.0.0.1:{host.port}{PATH}"
-                async with (
-                    httpx2.AsyncClient(headers=headers, timeout=300) as http,
-                    Client(streamable_http_client(address, http_client=http)) as client,
-                ):
-                    await ask_all(client, role)
+            headers = {"Authorization": f"Bearer {token_of(role)}"}
+            address = f"http://127.0.0.1:{host.port}{PATH}"
+            async with (
+                httpx2.AsyncClient(headers=headers, timeout=300) as http,
+                Client(streamable_http_client(address, http_client=http)) as client,
+            ):
+                await ask_all(client)
 
     asyncio.run(run())
+
+
+def test_reads_of_single_requests_are_recorded(api: ServedApi, fleet: Fleet, roles: Roles) -> None:
+    assert roles.audit is not None
+    roles.audit.unlink(missing_ok=True)
+    own, hidden = fleet.key_of("mineco"), fleet.key_of("hiddenco")
+    get(api, "mine", "explain", {"request": own})
+    get(api, "mine", "explain", {"request": hidden})
+    trace = hidden.partition("/")[0]
+    last = {"from": str(fleet.end_s - 1_200), "to": str(fleet.end_s + 60)}
+    get(api, "sre", "requests", {"where": f"trace_id={trace}", **last})
+    get(api, "sre", "stats", last)
+    found = [json.loads(each) for each in roles.audit.read_text().splitlines()]
+    mine = f"token {2 + list(ALLOWED).index('mine')}, role mine"
+    sre = f"token {2 + list(ALLOWED).index('sre')}, role sre"
+    assert [(each["who"], each["request"], each["found"]) for each in found] == [
+        (mine, own, True),
+        (mine, hidden, False),
+        (sre, trace, True),
+    ]
+    assert {each["door"] for each in found} == {"api"}

@@ -115,14 +115,14 @@ def addresses(fleet: Fleet) -> list[dict[str, str]]:
     ]
 
 
+@pytest.mark.parametrize("key", [*(each.key for each in PAGES), "incident"])
 @pytest.mark.parametrize("role", LIMITED)
 def test_no_page_shows_what_the_role_does_not_allow(
-    explorer: Explorer, fleet: Fleet, role: str
+    explorer: Explorer, fleet: Fleet, role: str, key: str
 ) -> None:
-    queries = addresses(fleet)
+    queries = [each for each in addresses(fleet) if each.get("page", "incident") == key]
     explorer.sign_in("sre")
-    for query in queries[: len(PAGES)]:  # a reader with full access fills the caches
-        explorer.open(**query)
+    explorer.open(**queries[0])  # a reader with full access fills the caches
     explorer.sign_in(role)
     for query in queries:
         shown = explorer.open(**query)
