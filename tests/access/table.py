@@ -28,7 +28,7 @@ ENVIRONMENT: Final = ("TAILSPAN_DATABASE_URL", "TAILSPAN_OBJECTIVES")
 
 def tried(fleet: Fleet) -> Mapping[str, tuple[str, Mapping[str, str]]]:
     """Return what a reader tries: a description, the question and its parameters."""
-    last = {"from": str(fleet.end_s - 1_200), "to": str(fleet.end_s + 60)}
+    last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
     return {
         "`stats` by tenant and model": ("stats", {"by": "tenant,model", **last}),

@@ -23,6 +23,9 @@ from tests.access.fleet import MODEL, Fleet
 from tests.access.scanning import ALLOWED, leaks
 from tests.served_api import ServedApi, served
 
+pytestmark = pytest.mark.timeout(600)
+"""The first test of a run stores the fleet."""
+
 LIMITED: Final = ("mine", "mine-without-costs", "mine-and-model", "ours", "model", "operator")
 FULL_TOKEN: Final = "a-token-for-everything"
 
@@ -37,7 +40,7 @@ def tokens() -> Tokens:
 
 def asked(fleet: Fleet) -> list[tuple[str, dict[str, Any]]]:
     """Return questions about everything, and about what some roles may not see."""
-    last = {"from": str(fleet.end_s - 1_200), "to": str(fleet.end_s + 60)}
+    last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
     hidden, secret = fleet.key_of("hiddenco"), fleet.key_of("hiddenco", "secret-model")
     one = next(each for each in fleet.requests if each.tenant == "hiddenco")
@@ -103,7 +106,7 @@ def test_no_answer_has_what_the_role_does_not_allow(
 
 
 def test_the_answers_have_what_the_role_allows(api: ServedApi, fleet: Fleet) -> None:
-    last = {"from": str(fleet.end_s - 1_200), "to": str(fleet.end_s + 60)}
+    last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
     for precision in ("exact", "sketch"):
         given = {"by": "tenant,model", "precision": precision, **last}
         groups = {
@@ -163,7 +166,7 @@ def test_what_a_role_does_not_allow_looks_like_what_does_not_exist(
 
 
 def test_refusals_state_the_reason(api: ServedApi, fleet: Fleet) -> None:
-    last = {"from": str(fleet.end_s - 1_200), "to": str(fleet.end_s)}
+    last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s)}
     refused = {
         ("operator", "cost"): "costs",
         ("mine", "cost"): "whole engines",
@@ -233,7 +236,7 @@ def test_reads_of_single_requests_are_recorded(api: ServedApi, fleet: Fleet, rol
     get(api, "mine", "explain", {"request": own})
     get(api, "mine", "explain", {"request": hidden})
     trace = hidden.partition("/")[0]
-    last = {"from": str(fleet.end_s - 1_200), "to": str(fleet.end_s + 60)}
+    last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
     get(api, "sre", "requests", {"where": f"trace_id={trace}", **last})
     get(api, "sre", "stats", last)
     found = [json.loads(each) for each in roles.audit.read_text().splitlines()]

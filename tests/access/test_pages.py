@@ -19,6 +19,9 @@ from tests.access.scanning import leaks
 from tests.ui.opening import APP
 from ui.frame.pages import PAGES
 
+pytestmark = pytest.mark.timeout(600)
+"""The first test of a run stores the fleet."""
+
 GROUPS: Final = {
     "mine-without-costs": "mine-interns",
     "mine-and-model": "strict",
@@ -87,7 +90,7 @@ def explorer(fleet: Fleet, roles: Roles, monkeypatch: pytest.MonkeyPatch) -> Exp
 
 def addresses(fleet: Fleet) -> list[dict[str, str]]:
     """Return the address of each page, and links to what some roles may not see."""
-    past = {"from": str(fleet.end_s - 1_200), "to": str(fleet.end_s)}
+    past = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
     one = next(each for each in fleet.requests if each.tenant == "hiddenco")
     pages = [{"page": each.key, **(past if each.of_a_range else {})} for each in PAGES]

@@ -3,6 +3,9 @@ import pytest
 from tests.access.fleet import Fleet
 from tests.access.table import ENVIRONMENT, PAGE, rows, written
 
+pytestmark = pytest.mark.timeout(600)
+"""The first test of a run stores the fleet."""
+
 
 def test_the_documented_table_is_what_the_roles_get(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
