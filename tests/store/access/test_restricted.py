@@ -262,3 +262,20 @@ def test_a_restricted_engine_is_not_restricted_again(sqlite: Engine) -> None:
 def test_a_statement_that_is_not_restricted_has_the_same_text(sqlite: Engine) -> None:
     statement = select_requests(["tenant"], WINDOW, {})
     assert rewritten(sqlite, statement) is statement
+
+
+@pytest.mark.parametrize(
+    "access",
+    [
+        ACME,
+        Access.of([Grant(None, None, costs=False)]),
+        Access.of([Grant(None, frozenset({"m1"}))]),
+        Access.of([Grant(frozenset({"acme"}), frozenset({"m1"})), Grant(None, frozenset({"m2"}))]),
+    ],
+)
+def test_each_rule_is_valid_sql(engine: Engine, access: Access) -> None:
+    found = restricted(engine, access)
+    for reader in (found, with_masked_rows(found)):
+        with reader.connect() as connection:
+            for each in (*METADATA.sorted_tables, *STATE_METADATA.sorted_tables):
+                connection.execute(select(*each.c).limit(5)).all()
