@@ -185,7 +185,8 @@ class _Rewriter:
         own = {id(each) for each in self._replaced.values()}
         waiting = [statement]
         for select in statement.selects if isinstance(statement, CompoundSelect) else [statement]:
-            if any(getattr(each, "name", None) == EVERY for each in select.exported_columns):
+            names = [str(getattr(each, "name", "")) for each in select.exported_columns]
+            if any(name == EVERY or name.startswith(RAW) for name in names):
                 raise NotAllowed("a reader cannot select all columns")
         while waiting:
             element = waiting.pop()

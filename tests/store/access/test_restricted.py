@@ -194,6 +194,9 @@ def test_compared_ids_are_not_returned_by_mistake(sqlite: Engine) -> None:
         rewritten(masked, select(REQUESTS.c.e2e_s).where(compared(REQUESTS.c.trace_id) == ""))
     )
     assert "requests.raw_trace_id =" in marked
+    for each in (select(REQUESTS), select(compared(REQUESTS.c.trace_id))):
+        with masked.connect() as connection, pytest.raises(NotAllowed):
+            connection.execute(each)
 
 
 def test_a_reader_opens_only_restricted_databases(new_url: Callable[[], str]) -> None:
