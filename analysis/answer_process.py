@@ -14,6 +14,7 @@ from typing import IO, Any, Final, NamedTuple
 
 from sqlalchemy import Engine
 
+from store.access.restricted import access_of, restricted
 from store.database import open_database, urls
 from store.errors import StoreError
 from telemetry import child_process
@@ -78,7 +79,7 @@ def answer_in_child(
         nice: by how much to lower the priority of the child.
     """
     # The URLs may contain a password, so they are sent on standard input, not as arguments.
-    opened = urls(engine)
+    opened, access = urls(engine), access_of(engine)
     with _turns:
         try:
             child = child_process.start(__name__, answers=True)
@@ -96,7 +97,7 @@ def answer_in_child(
         timer.start()
         try:
             with suppress(BrokenPipeError):  # it ended before it had read the question
-                child.stdin.write(pickle.dumps((opened, compute, nice)))
+                child.stdin.write(pickle.dumps((opened, access, compute, nice)))
                 child.stdin.flush()
             found = _read(child.stdout, progress, compiling)
             status = child.wait()
@@ -135,7 +136,7 @@ def main() -> None:
     # What a library prints must not become a part of an answer.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as messages:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        opened, compute, nice = pickle.load(sys.stdin.buffer)
+        opened, access, compute, nice = pickle.load(sys.stdin.buffer)
         child_process.give_way(nice)
         child_process.end_with_parent()
 
@@ -146,7 +147,7 @@ def main() -> None:
             messages.flush()
 
         try:
-            engine = open_database(*opened, create=False)
+            engine = restricted(open_database(*opened, create=False), access)
             try:
                 for answer in compute(engine, lambda: send(_STEP), lambda: send(_COMPILING)):
                     send(_FOUND, pickle.dumps(answer))

@@ -16,6 +16,7 @@ from analysis.cache_reports import one_of_each
 from cost.bill import bill
 from cost.groups import Group, merged
 from cost.prices import PriceList
+from store.access.access import NotAllowed
 from store.billing.accounts import accounts
 from store.cache_lookups import Report, lookup_count, models_of_calls, newest_lookups
 from store.queries import Window
@@ -187,8 +188,12 @@ EVERY: Final = "\x00every tenant"
 
 
 def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, MeanRequest]:
-    """Return the mean answered request by tenant and model, and by model alone."""
-    groups = bill(accounts(engine, window, _BY), prices, _BY).groups
+    """Return the mean answered request by tenant and model, and by model alone; none if the
+    reader's role does not allow a bill."""
+    try:
+        groups = bill(accounts(engine, window, _BY), prices, _BY).groups
+    except NotAllowed:
+        return {}
     answered = [each for each in groups if each.labels[2] in _ANSWERED]
     found: dict[_Key, MeanRequest] = {}
     for onto, key in ((("tenant", "model"), None), (("model",), EVERY)):

@@ -26,6 +26,7 @@ from cost.managed import (
     tokens_by_model,
 )
 from cost.prices import PriceList
+from store.access.access import NotAllowed
 from store.alerting.slo_counts import read_counts
 from store.billing.accounts import accounts
 from store.queries import Window
@@ -124,14 +125,17 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
 
 def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> float | None:
     """Return the price of all engines in a window, in dollars per hour, or None if one has no
-    price.
+    price, or if the reader's role does not allow a bill.
 
     Args:
         engine: from `open_database`.
         window: the range.
         prices: the current ones.
     """
-    found = answer_cost(engine, CostQuestion(window, prices)).bill
+    try:
+        found = answer_cost(engine, CostQuestion(window, prices)).bill
+    except NotAllowed:
+        return None
     return None if found.unpriced or found.total is None else found.usd_per_hour
 
 

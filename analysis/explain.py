@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
+from analysis.access.evidence import explained_where, thresholds_for
 from analysis.baseline import Baseline, usual_baseline, within
 from analysis.outside.network_evidence import network_times, with_network_times
 from analysis.thresholds import thresholds
@@ -18,6 +19,7 @@ from diagnosis.explanation import Explanation, Verdict
 from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of, servers_of
 from diagnosis.inputs.requests import LABELS
 from diagnosis.question import Metric, Question, Span
+from store.access.restricted import with_masked_rows
 from store.alerting.incidents import IncidentRow, read_overlapping
 from store.columns.evidence import Evidence, evidence
 from store.queries import Window
@@ -60,6 +62,7 @@ def explain_window(
         baseline: the range to compare with, or None for the latest range before the window's
             incidents.
     """
+    where, objectives = explained_where(engine, where), thresholds_for(engine, objectives)
     known = known_incidents(engine, window)
     against = Baseline(baseline) if baseline is not None else usual_baseline(window, known)
     explanation = explain_question(
@@ -99,12 +102,18 @@ def explain_question(
         question: the question.
         objectives: the active objectives.
         replicas: the servers whose requests and samples are used as evidence, or None for all.
+
+    Raises:
+        NotAllowed: the question is about requests that the reader may not see.
     """
+    question = replace(question, where=explained_where(engine, question.where))
+    objectives = thresholds_for(engine, objectives)
+    whole = with_masked_rows(engine)
     beside = [label for label in question.where if label not in LABELS]
     columns = list(dict.fromkeys([*REQUEST_COLUMNS, *beside]))
     windows = windows_of(question)
-    found = joined_evidence([evidence(engine, each, columns, {}) for each in windows])
-    found = with_unfinished_requests(engine, found, windows)
+    found = joined_evidence([evidence(whole, each, columns, {}) for each in windows])
+    found = with_unfinished_requests(whole, found, windows)
     if replicas is not None:
         found = _only(found, replicas)
     servers = servers_of(found.engines, found.gpus, found.starts, found.cold_starts)

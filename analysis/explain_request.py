@@ -31,8 +31,8 @@ def explain_request(engine: Engine, row: Mapping[str, Any]) -> dict[str, Any]:
         "parts": [{"part": part, "seconds": seconds} for part, seconds in found.parts_s.items()],
         "delayed_by": [
             {
-                "request_id": ids[each.row],
-                "trace_id": traces[each.row],
+                "request_id": ids[each.row] or None,
+                "trace_id": traces[each.row] or None,
                 "tenant": _text(table["tenant"][each.row].as_py()),
                 "prompt_tokens_meanwhile": round(each.tokens),
                 "cost_s": each.cost_s,

@@ -17,6 +17,7 @@ from analysis.compare.parts import Parts
 from analysis.compare.work_terms import METRICS
 from analysis.what_if import WhatIfAnswer
 from replay.edits import ARGUMENTS
+from store.access.restricted import access_of
 from store.predictions import Prediction, keep_prediction, newest_asked_unix_ns
 from store.queries import Window
 from store.replicas.engine_starts import in_force
@@ -108,7 +109,7 @@ def keep(
 
     A prediction about some of the requests is not kept. If the engines cannot keep up, nothing is
     kept, because the latencies then depend on how long the load lasts. The same change is kept once
-    an hour.
+    an hour. A prediction of a restricted reader is not kept.
 
     Args:
         engine: from `open_database`.
@@ -120,7 +121,13 @@ def keep(
         StoreUnavailable: the database cannot be written.
     """
     change = canonical(answer.edits)
-    if change is None or equals or answer.refused is not None or answer.saturated:
+    if (
+        change is None
+        or access_of(engine) is not None
+        or equals
+        or answer.refused is not None
+        or answer.saturated
+    ):
         return None
     newest = newest_asked_unix_ns(engine, change)
     if newest is not None and asked_unix_ns - newest < AGAIN_NS:

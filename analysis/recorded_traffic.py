@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
+from analysis.access.evidence import require_all_tenants
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.servers import Samples
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
@@ -152,6 +153,7 @@ def read_recorded(engine: Engine, window: Window, beside: Sequence[str] = ()) ->
             the replay does not model.
     """
     lead = Window(max(0, window.from_unix_ns - LEAD_S * _NS), window.to_unix_ns)
+    require_all_tenants(engine, "a replay")
     if (number := request_count(engine, lead)) > MOST_REQUESTS:
         raise NotReplayableError(
             f"{number:,} requests; allowed: at most {MOST_REQUESTS:,}. Choose a shorter range."

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from analysis.access.roles_file import Roles
 from collector.limits.sender_limits import Limits
 from collector.listen.bearer_tokens import Tokens
 from collector.listen.host_check import AllowedHosts
@@ -18,6 +19,8 @@ class EndpointAccess:
     """The limits on received data, or None for the defaults."""
     hosts: AllowedHosts | None = None
     """The host names that clients may use for the HTTP ports, or None for the default."""
+    roles: Roles | None = None
+    """The roles that tokens may have, or None without roles."""
     own_token: str | None = field(default=None, repr=False)
     """The token that Tailspan's own simulator sends."""
     explorer_host: str | None = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
+from analysis.access.roles_file import ROLES_KEY
 from analysis.first_minute import ENVIRONMENT_KEY as PAST_KEY
 from analysis.sign_in_file import SIGN_IN_KEY
 from collector.listen.host_check import ENVIRONMENT_KEY as HOSTS_KEY
@@ -39,6 +40,7 @@ def launch(
     objectives: Sequence[Path] = (),
     prices: Path | None = None,
     sign_in: tuple[Path, "SignIn"] | None = None,
+    roles: Path | None = None,
     allowed_hosts: Sequence[str] = (),
     simulated_past_s: tuple[int, int] | None = None,
 ) -> Launch:
@@ -56,6 +58,7 @@ def launch(
         prices: the price file, or None for the file in the environment or the list prices.
         sign_in: the file of `--sign-in` and its content, or None for no sign-in. The explorer's
             process reads the file itself, so no secret is on its command line.
+        roles: the file of `--roles`, or None if each reader sees everything.
         allowed_hosts: additional host names that browsers may use for the pages. IP addresses,
             localhost, `host`, the host in `sign_in`, and the names in the environment are always
             allowed.
@@ -93,7 +96,7 @@ def launch(
         "theme.light.primaryColor": "#275fb8",
         "theme.dark.primaryColor": "#6ea3f0",
     }
-    environment = reading_environment(database_url, objectives, prices, state_url)
+    environment = reading_environment(database_url, objectives, prices, state_url, roles)
     if sign_in is not None:
         environment[SIGN_IN_KEY] = str(sign_in[0].resolve())
     if allowed_hosts:
@@ -114,9 +117,10 @@ def reading_environment(
     objectives: Sequence[Path],
     prices: Path | None,
     state_url: str | None = None,
+    roles: Path | None = None,
 ) -> dict[str, str]:
-    """Return the variables for a child process that reads the database: its databases, objectives
-    and prices. See `launch` for the arguments.
+    """Return the variables for a child process that reads the database: its databases,
+    objectives, prices and roles. See `launch` for the arguments.
     """
     environment = {} if database_url is None else {ENVIRONMENT_KEY: database_url}
     if state_url is not None:
@@ -125,4 +129,6 @@ def reading_environment(
         environment[OBJECTIVES_KEY] = os.pathsep.join(str(path.resolve()) for path in objectives)
     if prices is not None:
         environment[PRICES_KEY] = str(prices.resolve())
+    if roles is not None:
+        environment[ROLES_KEY] = str(roles.resolve())
     return environment

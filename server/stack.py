@@ -49,6 +49,7 @@ from exporters.totals.rooflines import RooflineMetrics
 from server.api.app import api_app, beside
 from server.api.limits import PREFIX, ApiLimits
 from server.api.problem import ProblemGate
+from server.api.readers import Readers
 from server.api.worker_pool import WorkerPool
 from server.children import Child
 from server.endpoint_access import EndpointAccess
@@ -337,12 +338,16 @@ class Stack:
         self._api: WorkerPool | None = None
         if api is not None:
             environment = reading_environment(
-                database_url, objective_paths, price_file, urls(engine)[1]
+                database_url,
+                objective_paths,
+                price_file,
+                urls(engine)[1],
+                access.roles.path if access.roles else None,
             )
             self._api = WorkerPool(environment, api)
-            scraped = beside(scraped, api_app(self._api))
+            scraped = beside(scraped, api_app(self._api, Readers(access.roles)))
         if access.tokens is not None:
-            scraped = BearerGate(scraped, access.tokens, open_paths=PROBES)
+            scraped = BearerGate(scraped, access.tokens, PROBES, role_paths=PREFIX)
         scraped = HostGate(scraped, access.hosts or AllowedHosts(), open_paths=PROBES)
         scraped = ProblemGate(scraped, PREFIX)
         self.metrics = AsgiHost(
@@ -486,6 +491,7 @@ class Stack:
             objectives=self._objective_paths,
             prices=self._price_file,
             sign_in=self._sign_in,
+            roles=self.access.roles.path if self.access.roles else None,
             base_path=self._base_path,
             allowed_hosts=sorted(self.access.hosts.names) if self.access.hosts else (),
             simulated_past_s=first_past_s(self.clock()) if self.simulate else None,

@@ -1,15 +1,17 @@
 """Open connections for reading and writing. They raise the store's own errors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from sqlalchemy import Connection, Engine
+import pyarrow as pa
+from sqlalchemy import Connection, Engine, Select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from store import dialects
+from store.access.restricted import rewritten
 from store.errors import StoreUnavailable
 from store.state import is_separate_state
 
@@ -42,6 +44,15 @@ def reading(engine: Engine) -> Iterator[Connection]:
     """
     with store_errors(engine, "read"), engine.connect() as connection:
         yield connection
+
+
+def read_columns(engine: Engine, statements: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
+    """Read rows as Arrow, without SQLAlchemy's connections. See `Dialect.read_columns`.
+
+    Raises: NotQuick: the dialect cannot.
+    """
+    allowed = [rewritten(engine, each) for each in statements]
+    return dialects.of(engine).read_columns(engine, allowed, schema)
 
 
 @contextmanager

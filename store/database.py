@@ -11,6 +11,8 @@ from sqlalchemy import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 
 from store import dialects, migrations
+from store.access.access import NotAllowed
+from store.access.restricted import READER, restricted
 from store.dialects import FORMS, Dialect
 from store.errors import DatabaseMissing, StoreError
 from store.migrations import STATE, TELEMETRY, Schema
@@ -62,16 +64,30 @@ def open_database(
         report: called with a message at the start and at the end of an upgrade or of a copy of the
             state, which may take minutes.
 
-    Returns: the database. If the state database does not respond and `create` is false, functions
-        that read the state raise StoreUnavailable.
+    Returns: the database, restricted to what `READER` may see. If the state database does not
+        respond and `create` is false, functions that read the state raise StoreUnavailable.
 
     Raises:
+        NotAllowed: `READER` is set, and `create` is true.
         DatabaseMissing: there is no database, and `create` is false.
         StoreError: the URL is not supported, or the database was not created by this or an older
             version of Tailspan, or it needs an upgrade and `create` is false, or its state is in
             another database than `state_url`.
     """
-    state_url = state_url or default_state_url()
+    reader = READER.get()
+    if reader is not None and create:
+        raise NotAllowed("a reader cannot create or upgrade a database")
+    opened = _opened(url, state_url or default_state_url(), create, busy_timeout_s, report)
+    return restricted(opened, reader)
+
+
+def _opened(
+    url: str | None,
+    state_url: str | None,
+    create: bool,
+    busy_timeout_s: float,
+    report: Callable[[str], None],
+) -> Engine:
     telemetry = _Opening(TELEMETRY_USE, create, busy_timeout_s, report)
     separate = telemetry._replace(use=STATE_USE)
     engine = telemetry.connect(default_url() if url is None else url)

@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 from sqlalchemy import ColumnElement, Engine, and_, func, literal, or_, select
 from sqlalchemy.exc import DBAPIError
 
-from store import dialects
 from store.columns.request_columns import encoded_schema, has_few_rows
-from store.connections import reading
+from store.connections import read_columns, reading
 from store.errors import NotQuick
 from store.queries import Window, fetched
 from store.schema import PROBES, arrow_type
@@ -123,7 +122,7 @@ def _table(
             few = has_few_rows(connection, select(PROBES.c[_AT]).where(*parts[0]))
         if few:
             raise NotQuick("there are few rows")
-        found = dialects.of(engine).read_columns(engine, statements, encoded)
+        found = read_columns(engine, statements, encoded)
     except (NotQuick, DBAPIError):  # the plain query reports an outage
         tables = [fetched(engine, each, schema) for each in statements]
         found = pa.concat_tables(tables).cast(encoded)

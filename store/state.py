@@ -38,5 +38,10 @@ def is_separate_state(engine: Engine) -> bool:
 def attach(engine: Engine, state: Engine) -> None:
     """Use a separate database for the state. It is disposed of together with `engine`."""
     state.update_execution_options(**{_SEPARATE: True})
-    engine.update_execution_options(**{_ATTACHED: state})
+    use_state(engine, state)
     event.listen(engine, "engine_disposed", lambda _engine: state.dispose())
+
+
+def use_state(engine: Engine, state: Engine) -> None:
+    """Let `state_of` return a database of the state."""
+    engine.update_execution_options(**{_ATTACHED: state})

@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp
 
 from alerts.evaluation.evaluator import Evaluator
 from alerts.openslo.reader import OBJECTIVES, load
+from analysis.access.roles_file import Roles
 from collector.listen.asgi_server import AsgiHost
 from collector.listen.bearer_tokens import BearerGate, Tokens
 from collector.listen.connections import ConnectionLimits
@@ -21,6 +23,7 @@ from collector.testing import background_loop
 from server.api.app import api_app, beside
 from server.api.limits import PREFIX, ApiLimits
 from server.api.problem import ProblemGate
+from server.api.readers import Readers
 from server.api.worker_pool import WorkerPool
 from server.explorer_launch import reading_environment
 from simulator.dataset import run as simulate
@@ -105,13 +108,18 @@ class ServedApi:
 
 @contextmanager
 def served(
-    url: str, limits: ApiLimits | None = None, tokens: Tokens | None = None
+    url: str,
+    limits: ApiLimits | None = None,
+    tokens: Tokens | None = None,
+    roles: Roles | None = None,
+    objectives: Sequence[Path] = (),
 ) -> Iterator[ServedApi]:
     """Serve the API and `/metrics`, with the checks and limits of `tailspan up`."""
-    pool = WorkerPool(reading_environment(url, (), None), limits or ApiLimits(seconds=300))
-    app: ASGIApp = beside(PlainTextResponse("up 1\n"), api_app(pool))
+    environment = reading_environment(url, objectives, None, None, roles.path if roles else None)
+    pool = WorkerPool(environment, limits or ApiLimits(seconds=300))
+    app: ASGIApp = beside(PlainTextResponse("up 1\n"), api_app(pool, Readers(roles)))
     if tokens is not None:
-        app = BearerGate(app, tokens)
+        app = BearerGate(app, tokens, role_paths=PREFIX)
     app = ProblemGate(HostGate(app, AllowedHosts()), PREFIX)
     host = AsgiHost(
         app,

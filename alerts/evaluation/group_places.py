@@ -26,6 +26,7 @@ from alerts.evaluation.probe_verdicts import columns_of_probes, judge_probes
 from alerts.evaluation.table_verdicts import NOT_SELECTED, columns_of, judge_table
 from alerts.groups import PLACES, Group
 from alerts.objectives import GoodEvents, GoodProbes, Objective
+from store.access.restricted import access_of
 from store.alerting.incidents import read_incidents
 from store.alerting.slo_counts import Counted
 from store.alerting.slo_groups import active_hours, merge_group, place_groups, placed_groups
@@ -282,10 +283,13 @@ def _newest_unix_ns(engine: Engine, goodput: GoodEvents) -> int | None:
 
 
 def expanded(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Replace each objective that has groups with one objective per group. Does not write to the
-    store."""
+    """Replace each objective that has groups with one objective per group. Leave out those that the
+    reader of a restricted engine may not see. Does not write to the store."""
     found: list[Objective] = []
     for each in objectives:
         grouped = isinstance(each.indicator, GoodEvents) and each.indicator.by
         found += groups_of(engine, each) if grouped else [each]
-    return tuple(found)
+    access = access_of(engine)
+    if access is None or not access.limits_rows:
+        return tuple(found)
+    return tuple(each for each in found if each.name in access.slos)

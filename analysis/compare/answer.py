@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 
 from alerts.evaluation.table_verdicts import columns_of
 from alerts.objectives import Goodput
+from analysis.access.evidence import require_all_tenants
 from analysis.compare.attainment import AttainmentParts, Chosen, attainment_of
 from analysis.compare.decision import QUANTILES, Asked, Decision, decide, floor_of
 from analysis.compare.process_effect import ProcessEffect
@@ -69,6 +70,7 @@ def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = Tru
     Raises:
         CompareError: a side has too many requests, or both sides have the same request.
     """
+    require_all_tenants(engine, "a comparison")
     sides, notes = read_sides(engine, question)
     found = decided(sides, question, read_processes(engine, question, sides))
     objectives = [attainment_of(each, *sides) for each in question.objectives]

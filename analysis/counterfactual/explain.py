@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Engine
 
+from analysis.access.evidence import explained_where
 from analysis.counterfactual.effects import with_effects
 from analysis.counterfactual.shares import (
     COLUMN,
@@ -22,6 +23,7 @@ from analysis.what_if import matching
 from diagnosis.explain import MAX_NAMED_SHARE
 from diagnosis.explanation import Cause, Explanation, Method, Verdict
 from diagnosis.question import Metric, Question, Span
+from store.access.restricted import with_masked_rows
 from store.columns.request_columns import request_columns
 from store.queries import Window
 
@@ -43,8 +45,13 @@ def with_replayed_shares(
         engine: from `open_database`.
         explanation: an explanation by accounting.
         progress: called after each replayed combination of causes.
+
+    Raises:
+        NotAllowed: the question is about requests that the reader may not see.
     """
     question = explanation.question
+    explained_where(engine, question.where)
+    engine = with_masked_rows(engine)
 
     def read(tails: Tails) -> tuple[Recorded, Recorded]:
         parts = _slowest_part(engine, question, tails.share), _last_part(engine, question)

@@ -12,6 +12,7 @@ from cli.options.addresses import PORT, Server, authority, check_own_address, ho
 from cli.options.api import timeout_option
 from cli.options.endpoints import access_control_options, endpoint_access_of
 from cli.options.extras import check_extra
+from cli.options.roles import roles_of
 from cli.options.settings import SettingsCommand, config_option
 from cli.options.shared import database_option, objectives_option, prices_option, state_url
 
@@ -72,6 +73,7 @@ def mcp(
     database: str | None,
     objectives: tuple[Path, ...],
     prices: Path | None,
+    roles: Path | None,
     **access: Any,
 ) -> None:
     """Serve questions as tools of the Model Context Protocol (MCP).
@@ -91,8 +93,9 @@ def mcp(
     from store.database import default_url
 
     check_extra("mcp", "mcp", "tailspan mcp")
+    roles_of(roles)
     environment = reading_environment(
-        database or default_url(os.environ), objectives, prices, state_url()
+        database or default_url(os.environ), objectives, prices, state_url(), roles
     )
     if explorer_url:
         environment["TAILSPAN_EXPLORER_URL"] = explorer_url
@@ -104,7 +107,7 @@ def mcp(
         return
     check_own_address(host)
     try:
-        asyncio.run(_serve_http(pool, host, port, endpoint_access_of(host, **access)))
+        asyncio.run(_serve_http(pool, host, port, endpoint_access_of(host, roles=roles, **access)))
     except ListenError as error:
         raise Unreachable(str(error)) from error
 

@@ -10,6 +10,7 @@ from cli.options.addresses import PORT, authority, check_own_address, host_optio
 from cli.options.endpoints import allowed_host_option, insecure_bind_option
 from cli.options.extras import check_extra
 from cli.options.price_files import own_peaks, prices_of
+from cli.options.roles import NO_SIGN_IN, roles_of, roles_option
 from cli.options.settings import SettingsCommand, announce_file, config_option, setting
 from cli.options.shared import database_option, objectives_option, prices_option, state_url
 from cli.options.sign_in import sign_in_of, sign_in_options
@@ -45,6 +46,7 @@ Examples:
 @insecure_bind_option("Allow a --host that other machines can reach, without --sign-in.")
 @allowed_host_option
 @sign_in_options
+@roles_option
 def ui(
     host: str,
     port: int,
@@ -55,6 +57,7 @@ def ui(
     allowed_host: tuple[str, ...],
     sign_in: Path | None,
     base_path: str,
+    roles: Path | None,
 ) -> None:
     """Run the explorer alone until Ctrl-C.
 
@@ -70,6 +73,8 @@ def ui(
     check_extra("streamlit", "explorer", "the explorer")
     check_own_address(host)
     asked, base_path = sign_in_of(sign_in, base_path)
+    if roles_of(roles) is not None and asked is None:
+        raise click.UsageError(NO_SIGN_IN)
     if not is_loopback(host) and not insecure_bind and asked is None:
         raise click.UsageError(
             f"--host {host} can be reached from other machines: set the allowed readers in"
@@ -98,6 +103,7 @@ def ui(
         objectives=objectives,
         prices=prices,
         sign_in=asked,
+        roles=roles,
         allowed_hosts=allowed_host,
     )
     under = f"{base_path}/" if base_path else ""

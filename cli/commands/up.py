@@ -24,6 +24,7 @@ from cli.options.endpoints import endpoint_access_of, endpoint_options
 from cli.options.extras import check_extra
 from cli.options.gpus import gpu_options, gpu_setup_of
 from cli.options.price_files import own_peaks, prices_of
+from cli.options.roles import NO_SIGN_IN
 from cli.options.scraping import scrape_options, scrape_setup_of
 from cli.options.settings import SettingsCommand, announce_file, config_option, setting
 from cli.options.shared import database_option, objectives_option, prices_option, state_url
@@ -227,6 +228,12 @@ def up(
         raise click.UsageError("--vllm and --simulate exclude each other: use one of them")
     asked, base_path = (None, "") if no_explorer else sign_in_of(sign_in, base_path)
     access = endpoint_access_of(host, **endpoints, signed_in=asked is not None)
+    if access.roles is not None and asked is None and not no_explorer:
+        raise click.UsageError(NO_SIGN_IN)
+    if simulate and access.tokens is not None and access.own_token is None:
+        raise click.UsageError(
+            "--simulate: each token has a role, which only reads; add a token without a role"
+        )
     if simulate and access.tls:
         raise click.UsageError(
             "--simulate and --tls-cert exclude each other, because the name in the certificate is"

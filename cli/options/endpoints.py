@@ -16,9 +16,12 @@ from cli.options.addresses import is_loopback
 from cli.options.bearer_tokens import token_file_option
 from cli.options.host_names import Names
 from cli.options.numbers import FiniteRange
+from cli.options.roles import roles_of, roles_option
 from cli.options.settings import setting
 
 if TYPE_CHECKING:  # imports libraries that would delay each command
+    from analysis.access.roles_file import Roles
+    from collector.listen.bearer_tokens import Tokens
     from server.endpoint_access import EndpointAccess
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -53,6 +56,7 @@ _ACCESS_CONTROL = (
     token_file_option(
         "File with bearer tokens, one per line. Clients of OTLP, /metrics, /api and tailspan mcp"
         " must then send one of these tokens. TAILSPAN_TOKENS can contain the tokens instead."
+        " TOKEN:ROLE is a token that only reads, with a role of --roles."
     ),
     setting(
         "--tls-cert",
@@ -79,6 +83,7 @@ _ACCESS_CONTROL = (
         "Allow a --host that other machines can reach, without tokens, TLS or sign-in."
     ),
     allowed_host_option,
+    roles_option,
 )
 _LIMITS = (
     setting(
@@ -134,6 +139,7 @@ def endpoint_access_of(
     tls_client_ca: Path | None,
     insecure_bind: bool,
     allowed_host: Sequence[str],
+    roles: Path | None = None,
     max_body: float = MAX_BODY_MIB,
     max_peer_rate: float = MAX_PEER_RATE_MIB,
     max_rate: float = MAX_RATE_MIB,
@@ -162,6 +168,10 @@ def endpoint_access_of(
         tls = Tls(tls_cert, tls_key, tls_client_ca) if tls_cert and tls_key else None
     except SecurityError as error:
         raise click.UsageError(str(error)) from error
+    known = roles_of(roles)
+    if tokens is not None:
+        _check_roles(tokens, known)
+    own = [each for each in given[0] if ":" not in each] if given else []
     local = is_loopback(host)
     try:
         hosts = AllowedHosts.of(
@@ -191,6 +201,22 @@ def endpoint_access_of(
             max_peer_bytes_per_s=max_peer_rate * _MIB,
             max_bytes_per_s=max_rate * _MIB,
         ),
-        own_token=given[0][0] if given else None,
+        roles=known,
+        own_token=next(iter(own), None),
         explorer_host=None if local or insecure_bind or signed_in else "127.0.0.1",
     )
+
+
+def _check_roles(tokens: "Tokens", roles: "Roles | None") -> None:
+    """Check that the roles of the tokens exist.
+
+    Raises:
+        click.UsageError: one does not.
+    """
+    known = () if roles is None else roles.by_name
+    for each in sorted(tokens.roles):
+        if each not in known:
+            allowed = ", ".join(known) or "none, because there is no --roles FILE"
+            raise click.UsageError(
+                f"--token-file: a token has the role {each!r}; allowed: {allowed}"
+            )

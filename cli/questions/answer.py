@@ -13,8 +13,10 @@ from click.exceptions import Exit
 from cli.options.kept_prediction import READS_ONLY
 from cli.questions.command_line import arguments
 from cli.questions.declared import MOST_LINES, as_parameters, questions
+from cli.questions.reader import EVERYTHING, Reader, reading_as
 from cli.questions.refusal import Refused, refusal_of
 from cli.questions.row_limit import check_rows, limited
+from store.access.access import NotAllowed
 from store.errors import StoreError
 
 MOST_CHARACTERS: Final = 16 * 2**20
@@ -62,12 +64,13 @@ class _TooMuchError(BaseException):
     """Derived from BaseException, so that no command catches it."""
 
 
-def answered(name: str, given: Sequence[tuple[str, str]]) -> Answer:
+def answered(name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERYTHING) -> Answer:
     """Answer a question.
 
     Args:
         name: the question's name.
         given: names and values of its parameters.
+        reader: who asks, and what the reader may see.
 
     Raises:
         Refused: there is no answer. The error states why, and what is allowed.
@@ -80,9 +83,11 @@ def answered(name: str, given: Sequence[tuple[str, str]]) -> Answer:
     question = known[name]
     words = arguments(question, limited(name, given))
     printed, noted = _LimitedText(), _LimitedText()
+    found = False
     try:
-        with redirect_stdout(printed), redirect_stderr(noted):
+        with reading_as(reader), redirect_stdout(printed), redirect_stderr(noted):
             _run(name, question.command, words)
+        found = bool(printed.tell())
     except _TooMuchError as error:
         raise Refused(
             f"the answer has {error}; ask about a shorter range, or for fewer rows or groups",
@@ -90,6 +95,8 @@ def answered(name: str, given: Sequence[tuple[str, str]]) -> Answer:
         ) from error
     except click.ClickException as error:
         raise refusal_of(error, question, given) from error
+    except NotAllowed as error:
+        raise Refused(str(error), HTTPStatus.FORBIDDEN) from error
     except StoreError as error:
         raise Refused(str(error), HTTPStatus.SERVICE_UNAVAILABLE) from error
     except MemoryError as error:
@@ -97,6 +104,8 @@ def answered(name: str, given: Sequence[tuple[str, str]]) -> Answer:
             "the answer needs too much memory; ask about a shorter range",
             HTTPStatus.UNPROCESSABLE_ENTITY,
         ) from error
+    finally:
+        reader.record(given, found=found)
     note = as_parameters(noted.getvalue().strip(), question.parameters)
     return Answer(printed.getvalue(), note, question.lines)
 

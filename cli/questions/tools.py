@@ -9,6 +9,7 @@ from cli.commands.explain_request import EXPLORER_KEY
 from cli.questions.answer import answered
 from cli.questions.declared import Parameter, Question, questions
 from cli.questions.explorer_pages import page_link
+from cli.questions.reader import EVERYTHING, Reader
 from cli.questions.refusal import Refused
 from cli.questions.short_answer import DIGITS, MOST_CHARACTERS, OMITTED, dumped, shortened
 
@@ -105,8 +106,8 @@ def listed() -> list[dict[str, Any]]:
     ]
 
 
-def used(tool: str, given: Mapping[str, Any]) -> str:
-    """Return the short answer of a tool, as JSON.
+def used(tool: str, given: Mapping[str, Any], reader: Reader = EVERYTHING) -> str:
+    """Return the short answer of a tool for a reader, as JSON.
 
     Raises:
         Refused: there is no answer.
@@ -118,7 +119,7 @@ def used(tool: str, given: Mapping[str, Any]) -> str:
     pairs = list(_pairs(question, given))
     if question.name == "requests" and "limit" not in given:
         pairs.append(("limit", DEFAULT_REQUESTS))
-    found = answered(question.name, pairs)
+    found = answered(question.name, pairs, reader)
     about: dict[str, Any] = {"answer": json.loads(found.document()) if found.text else []}
     if question.name == "requests":
         about["answer"] = [

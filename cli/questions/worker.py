@@ -14,8 +14,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any, Final
 
+from analysis.access.audit_log import Door
 from cli.questions.answer import answered
 from cli.questions.openapi import document
+from cli.questions.reader import Reader
 from cli.questions.refusal import Refused
 from cli.questions.tools import listed, used
 from server.api.problem import MEDIA_TYPE as PROBLEM
@@ -33,7 +35,8 @@ _Body = tuple[str, str]
 
 
 def _question(message: Mapping[str, Any]) -> _Body:
-    found = answered(message["name"], [(key, value) for key, value in message["parameters"]])
+    parameters = [(key, value) for key, value in message["parameters"]]
+    found = answered(message["name"], parameters, Reader.of(message, Door.API))
     if message.get("lines") and found.lines:
         return LINES, found.text
     return JSON, found.document()
@@ -48,7 +51,7 @@ def _tools(_message: Mapping[str, Any]) -> _Body:
 
 
 def _tool(message: Mapping[str, Any]) -> _Body:
-    return JSON, used(message["name"], message["arguments"])
+    return JSON, used(message["name"], message["arguments"], Reader.of(message, Door.MCP))
 
 
 _ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any]], _Body]]] = {

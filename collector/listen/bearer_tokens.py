@@ -3,6 +3,9 @@ constant time.
 
 Only digests of tokens are stored, and no token appears in a log or an error. Source: RFC 6750, "The
 OAuth 2.0 Authorization Framework: Bearer Token Usage".
+
+A token may have a role: `TOKEN:ROLE`. Such a token can only read, and only what the role allows
+(`analysis.access.roles_file`).
 """
 
 import hmac
@@ -10,13 +13,13 @@ import re
 from collections.abc import Collection, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from collector.errors import SecurityError, UnauthenticatedError
+from collector.errors import ForbiddenError, SecurityError, UnauthenticatedError
 
 ENVIRONMENT_KEY: Final = "TAILSPAN_TOKENS"
 FILE_ENVIRONMENT_KEY: Final = "TAILSPAN_TOKEN_FILE"
@@ -25,13 +28,27 @@ SHORTEST: Final = 16
 
 TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """The characters that a token may contain."""
+HOLDER: Final = "tailspan.holder"
+"""Key in an ASGI scope, for the `Holder` of the request's token."""
+
+
+class Holder(NamedTuple):
+    """Whose token a request has.
+
+    Attributes:
+        number: the place of the token in its file, from 1.
+        role: the name of its role, or None for a token that may read and write everything.
+    """
+
+    number: int
+    role: str | None = None
 
 
 class Tokens:
     """The valid tokens, at least one.
 
     Args:
-        tokens: tokens of at least `SHORTEST` characters each.
+        tokens: tokens of at least `SHORTEST` characters each, each with `:ROLE` if it has a role.
         where: the file or variable with the tokens, named in errors.
 
     Raises:
@@ -41,13 +58,20 @@ class Tokens:
     def __init__(self, tokens: Collection[str], where: str) -> None:
         if not tokens:
             raise SecurityError(f"{where} holds no token")
-        for number, token in enumerate(tokens, 1):
+        pairs = [each.partition(":") for each in tokens]
+        for number, (token, colon, role) in enumerate(pairs, 1):
+            if colon and not role:
+                raise SecurityError(
+                    f"{where}: token {number} of {len(tokens)} has no role after the colon;"
+                    " allowed: TOKEN, or TOKEN:ROLE"
+                )
             if len(token) < SHORTEST or not TOKEN.fullmatch(token):
                 raise SecurityError(
                     f"{where}: token {number} of {len(tokens)} is malformed; allowed: at least"
                     f" {SHORTEST} of A-Z a-z 0-9 - . _ ~ + /, such as `openssl rand -hex 32` prints"
                 )
-        self._digests = [_digest(token) for token in tokens]
+        self._digests = [_digest(token) for token, _, _ in pairs]
+        self._roles = [role or None for _, _, role in pairs]
 
     @classmethod
     def found(cls, file: Path | None, environ: Mapping[str, str]) -> Self | None:
@@ -65,8 +89,13 @@ class Tokens:
         given = read_tokens(file, environ)
         return None if given is None else cls(*given)
 
-    def check(self, authorization: str | None) -> None:
-        """Check a request's Authorization header.
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles of all tokens."""
+        return frozenset(each for each in self._roles if each is not None)
+
+    def holder(self, authorization: str | None) -> Holder:
+        """Return whose token a request's Authorization header has.
 
         Raises:
             UnauthenticatedError: the request has no token, or an invalid one.
@@ -76,8 +105,22 @@ class Tokens:
             raise UnauthenticatedError("a token is required: send Authorization: Bearer TOKEN")
         digest = _digest(token.strip())
         # Compare every token, so that the duration does not reveal which token matches.
-        if not sum(hmac.compare_digest(digest, good) for good in self._digests):
+        found = [hmac.compare_digest(digest, good) for good in self._digests]
+        if not sum(found):
             raise UnauthenticatedError("the token is not valid")
+        place = found.index(True)
+        return Holder(place + 1, self._roles[place])
+
+    def check(self, authorization: str | None) -> None:
+        """Check that a request may send telemetry.
+
+        Raises:
+            UnauthenticatedError: the request has no token, or an invalid one.
+            ForbiddenError: its token has a role, so it can only read.
+        """
+        role = self.holder(authorization).role
+        if role is not None:
+            raise ForbiddenError(f"the token has the role {role}, which can only read")
 
 
 def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str], str] | None:
@@ -103,22 +146,37 @@ class BearerGate:
         app: the application to protect.
         tokens: the valid tokens.
         open_paths: paths that require no token, such as health checks of an orchestrator.
+        role_paths: the beginning of the paths that tokens with a role may read. The application
+            must restrict its answers to the role of `HOLDER` in the scope.
     """
 
-    def __init__(self, app: ASGIApp, tokens: Tokens, open_paths: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        tokens: Tokens,
+        open_paths: Collection[str] = (),
+        role_paths: str | None = None,
+    ) -> None:
         self._app = app
         self._tokens = tokens
         self._open_paths = frozenset(open_paths)
+        self._role_paths = role_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request to the application, or answer 401."""
+        """Pass the request to the application, or answer 401 or 403."""
         if scope["type"] == "http" and scope["path"] not in self._open_paths:
             try:
-                self._tokens.check(Headers(scope=scope).get("authorization"))
+                holder = self._tokens.holder(Headers(scope=scope).get("authorization"))
             except UnauthenticatedError as error:
                 headers = {"WWW-Authenticate": CHALLENGE}
                 await PlainTextResponse(f"{error}\n", 401, headers)(scope, receive, send)
                 return
+            paths = self._role_paths
+            if holder.role is not None and not (paths and scope["path"].startswith(paths)):
+                why = f"the token has the role {holder.role}, which can read {paths or 'no path'}"
+                await PlainTextResponse(f"{why}\n", 403)(scope, receive, send)
+                return
+            scope = {**scope, HOLDER: holder}
         await self._app(scope, receive, send)
 
 

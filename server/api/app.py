@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.api.limits import PREFIX
 from server.api.problem import problem, problem_response
+from server.api.readers import NotAReader, Readers
 from server.api.worker_pool import BusyError, TooLongError, WorkerEndedError, WorkerPool
 
 OPENAPI: Final = "openapi.json"
@@ -27,14 +28,16 @@ _MOST_FIELDS: Final = 256
 _LINES: Final = "application/x-ndjson"
 
 
-def api_app(pool: WorkerPool) -> Starlette:
+def api_app(pool: WorkerPool, readers: Readers | None = None) -> Starlette:
     """Return the application.
 
     Args:
         pool: the processes that compute the answers.
+        readers: the readers, or None if each token may read everything.
     """
+    questions = _Questions(pool, readers or Readers())
     app = Starlette(
-        routes=[Route(f"{BASE}/{{name}}", _Questions(pool), methods=["GET"])],
+        routes=[Route(f"{BASE}/{{name}}", questions, methods=["GET"])],
         exception_handlers={
             HTTPStatus.NOT_FOUND.value: _not_found,
             HTTPStatus.METHOD_NOT_ALLOWED.value: _not_allowed,
@@ -55,8 +58,9 @@ def beside(metrics: ASGIApp, api: ASGIApp) -> ASGIApp:
 
 
 class _Questions:
-    def __init__(self, pool: WorkerPool) -> None:
+    def __init__(self, pool: WorkerPool, readers: Readers) -> None:
         self._pool = pool
+        self._readers = readers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
@@ -69,7 +73,10 @@ class _Questions:
             )(scope, receive, send)
             return
         try:
-            message = _message(request, query)
+            message = {**_message(request, query), "reader": self._readers.of(scope)}
+        except NotAReader as refused:
+            await _refuse(HTTPStatus.FORBIDDEN, str(refused))(scope, receive, send)
+            return
         except ValueError:
             await _refuse(
                 HTTPStatus.BAD_REQUEST,

@@ -24,6 +24,7 @@ from mcp_types import (
 )
 
 from server.api.problem import problem
+from server.api.readers import NotAReader, Readers
 from server.api.worker_pool import BusyError, TooLongError, WorkerEndedError, WorkerPool
 
 INSTRUCTIONS: Final = (
@@ -36,12 +37,14 @@ INSTRUCTIONS: Final = (
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
 
-def mcp_server(pool: WorkerPool) -> Server[Any]:
+def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
     """Return the server.
 
     Args:
         pool: the processes that compute the answers.
+        readers: the readers, or None if each token may read everything.
     """
+    known = readers or Readers()
 
     tools: list[Tool] = []
 
@@ -55,9 +58,17 @@ def mcp_server(pool: WorkerPool) -> Server[Any]:
         return ListToolsResult(tools=tools)
 
     async def call_tool(
-        _context: ServerRequestContext[Any], params: CallToolRequestParams
+        context: ServerRequestContext[Any, Any], params: CallToolRequestParams
     ) -> CallToolResult:
-        return await _called(pool, params.name, params.arguments or {})
+        request = context.request  # None over the standard input
+        try:
+            reader = known.of(None if request is None else request.scope)
+        except NotAReader as error:
+            about = problem(HTTPStatus.FORBIDDEN, str(error))
+            return _result(json.dumps(about), failed=True)
+        arguments = params.arguments or {}
+        message = {"ask": "tool", "name": params.name, "arguments": arguments, "reader": reader}
+        return await _called(pool, message)
 
     return Server(
         "tailspan",
@@ -69,10 +80,10 @@ def mcp_server(pool: WorkerPool) -> Server[Any]:
     )
 
 
-async def _called(pool: WorkerPool, name: str, given: Mapping[str, Any]) -> CallToolResult:
+async def _called(pool: WorkerPool, message: Mapping[str, Any]) -> CallToolResult:
     """Call a tool. An error is a result that the model can read."""
     try:
-        async with pool.asked({"ask": "tool", "name": name, "arguments": given}) as reply:
+        async with pool.asked(message) as reply:
             failed = reply.head["status"] != HTTPStatus.OK
             return _result(reply.body.decode(), failed)
     except BusyError as error:

@@ -13,6 +13,7 @@ from collector.listen.bearer_tokens import BearerGate
 from collector.listen.connections import ConnectionLimits
 from collector.listen.host_check import AllowedHosts, HostGate
 from server.api.mcp_server import mcp_server
+from server.api.readers import Readers
 from server.api.worker_pool import WorkerPool
 from server.endpoint_access import EndpointAccess
 
@@ -48,7 +49,7 @@ class McpHost:
 
     def __init__(self, pool: WorkerPool, host: str, port: int, access: EndpointAccess) -> None:
         self._pool = pool
-        server = mcp_server(pool)
+        server = mcp_server(pool, Readers(access.roles))
         # `HostGate` checks Host and Origin, so the SDK's own check is disabled.
         app: ASGIApp = server.streamable_http_app(
             streamable_http_path=PATH,
@@ -59,7 +60,7 @@ class McpHost:
         )
         self._sessions = server.session_manager
         if access.tokens is not None:
-            app = BearerGate(app, access.tokens)
+            app = BearerGate(app, access.tokens, role_paths=PATH)
         self._http = AsgiHost(
             HostGate(app, access.hosts or AllowedHosts()),
             host=host,

@@ -5,6 +5,8 @@ from typing import Final
 
 from sqlalchemy import Engine
 
+from store.access.access import NotAllowed
+from store.access.restricted import access_of
 from store.billing.billed_requests import billed_requests
 from store.queries import Window
 from store.replicas.engine_starts import in_force, starts_between
@@ -29,6 +31,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
         by: labels to group requests by, in addition to `BASE`.
 
     Raises:
+        NotAllowed: the reader's role hides dollars, or some of the requests.
         ValueError: rollups do not have a label of `by`.
         StoreUnavailable: the database does not respond.
     """
@@ -36,6 +39,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
         raise ValueError(
             f"cannot group a bill by {sorted(unknown)[0]!r}; allowed: {', '.join(LABELS)}"
         )
+    check_bill(engine)
     read = billed_requests(engine, window, tuple(dict.fromkeys((*BASE, *by))))
     start, end = read.window.from_unix_ns, read.window.to_unix_ns
     engines, gpus = stretches(engine, read.window)
@@ -56,6 +60,24 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
         engines_from_unix_ns=read.gone_ns if known_from is None else known_from * SECOND_NS,
         overflowed=read.overflowed,
     )
+
+
+def check_bill(engine: Engine) -> None:
+    """Check that a reader may see a bill.
+
+    Raises:
+        NotAllowed: the reader's role hides dollars, or some of the requests.
+    """
+    access = access_of(engine)
+    if access is None:
+        return
+    if not access.costs:
+        raise NotAllowed("your role does not allow costs")
+    if access.limits_rows:
+        raise NotAllowed(
+            "a bill is about whole engines, with the requests of all tenants and models, which your"
+            " role does not allow; the cost of each request that you may see is its cost_usd"
+        )
 
 
 def _engines(spans: Stretches) -> EngineStretches:

@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 from sqlalchemy import ColumnElement, Engine, Select, Table, and_, func, or_, select
 from sqlalchemy.exc import DBAPIError
 
-from store import dialects
 from store.columns.request_columns import FEW_ROWS, encoded_schema
-from store.connections import reading
+from store.connections import read_columns, reading
 from store.errors import NotQuick
 from store.queries import (
     Window,
@@ -130,7 +129,7 @@ def _read(
     try:
         if about < FEW_ROWS:
             raise NotQuick("there are few rows")
-        found = dialects.of(engine).read_columns(engine, [statement], encoded)
+        found = read_columns(engine, [statement], encoded)
     except (NotQuick, DBAPIError):  # the plain query reports an outage
         found = fetched(engine, statement, schema).cast(encoded)
     order = pc.sort_indices(found, [(str(instant.key), "ascending")])

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Select, func, select
 from sqlalchemy.exc import DBAPIError
 
 from store import dialects
-from store.connections import reading
+from store.connections import read_columns, reading
 from store.errors import NotQuick
 from store.queries import (
     Window,
@@ -78,7 +78,7 @@ def request_columns(
             )
             for part in parts
         ]
-        table = dialects.of(engine).read_columns(engine, questions, schema)
+        table = read_columns(engine, questions, schema)
     except (NotQuick, DBAPIError):  # the plain query reports an outage
         table = request_table(
             engine,
@@ -104,7 +104,7 @@ def slow_because(engine: Engine) -> str | None:
     """Return why the slower query is used for this database, or None if the fast method is used."""
     empty = Window(0, 0)
     try:
-        dialects.of(engine).read_columns(
+        read_columns(
             engine, [select_requests([_RECEIVED], empty, _ALL)], request_schema([_RECEIVED])
         )
     except NotQuick as error:

@@ -15,8 +15,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, FromClause, Select, and_, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, FromClause, Select, and_, func, or_, select, tuple_
 
+from store.access.restricted import compared
 from store.schema import LOOKUPS, REQUESTS
 from telemetry.cache_lookups import CacheKind, CacheResult
 from telemetry.probes import PROBE_TENANT
@@ -87,7 +88,7 @@ def not_from_a_cache(from_unix_ns: int, to_unix_ns: int) -> ColumnElement[bool]:
 def _not_reported_by(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> ColumnElement[bool]:
-    request_id, trace_id = REQUESTS.c.request_id, REQUESTS.c.trace_id
+    request_id, trace_id = compared(REQUESTS.c.request_id), compared(REQUESTS.c.trace_id)
     known = _known(request_id, sources, from_unix_ns, to_unix_ns)
     prompts = _prompts(sources, from_unix_ns, to_unix_ns)
     return or_(
@@ -109,18 +110,19 @@ def _prompts(
 
 
 def _known(
-    column: Column[Any],
+    column: ColumnElement[Any],
     sources: Sequence[Source],
     from_unix_ns: int,
     to_unix_ns: int,
 ) -> Select[tuple[str | None]]:
     better = _better()
-    return select(better.c[column.key]).where(
+    ids = compared(better.c[str(column.key)])
+    return select(ids).where(
         better.c.source.in_(_names(sources)),
         better.c.received_unix_ns >= max(from_unix_ns - NEAR_NS, 0),
         better.c.received_unix_ns < min(to_unix_ns + NEAR_NS, 2**63 - 1),
         # With a NULL in the list, NOT IN would select no row.
-        better.c[column.key].is_not(None),
+        ids.is_not(None),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlalchemy import Engine
 
+from store.access.restricted import with_masked_rows
 from store.queries import REQUEST_COLUMNS, Window, request_table
 
 AROUND_NS: Final = 600 * 10**9
@@ -17,7 +18,8 @@ OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
 
 
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
-    """Return the requests that shared a request's engine, including the request itself.
+    """Return the requests that shared a request's engine, including the request itself. Those that
+    the reader may not see have no names.
 
     Args:
         engine: from `open_database`.
@@ -26,6 +28,7 @@ def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -
 
     Returns: rows in the order of receipt; only the request itself if its replica is unknown.
     """
+    engine = with_masked_rows(engine)
     received = int(row["received_unix_ns"])
     wanted = [name for name in dict.fromkeys((*KEY, *columns)) if name in REQUEST_COLUMNS]
     if row["replica"] is None:

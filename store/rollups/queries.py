@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Column, Connection, Engine, func, select
 
+from store.access.restricted import access_of
+from store.access.tables import visible_groupings
 from store.connections import reading
 from store.queries import Window, label_values, request_count, request_table
 from store.rollups.buckets import (
@@ -100,9 +102,11 @@ class Rollups:
 
     def hidden(self) -> Hidden:
         """Return which groups may be incomplete. Call `sums` first."""
+        grouping = self._grouping()
+        if (missing := self._not_visible(grouping)) > 0:
+            return Hidden(requests=missing, groups=frozenset(self.groups))
         if not self._unnamed:
             return Hidden()
-        grouping = self._grouping()
         # In the label of its own grouping, and in the model of the second grouping, `_other` has
         # only values without a name. Otherwise, label sets without a place have it too.
         label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
@@ -117,8 +121,21 @@ class Rollups:
 
         return hidden(self._unnamed, self.groups, tuple(self.equals.values()), named)
 
+    def _not_visible(self, grouping: int) -> int:
+        """Return the number of the reader's requests without the name of their tenant in the
+        grouping with all labels. They are not among the reader's label sets there."""
+        access = access_of(self.engine)
+        if grouping or access is None or not access.by_tenant:
+            return 0
+        whole = Rollups(self.engine, self.plan, self.steps, LABELS, {}, {})
+        return self.number() - int(whole.sums(()).requests.sum())
+
     def number(self) -> int:
-        """Return the number of all requests in the window, ignoring `equals`."""
+        """Return the number of all visible requests in the window, ignoring `equals`."""
+        access = access_of(self.engine)
+        if access is not None and access.limits_rows:
+            whole = Rollups(self.engine, self.plan, self.steps, (), {}, {})
+            return int(whole.sums(()).requests.sum())
         waiting = (request_count(self.engine, _window(*each)) for each in self.plan.requests)
         return self._total(ROLLUPS.c.requests) + sum(waiting)
 
@@ -221,9 +238,12 @@ class Rollups:
                     yield 0, width_s, older
 
     def _grouping(self) -> int:
-        """Return the smallest grouping that has all labels of the query."""
+        """Return the smallest grouping that has all labels of the query, and those that the
+        reader's access depends on."""
         asked = {*self.by, *self.equals, *self.unless}
-        fitting = (i for i, kept in enumerate(GROUPINGS) if asked <= set(kept))
+        access = access_of(self.engine)
+        visible = range(len(GROUPINGS)) if access is None else visible_groupings(access)
+        fitting = (place for place in visible if asked <= set(GROUPINGS[place]))
         return min(fitting, key=lambda each: len(GROUPINGS[each]))
 
     def _meaning(self, grouping: int, numbers: IntArray) -> Mapping[int, LabelSet]:

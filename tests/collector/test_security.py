@@ -24,10 +24,11 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.testclient import TestClient
 
-from collector.errors import SecurityError, UnauthenticatedError
+from collector.errors import ForbiddenError, SecurityError, UnauthenticatedError
 from collector.listen.asgi_server import AsgiHost
-from collector.listen.bearer_tokens import SHORTEST, BearerGate, Tokens
+from collector.listen.bearer_tokens import HOLDER, SHORTEST, BearerGate, Holder, Tokens
 from collector.listen.tls import Tls
 from collector.server import Collector
 from collector.testing import MemorySink, running
@@ -314,3 +315,37 @@ def test_a_certificate_with_another_key_is_refused_before_listening(
         Tls(*one, client_ca=garbage)
     with pytest.raises(SecurityError, match=r"cannot read .*nowhere: No such file"):
         Tls(tmp_path / "nowhere", one.key)
+
+
+def test_a_token_with_a_role_cannot_send_telemetry() -> None:
+    tokens = Tokens([TOKEN, f"{ANOTHER}:acme"], "test")
+    tokens.check(f"Bearer {TOKEN}")
+    with pytest.raises(ForbiddenError, match="the role acme"):
+        tokens.check(f"Bearer {ANOTHER}")
+    with pytest.raises(UnauthenticatedError):
+        tokens.check(f"Bearer {ANOTHER}:acme")
+    assert tokens.holder(f"Bearer {ANOTHER}") == Holder(2, "acme")
+    assert tokens.roles == {"acme"}
+
+
+@pytest.mark.parametrize(
+    ("path", "role_paths", "status"),
+    [
+        ("/api/v1/stats", "/api/", 200),
+        ("/metrics", "/api/", 403),
+        ("/", "/api/", 403),
+        ("/API/v1/stats", "/api/", 403),
+        ("/api/v1/stats", None, 403),
+    ],
+)
+def test_a_token_with_a_role_reads_only_some_paths(
+    path: str, role_paths: str | None, status: int
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await PlainTextResponse(str(scope[HOLDER].role))(scope, receive, send)
+
+    gate = BearerGate(app, Tokens([f"{TOKEN}:acme"], "test"), role_paths=role_paths)
+    answer = TestClient(gate).get(path, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert answer.status_code == status
+    if status == 200:
+        assert answer.text == "acme"

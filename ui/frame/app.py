@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 from sqlalchemy import Engine
 
+from store.access.access import NotAllowed
 from store.database import default_url
 from store.errors import DatabaseMissing, StoreError
 from store.queries import Window
@@ -29,9 +30,10 @@ from ui.frame import (
     selection,
 )
 from ui.frame.context import CannotShow, Context
-from ui.frame.objectives import read_objectives
+from ui.frame.objectives import Objectives, for_reader, read_objectives
 from ui.frame.pages import BY_KEY, Page
 from ui.frame.read_cache import opened, shared
+from ui.frame.reader import readers_engine
 from ui.frame.view import View
 from ui.kit import picture, store_reads, wording
 from ui.kit.sections import CAPTION
@@ -45,6 +47,7 @@ RETRY_S: Final = 5
 FIRST_MINUTE_S: Final = 1
 """Seconds between reads while a simulated past is arriving."""
 
+NOT_ALLOWED: Final = "Your role does not allow this page"
 HERE: Final = Path(__file__).parent
 FRAMED: Final = "framed"
 """Session key of the view that the navigation and the controls were drawn for."""
@@ -69,7 +72,7 @@ def _page() -> None:
     now = time.time_ns()
     st.session_state["now_unix_ns"] = now
     try:
-        engine = opened(default_url())
+        engine = readers_engine(opened(default_url()))
         if navigation.current().names_incident:
             _resolve_incident(engine, now, zone)
         view = navigation.current()
@@ -77,6 +80,11 @@ def _page() -> None:
         _title(page)
         if page.of_a_range:
             controls.bar(page, view, now, zone, partial(_values, engine, view.window(now)))
+    except NotAllowed as error:
+        _title(BY_KEY[navigation.current().page])
+        no_data.cannot_show(NOT_ALLOWED, str(error))
+        gate.way_out()
+        return
     except DatabaseMissing:
         _title(BY_KEY[navigation.current().page])
         st.fragment(_wait_for_database, run_every=RETRY_S)()
@@ -87,7 +95,7 @@ def _page() -> None:
         st.fragment(_try_again, run_every=RETRY_S)()
         return
     st.session_state[FRAMED] = view
-    if page.of_a_range and view.live and first_minute.current(engine, read_objectives(), now):
+    if page.of_a_range and view.live and first_minute.current(engine, _objectives(engine), now):
         st.fragment(gate.kept(_first_minute), run_every=FIRST_MINUTE_S)(engine, zone)
         gate.way_out()
         return
@@ -98,7 +106,7 @@ def _page() -> None:
 
 def _first_minute(engine: Engine, _zone: tzinfo) -> None:
     """Draw the progress of the simulated past; rerun the whole page when all of it has arrived."""
-    found = first_minute.current(engine, read_objectives(), time.time_ns())
+    found = first_minute.current(engine, _objectives(engine), time.time_ns())
     if found is None:
         st.rerun()
     first_minute.show(found)
@@ -140,6 +148,8 @@ def _body(engine: Engine, zone: tzinfo) -> None:
             _command(context)
     except CannotShow as error:
         no_data.cannot_show(error.sentence, error.reason)
+    except NotAllowed as error:
+        no_data.cannot_show(NOT_ALLOWED, str(error))
     except (Unreadable, StoreError) as error:
         no_data.unreadable(str(error))
 
@@ -162,7 +172,11 @@ def _command(context: Context) -> None:
 
 
 def _context(engine: Engine, view: View, now_unix_ns: int, zone: tzinfo) -> Context:
-    return Context(engine, BY_KEY[view.page], view, now_unix_ns, zone, read_objectives())
+    return Context(engine, BY_KEY[view.page], view, now_unix_ns, zone, _objectives(engine))
+
+
+def _objectives(engine: Engine) -> Objectives:
+    return for_reader(engine, read_objectives())
 
 
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import streamlit as st
 from sqlalchemy import Engine
 
+from store.access.restricted import cache_key
 from store.errors import StoreError
 
 MOST_KEPT: Final = 50
@@ -90,8 +91,8 @@ class Background:
 
 
 def background(engine: Engine) -> Background:
-    """Return the answers of one database, which all viewers share."""
-    found: Background = _of(str(engine.url))
+    """Return the answers of one database, which all viewers share who may see the same."""
+    found: Background = _of(cache_key(engine))
     return found
 
 

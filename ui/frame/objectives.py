@@ -8,10 +8,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from sqlalchemy import Engine
+
 from alerts.errors import AlertsError
 from alerts.objectives import GoodEvents, Goodput, Objective
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from alerts.openslo.reader import OBJECTIVES, files_of, inspect_texts
+from analysis.access.evidence import thresholds_for
+from store.access.restricted import access_of
 
 _PARSED: Final = 8
 """Maximum number of parsed sets of files in the cache: the current files, and edits that readers
@@ -54,6 +58,15 @@ def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
     except (OSError, UnicodeDecodeError) as error:
         return Objectives({}, problem=f"The objectives cannot be read: {error}.")
     return parse_texts(texts)
+
+
+def for_reader(engine: Engine, objectives: Objectives) -> Objectives:
+    """Return the objectives that the reader of an engine may see, without the text of the files if
+    the reader may not see all requests."""
+    access = access_of(engine)
+    if access is None or not access.limits_rows:
+        return objectives
+    return Objectives({}, thresholds_for(engine, objectives.parsed), problem=objectives.problem)
 
 
 def parse_texts(texts: Mapping[str, str]) -> Objectives:

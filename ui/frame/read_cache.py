@@ -1,7 +1,8 @@
-"""Cache the results of store reads, for all viewers together.
+"""Cache the results of store reads, for all viewers together who may see the same.
 
 The key contains the time range. The range of a live page ends at a multiple of the page's refresh
-interval, so viewers of the same page share the results.
+interval, so viewers of the same page share the results. The key also
+contains what the viewer may see, so that a result is never shown to anyone else.
 """
 
 from collections.abc import Callable, Hashable
@@ -12,6 +13,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from diagnosis.inputs.arrow import REQUEST_COLUMNS
+from store.access.restricted import access_of, cache_key, with_masked_rows
 from store.columns.evidence import EvidenceCache
 from store.database import open_database
 
@@ -38,7 +40,7 @@ def shared(
         large: whether the result contains a row per request.
     """
     kept = _large if large else _small
-    found: Found = kept((str(engine.url), *key), read)
+    found: Found = kept((cache_key(engine), *key), read)
     return found
 
 
@@ -62,14 +64,23 @@ def opened(url: str) -> Engine:
 
 
 def kept_evidence(engine: Engine) -> EvidenceCache:
-    """Return the evidence cache of one database, which all ranges and viewers share."""
-    found: EvidenceCache = _evidence(str(engine.url), engine)
+    """Return the evidence cache of one database, which all ranges share, and all viewers who may
+    see the same. It contains the requests that a viewer may not see, without names."""
+    whole = with_masked_rows(engine)
+    kept = _evidence if access_of(engine) is None else _restricted_evidence
+    found: EvidenceCache = kept(cache_key(whole), whole)
     return found
 
 
 @st.cache_resource(show_spinner=False)
 def _evidence(url: str, _engine: Engine) -> EvidenceCache:
     del url  # part of Streamlit's cache key
+    return EvidenceCache(_engine, REQUEST_COLUMNS)
+
+
+@st.cache_resource(max_entries=KEPT_LARGE, show_spinner=False)
+def _restricted_evidence(key: str, _engine: Engine) -> EvidenceCache:
+    del key  # part of Streamlit's cache key
     return EvidenceCache(_engine, REQUEST_COLUMNS)
 
 
@@ -99,7 +110,7 @@ def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: fl
         old_s: age in seconds above which data is old. Old data is arriving if the newest timestamp
             advanced within the last `old_s` seconds.
     """
-    last = _newest(str(engine.url)).setdefault("newest", _Newest(newest_unix_ns))
+    last = _newest(cache_key(engine)).setdefault("newest", _Newest(newest_unix_ns))
     old = now_unix_ns - newest_unix_ns > old_s * 10**9
     if newest_unix_ns > last.at_unix_ns:
         last.at_unix_ns = newest_unix_ns

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from store.access.access import NotAllowed
 from store.errors import DatabaseMissing, StoreError
 from store.queries import (
     Window,
@@ -49,10 +50,11 @@ class Unreadable(Exception):  # noqa: N818 -- it names the state of the store
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Convert store errors to `Unreadable`, except the error for a missing database."""
+    """Convert store errors to `Unreadable`, except the errors for a missing database, and for what
+    the reader's role does not allow."""
     try:
         yield
-    except DatabaseMissing:
+    except (DatabaseMissing, NotAllowed):
         raise
     except StoreError as error:
         raise Unreadable(str(error)) from error

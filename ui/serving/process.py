@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 from streamlit.starlette import App
 from streamlit.web import bootstrap
 
+from analysis.access.roles_file import roles_in_force
 from analysis.sign_in_file import SignIn, in_force
 from collector.listen.host_check import AllowedHosts, HostGate, names_in
 from store.database import default_url
@@ -99,7 +100,8 @@ def application(
         environ: environment variables; TAILSPAN_ALLOWED_HOSTS is read.
 
     Raises:
-        ValueError: a name in the environment is not a host name.
+        ValueError: a name in the environment is not a host name, or there are roles without a
+            sign-in.
     """
     address, base_path = options["server.address"], options.get("server.baseUrlPath", "")
     names = names_in([], environ)
@@ -112,6 +114,8 @@ def application(
     ]
     hosts = AllowedHosts.of(names, loopback=is_loopback(address), protected=False)
     health = f"/{base_path}{HEALTH}" if base_path else HEALTH
+    if asked is None and roles_in_force() is not None:
+        raise ValueError("--roles needs --sign-in")
     if asked is None:
         return HostGate(Routes(App(_APP), base_path=base_path), hosts, [health])
     from ui.sign_in.page import SignInPage  # requires a library of the extra `sign-in`

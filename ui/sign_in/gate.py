@@ -15,7 +15,10 @@ from typing import Any, Final
 import streamlit as st
 from sqlalchemy import Engine
 
+from analysis.access.claims import ClaimError, access_of_person
+from analysis.access.roles_file import Roles, roles_in_force
 from analysis.sign_in_file import EVERYBODY, SignIn, in_force
+from store.access.access import Access, NotAllowed
 from telemetry.durations import render
 from ui.kit import wording
 
@@ -35,16 +38,74 @@ class Verdict(StrEnum):
     REFUSED = "refused"
     UNVERIFIED = "unverified"
     """The provider has not verified the reader's e-mail address."""
+    NO_ROLE = "no role"
+    """The reader's claims give no role."""
+    MALFORMED = "malformed claims"
+    """A claim that gives roles does not have the form of one."""
 
 
-def judge(claims: Mapping[str, Any], asked: SignIn, now_s: float) -> Verdict:
+ANOTHER_USER: Final = frozenset(
+    {Verdict.REFUSED, Verdict.UNVERIFIED, Verdict.NO_ROLE, Verdict.MALFORMED}
+)
+"""The verdicts on people who are signed in: only another account helps."""
+
+
+def judge(
+    claims: Mapping[str, Any], asked: SignIn, now_s: float, roles: Roles | None = None
+) -> Verdict:
     """Return whether a reader may see the pages.
 
     Args:
         claims: the identity token's claims, as Streamlit returns them, with `is_logged_in`.
         asked: the sign-in settings.
         now_s: unix seconds.
+        roles: the roles, or None if each reader may see everything.
     """
+    verdict = _judge(claims, asked, now_s)
+    if verdict is not Verdict.WELCOME or roles is None:
+        return verdict
+    try:
+        return Verdict.NO_ROLE if _access(claims, asked, roles) is None else verdict
+    except ClaimError:
+        return Verdict.MALFORMED
+
+
+def readers_access() -> Access | None:
+    """Return what the current reader may see, or None for everything.
+
+    Raises:
+        NotAllowed: the reader has no role.
+    """
+    roles, asked = roles_in_force(), in_force()
+    if roles is None:
+        return None
+    claims = claims_of_reader() if asked is not None else {}
+    if asked is None or judge(claims, asked, time.time(), roles) is not Verdict.WELCOME:
+        raise NotAllowed("you have no role that may see these pages")
+    return _access(claims, asked, roles)
+
+
+def _access(claims: Mapping[str, Any], asked: SignIn, roles: Roles) -> Access | None:
+    return access_of_person(claims, roles, unverified=asked.trusts_unverified)
+
+
+def claims_of_reader() -> Mapping[str, Any]:
+    """Return the claims of the current reader, as Streamlit read them from the cookie."""
+    return st.user.to_dict()
+
+
+def name_of(claims: Mapping[str, Any]) -> str:
+    """Return a person's name for the audit log: the e-mail address or the subject."""
+    name = claims.get("email") or claims.get("sub")
+    return name if isinstance(name, str) else "unknown"
+
+
+def readers_name() -> str:
+    """Return the current reader's name for the audit log."""
+    return "no sign-in" if in_force() is None else name_of(claims_of_reader())
+
+
+def _judge(claims: Mapping[str, Any], asked: SignIn, now_s: float) -> Verdict:
     if claims.get("is_logged_in") is not True:
         return Verdict.UNKNOWN
     since_s = claims.get("iat")
@@ -71,8 +132,8 @@ def passes() -> bool:
     asked = in_force()
     if asked is None:
         return True
-    claims = st.user.to_dict()
-    verdict = judge(claims, asked, time.time())
+    claims = claims_of_reader()
+    verdict = judge(claims, asked, time.time(), roles_in_force())
     if verdict is Verdict.WELCOME:
         return True
     _way_in(asked, verdict, str(claims.get("email") or "you"))
@@ -87,7 +148,7 @@ def kept(body: Body) -> Body:
 
     @wraps(body)
     def guarded(engine: Engine, zone: tzinfo) -> None:
-        if judge(st.user.to_dict(), asked, time.time()) is not Verdict.WELCOME:
+        if judge(claims_of_reader(), asked, time.time(), roles_in_force()) is not Verdict.WELCOME:
             st.rerun()
         body(engine, zone)
 
@@ -98,7 +159,7 @@ def way_out() -> None:
     """Show the reader's name and a sign-out button if sign-in is on."""
     if in_force() is None:
         return
-    name = str(st.user.to_dict().get("email") or "you")
+    name = str(claims_of_reader().get("email") or "you")
     who = wording.for_markdown(name, 60)
     st.button(f"Sign out {who}", key="sign_out", type="tertiary", on_click=st.logout)
 
@@ -107,7 +168,7 @@ def _way_in(asked: SignIn, verdict: Verdict, email: str) -> None:
     """Ask the reader of an open page to sign in again. `SignInPage` handles new requests."""
     st.title("Sign in to Tailspan", anchor=False)
     st.html(said(asked, verdict, email, failed=False))
-    if verdict in (Verdict.REFUSED, Verdict.UNVERIFIED):
+    if verdict in ANOTHER_USER:
         st.button("Sign in as another user", key="sign_out", on_click=st.logout)
     else:
         st.button("Sign in", key="sign_in", type="primary", on_click=st.login)
@@ -150,6 +211,17 @@ def _said(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:
                 f"<b>{provider} has not verified the address {who}.</b> Verify it there; or, if it"
                 " does not verify addresses, whoever runs Tailspan can set <code>unverified_email:"
                 " trust</code>."
+            )
+        case Verdict.NO_ROLE:
+            return (
+                f"<b>{who} has no role.</b> No claim that {provider} sends gives one. The operator"
+                " of Tailspan can change the claims of a role in its roles file."
+            )
+        case Verdict.MALFORMED:
+            return (
+                f"<b>The roles of {who} cannot be read.</b> A claim that gives a role must be a"
+                f" text, or a list of texts. The administrator of {provider} can change what it"
+                " sends."
             )
         case _:
             return f"Sign in with <b>{provider}</b> to see these pages."

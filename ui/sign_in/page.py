@@ -1,6 +1,7 @@
 """Serve the page for a reader who has not signed in. It runs without Streamlit."""
 
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
@@ -18,6 +19,8 @@ from streamlit.web.server.starlette.starlette_websocket import (
     _parse_decoded_user_cookie,
 )
 
+from analysis.access.audit_log import audit_log
+from analysis.access.roles_file import roles_in_force
 from analysis.sign_in_file import SignIn
 from ui.frame.pages import PAGES
 from ui.sign_in import gate
@@ -25,6 +28,9 @@ from ui.sign_in.gate import Verdict, judge
 from ui.sign_in.redirect import FAILED
 
 _PAGES: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
+MOST_RECORDED: Final = 10_000
+"""Maximum number of sessions that are known to be in the audit log."""
+MOST_KEY: Final = 256
 _HEADERS: Final = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
@@ -47,11 +53,14 @@ class SignInPage:
 
     def __init__(self, asked: SignIn) -> None:
         self._asked = asked
+        self._audit = audit_log()
+        self._recorded: OrderedDict[tuple[str, str, Verdict], None] = OrderedDict()
 
     def __call__(self, scope: Scope, path: str) -> Response | None:
         """Return None if the reader is admitted, otherwise the response to send."""
         claims = _claims(Headers(scope=scope), self._asked)
-        verdict = judge(claims, self._asked, time.time())
+        verdict = judge(claims, self._asked, time.time(), roles_in_force())
+        self._record(claims, verdict)
         if verdict is Verdict.WELCOME:
             return None
         if path not in _PAGES:
@@ -59,6 +68,20 @@ class SignInPage:
         email = str(claims.get("email") or "you")
         failed = FAILED in parse_qs(scope["query_string"].decode("latin-1"))
         return HTMLResponse(_html(self._asked, verdict, email, failed=failed), 401, _HEADERS)
+
+    def _record(self, claims: Mapping[str, Any], verdict: Verdict) -> None:
+        """Record each sign-in once. After a restart, open sessions are recorded again."""
+        if self._audit is None or not claims or verdict in (Verdict.UNKNOWN, Verdict.ENDED):
+            return
+        session = gate.name_of(claims)[:MOST_KEY], str(claims.get("iat"))[:MOST_KEY], verdict
+        if session in self._recorded:
+            self._recorded.move_to_end(session)
+            return
+        self._recorded[session] = None
+        if len(self._recorded) > MOST_RECORDED:
+            self._recorded.popitem(last=False)
+        accepted = verdict is Verdict.WELCOME
+        self._audit.sign_in(session[0], "accepted" if accepted else f"refused: {verdict}")
 
 
 def _claims(headers: Headers, asked: SignIn) -> Mapping[str, Any]:
@@ -70,7 +93,7 @@ def _claims(headers: Headers, asked: SignIn) -> Mapping[str, Any]:
 
 def _html(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
     base = f"/{asked.base_path}" if asked.base_path else ""
-    if verdict in (Verdict.REFUSED, Verdict.UNVERIFIED):
+    if verdict in gate.ANOTHER_USER:
         where, label, fields = f"{base}/auth/logout", "Sign in as another user", ""
     else:
         token = escape(encode_provider_token(_DEFAULT_PROVIDER))

@@ -6,6 +6,8 @@ import pytest
 
 from cli.questions import worker
 
+READER = {"who": "token 1", "grants": None}
+
 
 def _answers(*messages: object) -> list[tuple[dict[str, Any], str]]:
     lines = b"".join(json.dumps(each).encode() + b"\n" for each in messages)
@@ -20,10 +22,15 @@ def _answers(*messages: object) -> list[tuple[dict[str, Any], str]]:
 
 
 def test_each_kind_of_message_is_answered(of_fleet: str) -> None:
-    question = {"ask": "question", "name": "requests", "parameters": [["limit", "2"]]}
+    question = {
+        "ask": "question",
+        "name": "requests",
+        "parameters": [["limit", "2"]],
+        "reader": READER,
+    }
     found = _answers(
         *({"ask": "openapi"}, {"ask": "tools"}, question, {**question, "lines": True}),
-        {"ask": "tool", "name": "slo", "arguments": {}},
+        {"ask": "tool", "name": "slo", "arguments": {}, "reader": READER},
     )
     assert [head["status"] for head, _ in found] == [200] * 5
     bodies = [body for _, body in found]
@@ -41,10 +48,19 @@ def test_a_defect_is_an_error_without_data_and_the_next_message_is_answered(
         raise ZeroDivisionError("a prompt")
 
     monkeypatch.setattr(worker, "answered", fail)
-    first, second, third = _answers(
-        {"ask": "question", "name": "stats", "parameters": []}, {"ask": "?"}, {"ask": "tools"}
-    )
+    question = {"ask": "question", "name": "stats", "parameters": [], "reader": READER}
+    first, second, third = _answers(question, {"ask": "?"}, {"ask": "tools"})
     assert first[0]["status"] == second[0]["status"] == 500
     assert first[0]["defect"].startswith("ZeroDivisionError in test_worker.py, line ")
     assert "a prompt" not in str(first)
     assert third[0]["status"] == 200
+
+
+def test_a_message_without_a_reader_is_not_answered(of_fleet: str) -> None:
+    question = {"ask": "question", "name": "requests", "parameters": [["limit", "2"]]}
+    tool = {"ask": "tool", "name": "slo", "arguments": {}}
+    grants = [{"tenants": ["nobody"], "models": None, "costs": True}]
+    reader = {"who": "token 2", "grants": grants}
+    found = _answers(question, tool, {**question, "reader": reader})
+    assert [head["status"] for head, _ in found] == [500, 500, 200]
+    assert json.loads(found[2][1]) == []

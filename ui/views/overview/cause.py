@@ -1,11 +1,13 @@
 """Find the cause of the open incident, for the headline of the Overview page."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
+from analysis.access.evidence import explained_where
 from analysis.explain import joined_evidence, windows_of
 from analysis.incident import incident_verdict
 from analysis.incident_answer import StoredAnswer, stored_answer
@@ -16,6 +18,7 @@ from diagnosis.explain import explain
 from diagnosis.explanation import Cause, Explanation
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.question import Question
+from store.access.restricted import with_masked_rows
 from ui.frame.read_cache import kept_evidence, shared
 
 EVERY_S: Final = 60
@@ -60,10 +63,11 @@ def _first(found: Explanation, answer: StoredAnswer | None) -> CurrentCause | No
 
 def _explained(engine: Engine, question: Question, objectives: Sequence[Objective]) -> Explanation:
     """Analyse the cached columns. The result is the same as that of `analysis.explain`."""
+    question = replace(question, where=explained_where(engine, question.where))
     kept = kept_evidence(engine)
     windows = windows_of(question)
     found = joined_evidence([kept.read(each, {}) for each in windows])
-    found = with_unfinished_requests(engine, found, windows)
+    found = with_unfinished_requests(with_masked_rows(engine), found, windows)
     return explain(
         requests_of(found.requests),
         servers_of(found.engines, found.gpus, found.starts, found.cold_starts),

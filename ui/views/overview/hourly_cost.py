@@ -8,6 +8,7 @@ from sqlalchemy import Engine
 from analysis.filtered_accounts import of_replica
 from cost.bill import bill
 from cost.prices import PriceList
+from store.access.access import NotAllowed
 from store.billing.accounts import accounts
 from store.queries import Window
 from ui.kit.time_bins import SECOND_NS
@@ -31,10 +32,14 @@ def hourly_cost(
 ) -> HourlyCost | None:
     """Return the cost per hour of the engines that ran at the end of a range.
 
-    Returns None if no engine has a price.
+    Returns None if no engine has a price, or if the reader's role does not allow a bill.
     """
     end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKED_AT_NS), window.to_unix_ns)
-    found = bill(of_replica(accounts(engine, end), equals.get("replica")), prices)
+    try:
+        read = accounts(engine, end)
+    except NotAllowed:
+        return None
+    found = bill(of_replica(read, equals.get("replica")), prices)
     if not found.rates:
         return None
     number = max(1, round(found.engines))

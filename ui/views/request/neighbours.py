@@ -18,6 +18,9 @@ from ui.kit.request_key import RequestKey
 MOST: Final = 24
 """Maximum number of requests to draw. A batch may contain hundreds of requests."""
 
+HIDDEN: Final = "(hidden)"
+"""The name of a request that the reader may not see."""
+
 COLUMNS: Final = ("request_id", "tenant", "outcome", "e2e_s", "frontend_s", "queue_s", "prefill_s")
 
 
@@ -86,7 +89,7 @@ def neighbours_of(table: pa.Table, victim: int, told: Account) -> Neighbours:
         seen = bool(np.isfinite(prefill).all()) and prefill[0] < end_s and prefill[1] > 0
         return Neighbour(
             key=RequestKey(None, row["trace_id"], row["span_id"]),
-            name=row["request_id"] or row["trace_id"],
+            name=row["request_id"] or row["trace_id"] or HIDDEN,
             tenant=row["tenant"],
             from_s=max(0.0, float(begun_s[place])),
             to_s=min(end_s, float(ended_s[place])),

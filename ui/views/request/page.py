@@ -270,8 +270,7 @@ def _neighbours(found: RequestRead, view: View, whole_s: float) -> None:
 def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
     """Return the requests that delayed this request, each with a link to its page."""
     listed = "".join(
-        f"<tr><td><a href='{html.escape(link(replace(view, request=each.key)))}' target='_self'>"
-        f"{wording.for_html(each.name, 60)}</a></td>"
+        f"<tr><td>{_named(each, view)}</td>"
         f"<td class='text'>{wording.for_html(each.tenant or wording.UNKNOWN)}</td>"
         f"<td>{wording.count(each.prompt_tokens)}</td>"
         f"<td><b>{wording.growth(each.cost_s)}</b></td></tr>"
@@ -281,6 +280,14 @@ def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
         "<table class='told'><thead><tr><th>request</th><th>tenant</th><th>prompt tokens</th>"
         f"<th>its prefill delayed it by</th></tr></thead><tbody>{listed}</tbody></table>"
     )
+
+
+def _named(each: neighbours.Neighbour, view: View) -> str:
+    name = wording.for_html(each.name, 60)
+    if each.name == neighbours.HIDDEN:
+        return name
+    address = html.escape(link(replace(view, request=each.key)))
+    return f"<a href='{address}' target='_self'>{name}</a>"
 
 
 def _servers(found: RequestRead, whole_s: float) -> None:

@@ -6,11 +6,14 @@ are therefore cached for only a minute. All viewers share the cache.
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+import streamlit as st
 from sqlalchemy import Engine
 
+from analysis.access.audit_log import Door, audit_log
 from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
 from diagnosis.one_request.account import Account, account
 from store.joined.joined_request import JoinedRequest
@@ -24,6 +27,7 @@ from ui.frame.read_cache import shared
 from ui.kit import store_reads
 from ui.kit.request_key import RequestKey
 from ui.kit.store_reads import store_errors
+from ui.sign_in import gate
 from ui.views.request import engine_state
 from ui.views.request.engine_state import Strip
 from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
@@ -31,6 +35,8 @@ from ui.views.request.neighbours import Neighbours, neighbours_of
 
 LIKE: Final = ("model", "route")
 """Labels that must be equal for requests to be compared."""
+_RECORDED: Final = "recorded_request"
+"""Session key of the request that was written to the audit log last."""
 KEPT_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
@@ -75,11 +81,19 @@ def candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
 
 def read_request(engine: Engine, key: RequestKey) -> RequestRead | None:
     """Read one request, or return None if the store does not have the request."""
-    try:
-        with store_errors():
-            return shared(engine, ("request", key, _minute()), lambda: _read(engine, key))
-    except LookupError:
-        return None
+    found = None
+    with suppress(LookupError), store_errors():
+        found = shared(engine, ("request", key, _minute()), lambda: _read(engine, key))
+    _record(key, found=found is not None)
+    return found
+
+
+def _record(key: RequestKey, *, found: bool) -> None:
+    """Write to the audit log that the reader opened a request, once for each opening."""
+    log, opening = audit_log(), (str(key), found)
+    if log is not None and st.session_state.get(_RECORDED) != opening:
+        st.session_state[_RECORDED] = opening
+        log.read(Door.PAGE, gate.readers_name(), f"{key.trace_id}/{key.span_id}", found=found)
 
 
 def missing(engine: Engine) -> Missing:

@@ -16,6 +16,7 @@ from sqlalchemy import Engine
 from alerts.evaluation.group_places import expanded
 from alerts.groups import base
 from alerts.objectives import GoodProbes, Goodput, Objective
+from analysis.access.evidence import explained_where
 from analysis.baseline import Baseline, usual_baseline, within
 from analysis.explain import joined_evidence, windows_of
 from analysis.incident import IncidentVerdict, leading_verdict
@@ -30,6 +31,7 @@ from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
 from diagnosis.latency.parts import selected_latency_s
 from diagnosis.question import Metric, Question, Span
+from store.access.restricted import with_masked_rows
 from store.alerting.incidents import IncidentRow
 from store.columns.evidence import Evidence
 from store.queries import Window, newest_unix_ns
@@ -226,7 +228,11 @@ def read_material(
         objectives: the current objectives.
         known: the incidents in the window and in the time before the window.
         stored: the stored answers of the incidents in the window.
+
+    Raises:
+        NotAllowed: the labels select requests that the reader may not see.
     """
+    equals = {k: v for k, v in explained_where(engine, equals).items() if v is not None}
     span = _span(window)
     chosen = Baseline(_span(baseline)) if baseline else usual_baseline(span, known)
     burned = [each for each in objectives if each.name in {base(row.slo) for row in known}]
@@ -285,7 +291,7 @@ def _evidence(engine: Engine, window: Span, baseline: Span) -> Evidence:
     question = Question(Metric.TTFT, window, baseline)
     windows = windows_of(question)
     found = joined_evidence([kept.read(each, {}) for each in windows])
-    return with_unfinished_requests(engine, found, windows)
+    return with_unfinished_requests(with_masked_rows(engine), found, windows)
 
 
 def _question(

@@ -1,0 +1,1 @@
+"""Roles of readers, and the log of what they read."""

@@ -1,0 +1,117 @@
+"""Append to the audit log: one JSON object a line, for each sign-in and each read of a request.
+
+Several processes append to the same file. Each line is written with one call, so lines do not mix.
+"""
+
+import fcntl
+import json
+import logging
+import os
+import time
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from analysis.access.roles_file import roles_in_force
+from store.private_files import FILE_MODE
+
+MOST_BYTES: Final = 16 * 2**20
+"""Size at which the file is renamed to `FILE.1`, which replaces an earlier one. A line has at most
+1,500 bytes, so both files have at least 10,000 lines."""
+LONGEST: Final = 256
+"""Maximum number of characters of a text in the log."""
+
+_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_log: Final = logging.getLogger(__name__)
+
+
+class Door(StrEnum):
+    """How a reader reached the data."""
+
+    PAGE = "page"
+    API = "api"
+    MCP = "mcp"
+
+
+class AuditLog:
+    """The audit log of one Tailspan.
+
+    Args:
+        path: the file. Its folder must exist.
+        most_bytes: see `MOST_BYTES`.
+    """
+
+    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
+        self._path = path
+        self._most_bytes = most_bytes
+        self._failed = False
+
+    def sign_in(self, who: str, result: str) -> None:
+        """Record a sign-in.
+
+        Args:
+            who: the person's e-mail address or subject, from the identity provider.
+            result: `accepted`, or why it was refused.
+        """
+        self._append({"event": "sign_in", "who": who, "result": result})
+
+    def read(self, door: Door, who: str, request: str, *, found: bool) -> None:
+        """Record that a reader asked for a single request.
+
+        Args:
+            door: where it was asked for.
+            who: the person, or the token's number and role.
+            request: the id that was asked for.
+            found: whether the reader received it.
+        """
+        event = {"event": "read_request", "door": door, "who": who, "request": request}
+        self._append({**event, "found": found})
+
+    def _append(self, event: dict[str, Any]) -> None:
+        texts = {
+            key: each[:LONGEST] if isinstance(each, str) else each for key, each in event.items()
+        }
+        # JSON in ASCII: control characters, line ends and bidirectional marks are escaped.
+        line = json.dumps({"time": round(time.time(), 3), **texts}, ensure_ascii=True)
+        try:
+            self._write(line.encode() + b"\n")
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                _log.error("the audit log cannot be written: %s", error.strerror)
+            self._failed = True
+
+    def _write(self, line: bytes) -> None:
+        while True:
+            file = os.open(self._path, _FLAGS, FILE_MODE)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                found = os.fstat(file)
+                with suppress(FileNotFoundError):
+                    if self._path.stat().st_ino != found.st_ino:
+                        continue  # another process has renamed it since it was opened
+                if found.st_mode & 0o077:
+                    os.fchmod(file, FILE_MODE)
+                if found.st_size + len(line) > self._most_bytes and found.st_size:
+                    self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+                    continue
+                os.write(file, line)
+                return
+            finally:
+                os.close(file)
+
+
+def check_writable(path: Path) -> None:
+    """Create the file if it is missing.
+
+    Raises:
+        OSError: it cannot be created or written.
+    """
+    os.close(os.open(path, _FLAGS, FILE_MODE))
+
+
+def audit_log() -> AuditLog | None:
+    """Return the audit log of this process, or None without one."""
+    roles = roles_in_force()
+    return None if roles is None or roles.audit is None else AuditLog(roles.audit)

@@ -1,0 +1,56 @@
+"""Find the roles of a person in the claims of the identity provider. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from analysis.access.roles_file import Role, Roles
+from store.access.access import Access
+
+MOST_VALUES: Final = 1_000
+"""Maximum number of values of a claim. Microsoft Entra ID sends at most 200 groups in a token, and
+otherwise a link to them."""
+LONGEST_VALUE: Final = 1_024
+
+
+class ClaimError(ValueError):
+    """A claim does not have the form that a role needs."""
+
+
+def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: bool) -> Access | None:
+    """Return what a person may see, or None if no role is given by the claims.
+
+    Args:
+        claims: the identity token's claims.
+        roles: the roles.
+        unverified: whether an e-mail address that the provider has not verified gives a role.
+
+    Raises:
+        ClaimError: a claim that gives roles is neither a text nor a list of texts, or is too long.
+    """
+    grants = [each.grant for each in roles.roles if _has(claims, each, unverified=unverified)]
+    return Access.of(grants) if grants else None
+
+
+def _has(claims: Mapping[str, Any], role: Role, *, unverified: bool) -> bool:
+    return any(
+        not wanted.isdisjoint(_values(claims, name, unverified=unverified))
+        for name, wanted in role.claims.items()
+    )
+
+
+def _values(claims: Mapping[str, Any], name: str, *, unverified: bool) -> frozenset[str]:
+    """Return the values of a claim; none if the claim is absent."""
+    if name == "email" and claims.get("email_verified") is not True and not unverified:
+        return frozenset()
+    given = claims.get(name)
+    if given is None:
+        return frozenset()
+    values = [given] if isinstance(given, str) else given
+    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+        raise ClaimError(f"the claim {name} is neither a text nor a list of texts")
+    if len(values) > MOST_VALUES or any(len(each) > LONGEST_VALUE for each in values):
+        raise ClaimError(
+            f"the claim {name} is too long; allowed: at most {MOST_VALUES:,} texts of at most"
+            f" {LONGEST_VALUE:,} characters"
+        )
+    return frozenset(values)

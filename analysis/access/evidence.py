@@ -1,0 +1,73 @@
+"""Choose the requests that a restricted reader may have explained, and their evidence."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Engine
+
+from alerts.expression import comparisons
+from alerts.objectives import GoodEvents, Objective
+from analysis.access.visible_objectives import visible_objectives
+from store.access.access import NotAllowed
+from store.access.restricted import access_of, is_masked
+
+_NAMES = frozenset({"tenant", "model", "lora", "route"})
+
+
+def explained_where(engine: Engine, where: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    """Return the labels of the requests to explain, with the tenant if the reader has only one.
+
+    Args:
+        engine: from `open_database`, or a restricted one.
+        where: the chosen labels.
+
+    Raises:
+        NotAllowed: the labels also select requests that the reader may not see.
+    """
+    access = access_of(engine)
+    if access is None or not access.by_tenant:
+        return where
+    tenants = access.tenants
+    if tenants is not None and len(tenants) == 1 and "tenant" not in where:
+        where = {**where, "tenant": min(tenants)}
+    if access.selects(where):
+        return where
+    allowed = "one of your tenants" if tenants is None else ", ".join(sorted(tenants))
+    raise NotAllowed(
+        "your role does not allow all requests, and an explanation is about the requests of one"
+        f" tenant: choose a tenant; allowed: {allowed}"
+    )
+
+
+def require_all_tenants(engine: Engine, what: str) -> None:
+    """Check that a reader may see the requests of all tenants.
+
+    Args:
+        engine: from `open_database`, or a restricted one.
+        what: what needs them, at the start of the error.
+
+    Raises:
+        NotAllowed: the reader may not.
+    """
+    access = access_of(engine)
+    if access is not None and access.by_tenant and not is_masked(engine):
+        raise NotAllowed(
+            f"{what} needs the requests of all tenants of a server, which your role does not allow"
+        )
+
+
+def thresholds_for(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
+    """Return the objectives whose thresholds a reader may apply: the visible ones, and those that
+    name no tenant, model, adapter or route."""
+    access = access_of(engine)
+    if access is None or not access.limits_rows:
+        return tuple(objectives)
+    visible = visible_objectives(engine, objectives)
+    return tuple(each for each in objectives if each in visible or _is_general(each))
+
+
+def _is_general(objective: Objective) -> bool:
+    indicator = objective.indicator
+    if not isinstance(indicator, GoodEvents):
+        return False
+    named = comparisons(indicator.where) if indicator.where else ()
+    return _NAMES.isdisjoint(each.field for each in named)

@@ -1,0 +1,134 @@
+"""Read `roles.yaml`: the roles, which claims give them, and what each may see.
+
+An unknown key or an invalid value is an error, which names the file, line and key.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from alerts.errors import DocumentError, shown
+from alerts.strict_yaml import Fields, Reader, Text, read_documents
+from store.access.access import OTHERS, Grant
+
+ROLES_KEY: Final = "TAILSPAN_ROLES"
+"""The environment variable with the path of the roles file."""
+ALL: Final = "*"
+MOST_ROLES: Final = 1_000
+NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+LONGEST_NAME: Final = 64
+_ROLE_KEYS: Final = ("claims", "tenants", "models", "costs")
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A role.
+
+    Attributes:
+        name: the name, which tokens use.
+        claims: for each claim, the values that give the role. Any of them is enough. Empty for a
+            role that only tokens have.
+        grant: what the role may see.
+    """
+
+    name: str
+    claims: Mapping[str, frozenset[str]]
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The content of a roles file."""
+
+    roles: tuple[Role, ...]
+    path: Path
+    """The file."""
+    audit: Path | None = None
+    """The audit log, or None for none."""
+    by_name: Mapping[str, Role] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {each.name: each for each in self.roles})
+
+
+def load_roles(path: Path) -> Roles:
+    """Read a roles file.
+
+    Args:
+        path: path of the file. A relative path of the audit log starts at the file's folder.
+
+    Raises:
+        DocumentError: the file is invalid.
+        OSError: the file cannot be read.
+    """
+    file = str(path)
+    try:
+        documents = read_documents(path.read_text(encoding="utf-8"), file)
+    except UnicodeDecodeError as error:
+        raise DocumentError(file, 1, "", "is no UTF-8 text") from error
+    if len(documents) != 1:
+        raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: exactly one")
+    whole = Reader(documents[0], file, "", ("roles", "audit"))
+    audit = path.parent / whole.text("audit") if "audit" in whole else None
+    return Roles(_roles(whole), path, audit)
+
+
+@cache
+def roles_in_force() -> Roles | None:
+    """Return the roles of this process, or None if all readers see everything.
+
+    Raises the errors of `load_roles`.
+    """
+    path = os.environ.get(ROLES_KEY)
+    return load_roles(Path(path)) if path else None
+
+
+def _roles(whole: Reader) -> tuple[Role, ...]:
+    node = whole.node("roles")
+    if not isinstance(node, Fields) or not node.fields:
+        raise whole.error("roles", "must be a mapping of names to roles")
+    if len(node.fields) > MOST_ROLES:
+        raise whole.error("roles", f"{len(node.fields):,} roles; allowed: at most {MOST_ROLES:,}")
+    return tuple(_role(whole, name) for name in node.fields)
+
+
+def _role(whole: Reader, name: str) -> Role:
+    if not name or len(name) > LONGEST_NAME or not NAME_CHARACTERS.issuperset(name):
+        raise whole.error(
+            "roles",
+            f"{shown(name)}; allowed names: at most {LONGEST_NAME} of a-z 0-9 - _",
+        )
+    every = whole.node("roles")
+    assert isinstance(every, Fields)
+    role = Reader(every.fields[name], whole.file, f"roles.{name}", _ROLE_KEYS)
+    if "costs" not in role:
+        raise role.error("costs", "is missing; allowed: true, false")
+    return Role(
+        name,
+        _claims(role) if "claims" in role else {},
+        Grant(_names(role, "tenants"), _names(role, "models"), role.flag("costs", default=False)),
+    )
+
+
+def _claims(role: Reader) -> Mapping[str, frozenset[str]]:
+    node = role.node("claims")
+    if not isinstance(node, Fields) or not node.fields:
+        raise role.error("claims", "must be a mapping of claims to sequences of values")
+    claims = Reader(node, role.file, f"{role.path}.claims", tuple(node.fields))
+    return {name: frozenset(claims.texts(name, "values of the claim")) for name in node.fields}
+
+
+def _names(role: Reader, key: str) -> frozenset[str] | None:
+    """Return the names in a key, or None for all."""
+    node = role.node(key)
+    if isinstance(node, Text):
+        if node.text == ALL:
+            return None
+        raise role.error(key, f"{shown(node.text)}; allowed: '*', or a sequence of names")
+    names = frozenset(role.texts(key, f"names of {key}"))
+    if reserved := names & {ALL, OTHERS}:
+        raise role.error(key, f"{shown(min(reserved))} cannot be an item; write {key}: '*' for all")
+    return names

@@ -1,0 +1,55 @@
+"""Choose the objectives that a reader may see: those whose requests are all visible."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Engine
+
+from alerts import groups
+from alerts.evaluation.group_places import expanded
+from alerts.expression import Comparison, conjuncts
+from alerts.objectives import GoodEvents, GoodProbes, Objective
+from store.access.access import Access
+from store.access.restricted import access_of, restricted
+
+
+def restricted_with_objectives(
+    engine: Engine, access: Access, objectives: Sequence[Objective]
+) -> Engine:
+    """Return an engine that returns only what a reader may see, with the visible objectives.
+
+    Args:
+        engine: from `open_database`.
+        access: what the reader may see.
+        objectives: the objectives in force.
+    """
+    if not access.limits_rows:
+        return restricted(engine, access)
+    found = [each for each in expanded(engine, objectives) if is_visible(each, access)]
+    digests = [each.indicator.digest for each in found if isinstance(each.indicator, GoodEvents)]
+    return restricted(engine, access.with_objectives([each.name for each in found], digests))
+
+
+def visible_objectives(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
+    """Return the objectives of which the reader of an engine may see at least one group."""
+    access = access_of(engine)
+    if access is None or not access.limits_rows:
+        return tuple(objectives)
+    bases = {groups.base(each) for each in access.slos}
+    return tuple(each for each in objectives if each.name in bases)
+
+
+def is_visible(objective: Objective, access: Access) -> bool:
+    """Return whether a reader may see all requests that an objective or a group counts."""
+    indicator = objective.indicator
+    if not isinstance(indicator, GoodEvents):
+        return False  # a query of Prometheus
+    labels: dict[str, str | None] = {
+        each.field: str(each.value)
+        for each in (conjuncts(indicator.where) if indicator.where else ())
+        if isinstance(each, Comparison) and each.operator == "=="
+    }
+    if isinstance(indicator, GoodProbes):  # probes have no tenant
+        return access.models is None or labels.get("model") in access.models
+    if objective.group and indicator.part and indicator.part.group != groups.other(indicator.by):
+        labels |= dict(objective.group)
+    return access.allows(labels)

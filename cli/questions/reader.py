@@ -1,0 +1,96 @@
+"""Who asks a question over the API or MCP, and what this reader may see."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from alerts.errors import AlertsError
+from alerts.objectives import Objective
+from alerts.openslo.reader import ENVIRONMENT_KEY, OBJECTIVES, load
+from analysis.access.audit_log import Door, audit_log
+from analysis.access.visible_objectives import restricted_with_objectives
+from store.access.access import Access
+from store.access.restricted import READER, access_of
+from store.database import open_database
+
+_OF_ONE: Final = ("request_id", "trace_id", "span_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who asks a question.
+
+    Attributes:
+        access: what the reader may see, or None for all.
+        who: the reader's name in the audit log.
+        door: how the question was asked.
+    """
+
+    access: Access | None = None
+    who: str = "unknown"
+    door: Door = Door.API
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any], door: Door) -> Self:
+        """Return the reader in a message of `server.api.readers`.
+
+        Raises:
+            KeyError: the message does not state the reader, so it is not answered.
+        """
+        reader = message["reader"]
+        grants = reader["grants"]
+        return cls(None if grants is None else Access.from_json(grants), reader["who"], door)
+
+    def record(self, given: Sequence[tuple[str, str]], *, found: bool) -> None:
+        """Record in the audit log that the reader asked for a single request, if it is one.
+
+        Args:
+            given: names and values of the question's parameters.
+            found: whether there is an answer.
+        """
+        log = audit_log()
+        if log is None:
+            return
+        for name, value in given:
+            label, _, text = value.partition("=")
+            if name == "request":
+                log.read(self.door, self.who, value, found=found)
+            elif name == "where" and label in _OF_ONE:
+                log.read(self.door, self.who, text, found=found)
+
+
+EVERYTHING: Final = Reader()
+"""A reader who may see everything."""
+
+
+@contextmanager
+def reading_as(reader: Reader) -> Iterator[None]:
+    """Restrict the databases that are opened in the `with` block.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    access = reader.access
+    if access is not None and access.limits_rows:
+        engine = open_database(create=False)
+        try:
+            access = access_of(restricted_with_objectives(engine, access, _objectives()))
+        finally:
+            engine.dispose()
+    token = READER.set(access)
+    try:
+        yield
+    finally:
+        READER.reset(token)
+
+
+def _objectives() -> Sequence[Objective]:
+    """Return the objectives in force; none if they cannot be read, so that none is visible."""
+    paths = [Path(each) for each in os.environ.get(ENVIRONMENT_KEY, "").split(os.pathsep) if each]
+    try:
+        return load(paths or [OBJECTIVES]).objectives
+    except (AlertsError, OSError):
+        return ()

@@ -1,0 +1,53 @@
+"""Find out who asks a question, from the token of the request."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.types import Scope
+
+from analysis.access.roles_file import Role, Roles
+from collector.listen.bearer_tokens import HOLDER, Holder
+from store.access.access import Access
+
+
+class NotAReader(Exception):  # noqa: N818 -- it names the condition
+    """The request has no token that may read."""
+
+
+class Readers:
+    """The readers of the API.
+
+    Args:
+        roles: the roles, or None if there are none.
+    """
+
+    def __init__(self, roles: Roles | None = None) -> None:
+        self._has_roles = roles is not None
+        self._grants = {} if roles is None else {r.name: _as_json(r) for r in roles.roles}
+
+    def of(self, scope: Scope | None) -> Mapping[str, Any]:
+        """Return the part of a message that states the reader: `who`, and the `grants` of
+        `store.access.access`, or None for all.
+
+        Args:
+            scope: the request's ASGI scope, or None for the standard input.
+
+        Raises:
+            NotAReader: there are roles, and the request has no token.
+        """
+        holder: Holder | None = None if scope is None else scope.get(HOLDER)
+        if holder is None:
+            if scope is not None and self._has_roles:
+                raise NotAReader(
+                    "with --roles, questions need a token: start Tailspan with --token-file, and"
+                    " send Authorization: Bearer TOKEN"
+                )
+            return {"who": "no token", "grants": None}
+        if holder.role is None:
+            return {"who": f"token {holder.number}", "grants": None}
+        who = f"token {holder.number}, role {holder.role}"
+        return {"who": who, "grants": self._grants[holder.role]}
+
+
+def _as_json(role: Role) -> list[dict[str, Any]]:
+    return Access.of([role.grant]).as_json()

@@ -1,0 +1,164 @@
+"""What a reader may see. Pure."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from store.errors import StoreError
+
+OTHERS = "(other tenants)"
+"""The tenant of requests that a reader may not see, in the evidence of an explanation."""
+
+
+class NotAllowed(StoreError):  # noqa: N818 -- it names the condition
+    """The reader's role does not allow the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one role allows.
+
+    Attributes:
+        tenants: the tenants whose requests are visible, or None for all. Requests without a tenant
+            are visible only if all are.
+        models: the served models whose requests and servers are visible, or None for all.
+        costs: whether dollars are visible.
+    """
+
+    tenants: frozenset[str] | None = None
+    models: frozenset[str] | None = None
+    costs: bool = True
+
+    def covers(self, other: "Grant") -> bool:
+        """Return whether this grant allows all that the other one allows."""
+        return (
+            (self.tenants is None or (other.tenants is not None and other.tenants <= self.tenants))
+            and (self.models is None or (other.models is not None and other.models <= self.models))
+            and (self.costs or not other.costs)
+        )
+
+    def allows(self, labels: Mapping[str, str | None]) -> bool:
+        """Return whether all requests with these labels are visible."""
+        tenant, model = labels.get("tenant"), labels.get("model")
+        return (self.tenants is None or tenant in self.tenants) and (
+            self.models is None or model in self.models
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a reader may see: all that one of the grants allows.
+
+    Attributes:
+        grants: at least one grant. No grant covers another one.
+        slos: names of the visible objectives and groups, if `limits_rows`.
+        definitions: the digests of their definitions, if `limits_rows`.
+    """
+
+    grants: tuple[Grant, ...]
+    slos: frozenset[str] = frozenset()
+    definitions: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, grants: Iterable[Grant]) -> Self:
+        """Return the union of grants.
+
+        Raises:
+            ValueError: there is no grant.
+        """
+        distinct = list(dict.fromkeys(grants))
+        if not distinct:
+            raise ValueError("a reader needs at least one grant")
+        kept = [
+            each for each in distinct if not any(o.covers(each) for o in distinct if o is not each)
+        ]
+        return cls(tuple(kept))
+
+    @property
+    def limits_rows(self) -> bool:
+        """Whether some requests are hidden."""
+        return not any(each.tenants is None and each.models is None for each in self.grants)
+
+    @property
+    def by_tenant(self) -> bool:
+        """Whether requests of some tenants are hidden."""
+        return self.limits_rows and any(each.tenants is not None for each in self.grants)
+
+    @property
+    def costs(self) -> bool:
+        """Whether dollars are visible. If a part of the requests is visible without dollars, no
+        dollars are shown, because sums cannot be divided."""
+        return all(each.costs for each in self.grants)
+
+    @property
+    def models(self) -> frozenset[str] | None:
+        """The models whose servers are visible, or None for all."""
+        names: frozenset[str] = frozenset()
+        for each in self.grants:
+            if each.models is None:
+                return None
+            names |= each.models
+        return names
+
+    @property
+    def tenants(self) -> frozenset[str] | None:
+        """The tenants of which at least some requests are visible, or None for all."""
+        names: frozenset[str] = frozenset()
+        for each in self.grants:
+            if each.tenants is None:
+                return None
+            names |= each.tenants
+        return names
+
+    @property
+    def limits(self) -> bool:
+        """Whether anything is hidden."""
+        return self.limits_rows or not self.costs
+
+    def allows(self, labels: Mapping[str, str | None]) -> bool:
+        """Return whether all requests with these labels are visible."""
+        return any(each.allows(labels) for each in self.grants)
+
+    def selects(self, labels: Mapping[str, str | None]) -> bool:
+        """Return whether all requests with these labels are visible, among those of visible
+        models."""
+        tenant, model = labels.get("tenant"), labels.get("model")
+        return any(
+            (each.models is None or model in each.models)
+            if each.tenants is None
+            else tenant in each.tenants
+            for each in self.grants
+        )
+
+    def with_objectives(self, slos: Iterable[str], definitions: Iterable[str]) -> "Access":
+        """Return the same access with the names and digests of the visible objectives."""
+        return replace(self, slos=frozenset(slos), definitions=frozenset(definitions))
+
+    @property
+    def key(self) -> str:
+        """A text that is equal for equal accesses only. Caches use it."""
+        return json.dumps([self.as_json(), sorted(self.slos), sorted(self.definitions)])
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Return the grants as JSON."""
+        return [
+            {
+                "tenants": None if each.tenants is None else sorted(each.tenants),
+                "models": None if each.models is None else sorted(each.models),
+                "costs": each.costs,
+            }
+            for each in sorted(self.grants, key=repr)
+        ]
+
+    @classmethod
+    def from_json(cls, grants: Sequence[Mapping[str, Any]]) -> Self:
+        """Return the access of `as_json`."""
+        return cls.of(
+            Grant(
+                None if each["tenants"] is None else frozenset(each["tenants"]),
+                None if each["models"] is None else frozenset(each["models"]),
+                bool(each["costs"]),
+            )
+            for each in grants
+        )

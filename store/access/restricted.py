@@ -1,0 +1,219 @@
+"""Restrict an engine: rewrite each query so that it returns only what its reader may see.
+
+SQLAlchemy calls `_Rewriter` before each statement. It replaces each table by a subquery with the
+visible rows and columns (`store.access.tables`). A statement that it cannot rewrite completely is
+refused: SQL as text, a write, or a table without a rule.
+"""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, Final
+
+from sqlalchemy import (
+    Alias,
+    Column,
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    Engine,
+    FromClause,
+    Select,
+    Table,
+    TextClause,
+    event,
+)
+from sqlalchemy.sql import visitors
+from sqlalchemy.sql.elements import ClauseElement, ColumnClause
+from sqlalchemy.sql.selectable import TableClause, TextualSelect
+
+from store.access.access import Access, NotAllowed
+from store.access.tables import MASKED, RAW, RULES, masked
+from store.state import separate_state, use_state
+
+_REWRITER: Final = "tailspan_rewriter"
+READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
+"""What the reader may see for whom this process answers a question, or None for all.
+`open_database` restricts each database to it."""
+EVERY: Final = "*"
+COMPARED: Final = "tailspan_compared"
+"""Annotation of a column of ids that is compared with other ids, and is not returned."""
+
+
+def restricted(engine: Engine, access: Access | None) -> Engine:
+    """Return an engine of the same database that returns only what a reader may see.
+
+    It cannot write.
+
+    Args:
+        engine: from `open_database`.
+        access: what the reader may see, or None for all.
+    """
+    if access_of(engine) is not None:
+        raise NotAllowed("the database is restricted already")
+    if access is None or not access.limits:
+        return engine
+    return _with(engine, access, masks=False)
+
+
+def with_masked_rows(engine: Engine) -> Engine:
+    """Return an engine that also returns the requests that the reader may not see, without names.
+
+    The evidence of an explanation needs them, because a request waits for those of all tenants.
+    """
+    rewriter = _rewriter(engine)
+    return engine if rewriter is None else rewriter.masked or engine
+
+
+def is_masked(engine: Engine) -> bool:
+    """Return whether an engine is from `with_masked_rows`."""
+    rewriter = _rewriter(engine)
+    return rewriter is not None and rewriter.masks
+
+
+def access_of(engine: Engine) -> Access | None:
+    """Return what the reader of an engine may see, or None for all."""
+    rewriter = _rewriter(engine)
+    return None if rewriter is None else rewriter.access
+
+
+def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return a column of ids to compare with other ids. Its values must not be returned: they are
+    also those of requests that the reader may not see."""
+    return ids._annotate({COMPARED: True})
+
+
+def cache_key(engine: Engine) -> str:
+    """Return a text that is equal for engines whose queries have equal results."""
+    rewriter = _rewriter(engine)
+    return f"{engine.url} {rewriter.access.key} {rewriter.masks}" if rewriter else str(engine.url)
+
+
+def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
+    """Return the statement that the engine runs in place of another one. For readers that do not
+    use SQLAlchemy's connections.
+
+    Raises:
+        NotAllowed: the statement cannot be restricted.
+    """
+    rewriter = _rewriter(engine)
+    return statement if rewriter is None else rewriter.rewrite(statement)
+
+
+def _with(engine: Engine, access: Access, *, masks: bool) -> Engine:
+    rewriter = _Rewriter(engine, access, masks=masks)
+    found = engine.execution_options(**{_REWRITER: rewriter})
+    event.listen(found, "before_execute", rewriter.before_execute, retval=True)
+    event.listen(found, "before_cursor_execute", _refuse_text)
+    state = separate_state(engine)
+    if state is not None:
+        use_state(found, _with(state, access, masks=masks))
+    return found
+
+
+def _rewriter(engine: Engine) -> "_Rewriter | None":
+    return engine.get_execution_options().get(_REWRITER)
+
+
+class _Rewriter:
+    """Rewrites the statements of one engine.
+
+    Args:
+        engine: the engine without restriction.
+        access: what the reader may see.
+        masks: whether hidden requests are returned without names.
+    """
+
+    def __init__(self, engine: Engine, access: Access, *, masks: bool) -> None:
+        self.access = access
+        self.masks = masks
+        self.masked = _with(engine, access, masks=True) if access.by_tenant and not masks else None
+        self._replaced: dict[tuple[str, str], FromClause] = {}
+
+    def before_execute(
+        self,
+        _connection: Connection,
+        statement: Any,
+        multiparams: Any,
+        params: Any,
+        _options: Mapping[str, Any],
+    ) -> tuple[Any, Any, Any]:
+        """Rewrite a statement before it is executed."""
+        return self.rewrite(statement), multiparams, params
+
+    def rewrite(self, statement: Any) -> Any:
+        """Return the restricted statement."""
+        if not isinstance(statement, Select | CompoundSelect):
+            raise NotAllowed(f"a reader cannot run {type(statement).__name__}")
+        found: Any = visitors.replacement_traverse(statement, {}, self._replacement)
+        self._check(found)
+        return found
+
+    def _replacement(self, element: Any, **_: Any) -> Any:
+        if isinstance(element, Table | Alias):
+            return self._visible(element)
+        if isinstance(element, Column):
+            visible = self._visible(element.table)
+            if visible is None:
+                return None
+            raw = f"{RAW}{element.key}"
+            compared = COMPARED in element._annotations and raw in visible.c
+            return visible.c[raw if compared else element.key]
+        return None
+
+    def _visible(self, given: Any) -> FromClause | None:
+        """Return what replaces a table or an alias of a table, or None for anything else."""
+        table = given.element if isinstance(given, Alias) else given
+        if not isinstance(table, Table):
+            return None
+        key = table.name, given.name
+        if key not in self._replaced:
+            self._replaced[key] = self._subquery(table, given.name)
+        return self._replaced[key]
+
+    def _subquery(self, table: Table, name: str) -> FromClause:
+        rule = RULES.get(table.name)
+        if rule is None:
+            raise NotAllowed(f"a reader cannot read the table {table.name}")
+        masks = self.masks and table.name in MASKED
+        found = masked(table, self.access) if masks else rule(table, self.access)
+        if found is None:
+            return table if name == table.name else table.alias(name)
+        return found.subquery(name)
+
+    def _check(self, statement: Any) -> None:
+        """Refuse a statement with a part that was not replaced."""
+        own = {id(each) for each in self._replaced.values()}
+        waiting = [statement]
+        for select in statement.selects if isinstance(statement, CompoundSelect) else [statement]:
+            names = [str(getattr(each, "name", "")) for each in select.exported_columns]
+            if any(name == EVERY or name.startswith(RAW) for name in names):
+                raise NotAllowed("a reader cannot select all columns")
+        while waiting:
+            element = waiting.pop()
+            if id(element) in own:
+                continue
+            _check_one(element)
+            waiting += [each for each in element.get_children() if isinstance(each, ClauseElement)]
+
+
+def _check_one(element: Any) -> None:
+    textual = isinstance(element, TextClause | TextualSelect) or (
+        # `count(*)` and `EXISTS (SELECT *)` contain a literal.
+        isinstance(element, ColumnClause) and element.is_literal and element.name != EVERY
+    )
+    if textual:
+        raise NotAllowed("a reader cannot run SQL as text")
+    if isinstance(element, TableClause):
+        raise NotAllowed(f"a reader cannot read the table {element.name}")
+
+
+def _refuse_text(
+    _connection: Connection,
+    _cursor: Any,
+    _statement: str,
+    _parameters: Any,
+    context: Any,
+    _many: bool,
+) -> None:
+    if context is None or context.compiled is None:
+        raise NotAllowed("a reader cannot run SQL as text")

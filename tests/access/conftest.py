@@ -1,0 +1,15 @@
+import pytest
+
+from analysis.access.roles_file import Roles, load_roles
+from tests.access.fleet import Fleet, store
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+    """Return a fleet with several tenants and two models."""
+    return store(tmp_path_factory.mktemp("roles"))
+
+
+@pytest.fixture(scope="session")
+def roles(fleet: Fleet) -> Roles:
+    return load_roles(fleet.roles)

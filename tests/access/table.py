@@ -1,0 +1,130 @@
+"""The table of what each role got for what it tried, for docs/access.md.
+
+`python -m tests.access.table` stores a fleet, asks, prints the table and writes it to the page.
+"""
+
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from analysis.access.roles_file import load_roles
+from cli.questions.answer import answered
+from cli.questions.reader import Reader
+from cli.questions.refusal import Refused
+from store.access.access import Access
+from tests.access.fleet import Fleet, store
+from tests.access.scanning import leaks
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "access.md"
+BEGIN: Final = "<!-- roles: written by python -m tests.access.table -->\n"
+END: Final = "<!-- end of roles -->"
+COLUMNS: Final = {"mine": "one tenant", "model": "one model", "operator": "no costs"}
+ENVIRONMENT: Final = ("TAILSPAN_DATABASE_URL", "TAILSPAN_OBJECTIVES")
+
+
+def tried(fleet: Fleet) -> Mapping[str, tuple[str, Mapping[str, str]]]:
+    """Return what a reader tries: a description, the question and its parameters."""
+    last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
+    flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
+    return {
+        "`stats` by tenant and model": ("stats", {"by": "tenant,model", **last}),
+        "`stats` of another tenant": ("stats", {"where": "tenant=hiddenco", **last}),
+        "`stats` of another model": ("stats", {"where": "model=secret-model", **last}),
+        "`requests`": ("requests", {"limit": "100", **last}),
+        "`requests` of another tenant": (
+            "requests",
+            {"where": "tenant=hiddenco", "limit": "9", **last},
+        ),
+        "`explain`": ("explain", {"fast": "true", **flood}),
+        "`explain` for another tenant": (
+            "explain",
+            {"fast": "true", "where": "tenant=hiddenco", **flood},
+        ),
+        "`explain` an incident of the tenant's SLO": (
+            "explain",
+            {"incident": "mine-only", "fast": "true"},
+        ),
+        "`explain` an incident of another tenant's SLO": (
+            "explain",
+            {"incident": "hiddenco-only", "fast": "true"},
+        ),
+        "`explain` an incident of an SLO for all requests": (
+            "explain",
+            {"incident": "chat", "fast": "true"},
+        ),
+        "`explain` one of the tenant's requests": ("explain", {"request": fleet.key_of("mineco")}),
+        "`explain` another tenant's request": ("explain", {"request": fleet.key_of("hiddenco")}),
+        "`explain` a request to another model": (
+            "explain",
+            {"request": fleet.key_of("mineco", "secret-model")},
+        ),
+        "`slo`": ("slo", {}),
+        "`cost`": ("cost", {"by": "tenant", **last}),
+        "`caches`": ("caches", {"by": "tenant", **last}),
+        "`compare` two tenants": (
+            "compare",
+            {"before-where": "tenant=mineco", "after-where": "tenant=hiddenco", **last},
+        ),
+        "`what-if`": ("what-if", {"rate": "1.1x", **flood}),
+        "`budget`": ("budget", {"preset": "chat", **last}),
+        "`outside`": ("outside", last),
+        "`starts`": ("starts", {"last": "2h"}),
+    }
+
+
+def rows(fleet: Fleet) -> Iterator[str]:
+    """Yield the rows of the table. The environment names the fleet.
+
+    Raises:
+        AssertionError: an answer has what its role does not allow.
+    """
+    roles = load_roles(fleet.roles)
+    yield f"| tried over the API or MCP | {' | '.join(COLUMNS.values())} |"
+    yield f"|---|{'---|' * len(COLUMNS)}"
+    for said, (name, given) in tried(fleet).items():
+        cells = []
+        for role in COLUMNS:
+            text, cell = _answer(name, given, Access.of([roles.by_name[role].grant]))
+            assert not leaks(fleet, role, text, repr(given)), (role, said)
+            cells.append(cell)
+        yield f"| {said} | {' | '.join(cells)} |"
+
+
+def _answer(name: str, given: Mapping[str, str], access: Access) -> tuple[str, str]:
+    try:
+        text = answered(name, list(given.items()), Reader(access)).text
+    except Refused as refused:
+        status = refused.problem["status"]
+        cell = "refused" if status == HTTPStatus.FORBIDDEN else "not found"
+        return str(refused.problem), cell
+    if text.strip() in ("", "[]", "{}"):
+        return text, "nothing"
+    with_dollars = re.search(r'_usd": [0-9]', text) is not None
+    return text, "answer with dollars" if with_dollars else "answer"
+
+
+def written(text: str, table: str) -> str:
+    """Return the page with the table."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{table}{END}{after}"
+
+
+def main() -> None:
+    """Print the table, and write it to the page."""
+    import os
+
+    with tempfile.TemporaryDirectory() as folder:
+        fleet = store(Path(folder))
+        os.environ.update(zip(ENVIRONMENT, (fleet.url, str(fleet.objectives)), strict=True))
+        table = "".join(f"{row}\n" for row in rows(fleet))
+    sys.stdout.write(table)
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), table), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

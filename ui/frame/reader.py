@@ -1,0 +1,47 @@
+"""Restrict the database to what the reader of a page may see."""
+
+import time
+from typing import Final
+
+import streamlit as st
+from sqlalchemy import Engine
+
+from analysis.access.visible_objectives import restricted_with_objectives
+from store.access.access import Access
+from store.access.restricted import access_of, cache_key, restricted
+from ui.frame.objectives import read_objectives
+from ui.frame.read_cache import shared
+from ui.sign_in import gate
+
+MINUTE_S: Final = 60
+MOST_ENGINES: Final = 64
+"""Maximum number of restricted engines that are kept. They share the connections."""
+
+
+def readers_engine(engine: Engine) -> Engine:
+    """Return the database with only what the current reader may see.
+
+    Args:
+        engine: from `open_database`.
+
+    Raises:
+        NotAllowed: the reader has no role.
+        StoreUnavailable: the database does not respond.
+    """
+    access = gate.readers_access()
+    if access is None:
+        return engine
+    objectives = read_objectives()
+
+    def find() -> tuple[Access | None]:
+        return (access_of(restricted_with_objectives(engine, access, objectives.parsed)),)
+
+    minute = int(time.time()) // MINUTE_S  # groups of an objective may be new
+    (found,) = shared(engine, ("access", access.key, objectives.key, minute), find)
+    return engine if found is None else _restricted(cache_key(engine), found.key, engine, found)
+
+
+@st.cache_resource(max_entries=MOST_ENGINES, show_spinner=False)
+def _restricted(url: str, key: str, _engine: Engine, _access: Access) -> Engine:
+    del url, key  # part of Streamlit's cache key
+    return restricted(_engine, _access)
