@@ -28,6 +28,9 @@ CORRECTIONS: Final = Table(
     info={KEPT_FIRST: True},
 )
 """The correction of each corrected row, by the timestamp that the sender sent and the row's ids."""
+MOST_NS: Final = 2**53
+"""Corrections above this, about 104 days, are not stored: `clock_ahead_s` does not store them
+exactly. The collector corrects by at most a day, or by the step of its own clock."""
 _AT_ONCE: Final = 500
 """Number of timestamps in one statement."""
 
@@ -52,7 +55,7 @@ def corrected_alike(
         places.sent(row): places.ahead_ns(row)
         for places, rows in several
         for row in rows
-        if row[places.ahead] is not None
+        if row[places.ahead] is not None and storable(places.ahead_ns(row), row[places.at])
     }
     if own:
         uncorrected = {
@@ -65,6 +68,11 @@ def corrected_alike(
     sent = {places.sent(row) for places, rows in several for row in rows}
     known = {row[:3]: row[3] for row in _stored(connection, list(CORRECTIONS.c), sent)}
     return [[places.corrected(row, known) for row in rows] for places, rows in several]
+
+
+def storable(ahead_ns: int, at_unix_ns: int) -> bool:
+    """Return whether a correction and the timestamp that was sent fit into the tables."""
+    return abs(ahead_ns) <= MOST_NS and abs(at_unix_ns + ahead_ns) < 2**63
 
 
 class _Places:
@@ -95,7 +103,7 @@ def _stored(
     connection: Connection, columns: Sequence[Column[Any]], sent: Iterable[Sent]
 ) -> Iterator[Row]:
     """Return columns of the stored rows with these keys. The first columns are the key."""
-    wanted = set(sent)
+    wanted = {each for each in sent if abs(each[0]) < 2**63}
     instants = sorted({each[0] for each in wanted})
     for first in range(0, len(instants), _AT_ONCE):
         some = columns[0].in_(instants[first : first + _AT_ONCE])
