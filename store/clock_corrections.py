@@ -55,7 +55,7 @@ def corrected_alike(
         places.sent(row): places.ahead_ns(row)
         for places, rows in several
         for row in rows
-        if row[places.ahead] is not None and storable(places.ahead_ns(row), row[places.at])
+        if places.ahead_ns(row) and abs(places.sent(row)[0]) < 2**63
     }
     if own:
         uncorrected = {
@@ -70,9 +70,11 @@ def corrected_alike(
     return [[places.corrected(row, known) for row in rows] for places, rows in several]
 
 
-def storable(ahead_ns: int, at_unix_ns: int) -> bool:
-    """Return whether a correction and the timestamp that was sent fit into the tables."""
-    return abs(ahead_ns) <= MOST_NS and abs(at_unix_ns + ahead_ns) < 2**63
+def nanoseconds(ahead_s: float | None) -> int:
+    """Return a correction in nanoseconds, or 0 if there is none or if it is not storable."""
+    if ahead_s is None or abs(ahead_s) * 1e9 > MOST_NS:
+        return 0
+    return round(ahead_s * 1e9)
 
 
 class _Places:
@@ -84,7 +86,7 @@ class _Places:
         self.ahead = names.index("clock_ahead_s")
 
     def ahead_ns(self, row: Row) -> int:
-        return round((row[self.ahead] or 0.0) * 1e9)
+        return nanoseconds(row[self.ahead])
 
     def sent(self, row: Row) -> Sent:
         return row[self.at] + self.ahead_ns(row), row[self.trace], row[self.span]
