@@ -28,6 +28,9 @@ CORRECTIONS: Final = Table(
     info={KEPT_FIRST: True},
 )
 """The correction of each corrected row, by the timestamp that the sender sent and the row's ids."""
+MOST_NS: Final = 2**53
+"""Corrections above this, about 104 days, are not stored: `clock_ahead_s` does not store them
+exactly. The collector corrects by at most a day, or by the step of its own clock."""
 _AT_ONCE: Final = 500
 """Number of timestamps in one statement."""
 
@@ -52,7 +55,7 @@ def corrected_alike(
         places.sent(row): places.ahead_ns(row)
         for places, rows in several
         for row in rows
-        if row[places.ahead] is not None
+        if places.ahead_ns(row) and abs(places.sent(row)[0]) < 2**63
     }
     if own:
         uncorrected = {
@@ -67,6 +70,13 @@ def corrected_alike(
     return [[places.corrected(row, known) for row in rows] for places, rows in several]
 
 
+def nanoseconds(ahead_s: float | None) -> int:
+    """Return a correction in nanoseconds, or 0 if there is none or if it is not storable."""
+    if ahead_s is None or abs(ahead_s) * 1e9 > MOST_NS:
+        return 0
+    return round(ahead_s * 1e9)
+
+
 class _Places:
     """The places of a table's timestamp, ids and correction in its rows."""
 
@@ -76,7 +86,7 @@ class _Places:
         self.ahead = names.index("clock_ahead_s")
 
     def ahead_ns(self, row: Row) -> int:
-        return round((row[self.ahead] or 0.0) * 1e9)
+        return nanoseconds(row[self.ahead])
 
     def sent(self, row: Row) -> Sent:
         return row[self.at] + self.ahead_ns(row), row[self.trace], row[self.span]
@@ -95,7 +105,7 @@ def _stored(
     connection: Connection, columns: Sequence[Column[Any]], sent: Iterable[Sent]
 ) -> Iterator[Row]:
     """Return columns of the stored rows with these keys. The first columns are the key."""
-    wanted = set(sent)
+    wanted = {each for each in sent if abs(each[0]) < 2**63}
     instants = sorted({each[0] for each in wanted})
     for first in range(0, len(instants), _AT_ONCE):
         some = columns[0].in_(instants[first : first + _AT_ONCE])

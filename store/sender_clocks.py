@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Column, Connection, Table, Text, select
 
 from store import dialects
+from store.clock_corrections import nanoseconds
 from store.schema import METADATA
 
 SENDERS: Final = Table(
@@ -47,7 +48,7 @@ def equally_corrected(
         row[places.replica]: (row[places.replica], places.ahead_ns(row), row[places.at])
         for places, rows in several
         for row in rows
-        if row[places.ahead] is not None
+        if places.ahead_ns(row)
     }
     if not own:
         return [rows for _, rows in tables]
@@ -76,14 +77,13 @@ class _Places:
         self.replica, self.ahead = names.index("replica"), names.index("clock_ahead_s")
 
     def ahead_ns(self, row: Row) -> int:
-        return round((row[self.ahead] or 0.0) * 1e9)
+        return nanoseconds(row[self.ahead])
 
     def corrected(self, row: Row, stored: dict[str, int]) -> Row:
-        if row[self.ahead] is None:
+        if not (own_ns := self.ahead_ns(row)):
             return row
-        own_ns = self.ahead_ns(row)
         ahead_ns = stored.get(row[self.replica], own_ns)
-        if ahead_ns == own_ns:
+        if ahead_ns == own_ns or abs(ahead_ns - own_ns) > CHANGED_NS:
             return row
         values = list(row)
         for place in self.instants:

@@ -19,7 +19,8 @@ messages, so that one late message has no effect.
 
 Each row stores its correction: sent timestamp = stored timestamp + `clock_ahead_s`. A row that is
 sent again, because the response was lost, gets the same correction as the first time. Timestamps
-are part of the row's key, so a different correction would store the row twice.
+are part of the row's key, so a different correction would store the row twice. The store ensures
+this across collectors and restarts too (`store/clock_corrections.py`, `store/sender_clocks.py`).
 
 If Tailspan's own clock jumped (`telemetry.corroborated_time`), the timestamps of senders on the
 same clock jumped too, and are corrected by the same amount in either direction.

@@ -80,6 +80,17 @@ def test_other_senders_keep_their_own_correction(
         assert connection.scalars(of_b).all() == [ahead_s]
 
 
+def test_an_absurd_correction_is_stored_as_it_is(
+    engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
+) -> None:
+    """It does not fit into the table."""
+    for number, ahead_s in enumerate((5.25, 9_223_372_037.0)):
+        submit(engine, sample_row, gpu_row, ahead_s, number)
+    with engine.connect() as connection:
+        ahead = select(SAMPLES.c.clock_ahead_s).order_by(SAMPLES.c.clock_ahead_s)
+        assert connection.scalars(ahead).all() == [5.25, 9_223_372_037.0]
+
+
 def test_corrections_of_senders_are_deleted_with_their_rows(
     engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
 ) -> None:

@@ -30,6 +30,7 @@ from store.alerting.slo_marks import read_marks
 from store.database import open_database, urls
 from store.errors import DatabaseMissing, StoreError, StoreUnavailable
 from store.leases import EVALUATION, Leases
+from store.migrations.older_versions import OLDEST
 from store.predictions import Prediction, keep_prediction, predictions
 from store.queries import newest_unix_ns
 from store.schema import METADATA, STATE_METADATA
@@ -77,9 +78,9 @@ def test_each_database_has_only_its_own_tables(
     with Writer(engine) as writer:
         writer.submit([request_row(1)], []).result(10)
     tables = set(inspect(engine).get_table_names())
-    assert tables == {*METADATA.tables, "tailspan_revision"}
+    assert tables == {*METADATA.tables, "tailspan_revision", OLDEST.name}
     tables = set(inspect(state_of(engine)).get_table_names())
-    assert tables == {*STATE_METADATA.tables, "tailspan_state_revision"}
+    assert tables == {*STATE_METADATA.tables, "tailspan_state_revision", OLDEST.name}
     assert urls(engine) == files
     engine.dispose()
     reader = open_database(*files, create=False)
