@@ -1,4 +1,4 @@
-"""Measures what it costs rollups to tell a large fleet apart, and what hostile names can cost.
+"""Measures what it costs rollups to distinguish a large fleet, and what hostile names can cost.
 
     python benchmarks/names.py [--replicas 5000] [--tenants 1000] [--minutes 6]
 

@@ -8,7 +8,10 @@ from click.testing import Result
 from store.database import open_database
 from store.queries import Window, request_count
 from store.retention import delete_older
+from store.rollups import request_rollups
 from store.rollups.building import settle
+from store.rollups.label_sets import LabelSets
+from store.rollups.names import OTHER
 from telemetry.requests import LATENCIES, STORED_LATENCIES, Basis, Outcome, RequestTimeline, Source
 
 Run = Callable[..., Result]
@@ -210,3 +213,38 @@ def test_without_a_first_content_the_table_has_no_line_for_it(
 ) -> None:
     fill(request_row(1))
     assert "first content" not in run("stats").stdout
+
+
+def test_incomplete_groups_are_marked(
+    run: Run,
+    fill: Fill,
+    request_row: Requests,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A combination of labels that rollups do not store may belong to another group."""
+    rows = [(f"t{n % 4}", f"r{n % 3}") for n in range(24)]
+    fill(
+        *(
+            request_row(
+                n, received_unix_ns=START_S * 10**9, e2e_s=0.1, tenant=tenant, replica=replica
+            )
+            for n, (tenant, replica) in enumerate(rows)
+        )
+    )
+    monkeypatch.setattr(request_rollups, "LabelSets", lambda **about: LabelSets(**about, sets=6))
+    engine = open_database(url)
+    settle(engine, START_S + 86_400)
+    engine.dispose()
+    words = ("stats", "--precision", "sketch", "--by")
+    whole = objects(run(*words, "tenant", "--format", "json"))
+    assert [(group["requests"], group["partial"]) for group in whole] == [(6, False)] * 4
+    both = objects(run(*words, "tenant,replica", "--format", "json"))
+    assert sum(group["requests"] for group in both) == 24
+    assert any(group["partial"] for group in both)
+    for group in both:
+        assert group["requests"] == 2 or group["partial"] or group["replica"] == OTHER
+    text = run(*words, "tenant,replica").stdout
+    assert "groups, marked with +. Up to 12 requests of _other may belong to them" in text
+    filtered = run(*words, "model", "--where", "tenant=elsewhere").stderr
+    assert "may match the filter" not in filtered

@@ -135,3 +135,8 @@ def test_text_between_backticks_is_code() -> None:
     """Commands print the same texts."""
     assert wording.code_html("run `a < b`, then") == "run <code>a &lt; b</code>, then"
     assert wording.code_html("a ` alone") == "a ` alone"
+
+
+def test_requests_that_may_match_the_filters_are_mentioned() -> None:
+    assert wording.hidden(0) == ""
+    assert wording.hidden(1_200).startswith(" Incomplete: up to 1,200 more requests may match")
