@@ -3,10 +3,10 @@
     python benchmarks/fleet_questions.py [--database PostgreSQL|ClickHouse|SQLite] [--most-gb 5]
 
 The fleet has 1,000 GPUs, 500 engines and 2,000 requests per second: 172.8 million requests a day.
-The requests of a few minutes are drawn as columns and pass through Tailspan's rollup code. Each
-minute of the day is a copy of one of them, with its own time, because the duration of a query
-depends on the number and the size of rollups, not on which requests they contain. The rollups of
-the engines' and GPUs' samples are made as columns too. No rows are written: a day of them would
+The requests of a few minutes are generated at random, as columns, and passed to Tailspan's rollup
+code. Each minute of the day is a copy of one of them, with its own time, because the duration of a
+query depends on the number and the size of rollups, not on which requests they contain. The rollups
+of the engines' and GPUs' samples are made as columns too. No rows are written: a day of them would
 take 90 GB.
 
 Prints each figure beside its limit, and the CPU time of this process, without the database's. Exits

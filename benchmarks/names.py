@@ -45,7 +45,7 @@ MODELS, MODELS_EACH = 20, 2
 RATES = (12_000, 120_000)
 """Requests per minute: 200 and 2,000 per second."""
 MINUTE_MOST_S = 6.0
-"""A minute must be built in a tenth of a minute of one core."""
+"""Maximum CPU time to build the rollups of one minute: a tenth of a minute."""
 ANSWER_MOST_S = 2.0
 HOSTILE_MOST_MB = 300.0
 HOSTILE_REQUESTS = 60_000

@@ -1,9 +1,9 @@
 """Find the database that holds the state.
 
 The state is what Tailspan has decided and sent: incidents, counts per objective, the outbox,
-leases, answers of incidents and predictions (`schema.STATE_METADATA`). Telemetry is what servers
-have sent: rows and samples, and their rollups and marks (`schema.METADATA`). By default, one
-database holds both. The state can be in a separate database, because leases need transactions,
+leases, explanations of incidents and predictions (`schema.STATE_METADATA`). Telemetry is what
+servers have sent: rows and samples, and their rollups and marks (`schema.METADATA`). By default,
+one database holds both. The state can be in a separate database, because leases need transactions,
 which ClickHouse lacks.
 
 `open_database` attaches the state to the database of the telemetry. So all functions of the store

@@ -1,8 +1,8 @@
 """Link the database of the telemetry to the separate database of its state.
 
-Both databases store the same random id. Without this check, a wrong URL would combine the telemetry
-of one installation with the incidents and the counts of another one, and a collector without the
-URL would notify a second time.
+Both databases store the same random id, and Tailspan checks that the ids are equal. Otherwise a
+wrong URL would combine one installation's telemetry with another installation's incidents and
+counts, and a collector without the URL would send each notification a second time.
 """
 
 from secrets import token_hex

@@ -72,7 +72,8 @@ class ApplicationOperation:
     ttft_s: float | None = None
     """The time until the first byte of the response, if a router reports it."""
     response_id: str | None = None
-    """The id of the response, if a router reports it. It joins a router that passes on no trace."""
+    """The id of the response, if a router reports it. It joins a request with the span of a router
+    that does not propagate the trace context."""
 
     @property
     def sent_unix_ns(self) -> int:

@@ -215,7 +215,7 @@ class ColdStart:
             names.START_FAILURE,
             "text",
             "Why the start failed: the class of the exception, or `exit` if the server ended"
-            " without one. Absent if the server became ready.",
+            " without an exception. Absent if the server became ready.",
             _PLUGIN,
         ),
     ] = None

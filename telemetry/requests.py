@@ -106,7 +106,7 @@ LATENCIES = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 """The latencies of which rollups have percentiles."""
 
 STORED_LATENCIES = (*LATENCIES, "first_content_s")
-"""The latencies of which the stored requests have percentiles."""
+"""The latencies whose percentiles can be computed from stored requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

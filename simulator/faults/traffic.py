@@ -239,7 +239,8 @@ def larger_images(
 ) -> Callable[[Request], Request]:
     """Let the encoder take much longer for each image.
 
-    The additional time is a share of the engines' time, so no queue grows without limit.
+    The additional time of all images is at most a share of the engines' time, so no queue grows
+    without limit.
     """
     images_per_s = config.rate_per_s * config.workload.image_share
     added_s = min(2.0 * fault.severity, 0.15 * capacity.pressed(fault.severity, 0.5) / images_per_s)

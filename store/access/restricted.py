@@ -161,7 +161,8 @@ class _Rewriter:
         return None
 
     def _visible(self, given: Any) -> FromClause | None:
-        """Return what replaces a table or an alias of a table, or None for anything else."""
+        """Return the subquery that replaces a table or an alias of a table, or None for anything
+        else."""
         table = given.element if isinstance(given, Alias) else given
         if not isinstance(table, Table):
             return None

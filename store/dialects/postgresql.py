@@ -164,8 +164,9 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
     """Take a shared advisory lock on each connection, until the connection ends.
 
-    The lock comes before the check, so that an upgrade which `exclude`s this revision either sees
-    the lock, or commits before the check.
+    Then check that the schema still supports this revision. The lock is taken before the check. So
+    an upgrade that excludes this revision either finds the lock, or has committed before the check,
+    which then fails.
     """
 
     @event.listens_for(engine, "connect")

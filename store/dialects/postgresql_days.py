@@ -115,8 +115,8 @@ def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, i
     behind it. After `_LOCK_MS` it gives up, and the next deletion tries again.
 
     Returns:
-        The estimated number of deleted rows, and the time since which the table has one partition
-        per day. None if the table is not divided.
+        The estimated number of deleted rows, and the end of the partition of earlier rows: later
+        rows have one partition per day. None if the table is not divided.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         known = partitions(cursor, table)

@@ -97,7 +97,8 @@ def _joined(
 def _prefills_of(
     connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], name: str
 ) -> Iterable[Row]:
-    """Yield the rows of prefill engines with the same id."""
+    """Yield the rows of prefill engines whose id in the column `name` equals that of a row in
+    `decodes`."""
     ids = sorted({row[name] for row in decodes if row[name] is not None})
     if not ids:
         return

@@ -43,7 +43,8 @@ class CodedLabels:
         return codes.setdefault(value, len(codes))
 
     def occurrences(self, label: str) -> dict[str, Occurrence]:
-        """Return the known values of a label: their requests and, for `OWNED`, their tenants."""
+        """Return, for each known value of a label, its number of requests and, if the label is in
+        `OWNED`, the tenant that sent most of them."""
         at = LABELS.index(label)
         number = len(self.values[at])
         requests = np.bincount(self.columns[at], minlength=number).tolist()

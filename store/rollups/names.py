@@ -56,7 +56,7 @@ class Name:
     named_from_unix_s: int | None = None
 
     def occurred(self, hour: int) -> bool:
-        """Add an hour. Return whether this changed the name."""
+        """Record that the value occurred in an hour. Return whether this record changed."""
         ahead = hour - self.newest_hour
         if ahead > 0:
             self.hours = (self.hours << ahead if ahead < _HOURS else 0) & _BITS | 1
@@ -139,7 +139,7 @@ class Names:
                 self.changed.add(value)
 
     def _ranked(self, occurred: Mapping[str, Occurrence]) -> list[str]:
-        """Return the values for the places, and the candidates after them, the best first."""
+        """Return the values that get the places, and then the candidates, best first."""
         values = list(self.known)
         names = list(self.known.values())
         owners: dict[str, int] = {}

@@ -128,7 +128,8 @@ LABEL_SETS: Final = Table(
     key_column("label_set"),
     *(Column(label, Text, nullable=True) for label in LABELS),
     Column("newest_unix_s", BigInteger, nullable=False),
-    # The smallest grouping that has the label set. It is 0 in rows of older versions.
+    # The lowest index in `GROUPINGS` of a grouping that has the label set. It is 0 in rows of older
+    # versions.
     Column("grouping", BigInteger, nullable=False, server_default="0"),
 )
 NAMES: Final = Table(

@@ -1,8 +1,9 @@
 """Divide PostgreSQL's tables of rows into days, and compress ClickHouse's columns.
 
-The columns do not change. In PostgreSQL, `store/dialects/postgresql_days.py` divides the tables of
-an older version while collectors write, because that reads whole tables. ClickHouse runs no
-revision; its statements run again because the number of the newest revision changed.
+The columns do not change. Dividing the tables of an older version reads whole tables. So in
+PostgreSQL, `store/dialects/postgresql_days.py` divides them while collectors write, and this
+revision does not. ClickHouse runs no revision; its statements run again because the number of the
+newest revision changed.
 """
 
 revision = "0031"
