@@ -27,6 +27,8 @@ CHANGED_NS: Final = 2 * 10**9
 """A difference that shows a change of the sender's clock. Two collectors that measure the same lead
 can correct by values that differ by 2 s, because each keeps a correction that is within 1 s of its
 measurements (`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
+_AT_ONCE: Final = 500
+"""Number of replicas in a statement. Databases limit the number of parameters."""
 _INSTANTS: Final = ("at_unix_ns", "started_unix_ns")
 
 Row = tuple[Any, ...]
@@ -93,7 +95,10 @@ class _Places:
 
 
 def _stored(connection: Connection, replicas: Iterable[str]) -> dict[str, int]:
-    found = select(SENDERS.c.replica, SENDERS.c.ahead_ns).where(
-        SENDERS.c.replica.in_(list(replicas))
-    )
-    return {row.replica: row.ahead_ns for row in connection.execute(found)}
+    found: dict[str, int] = {}
+    wanted = sorted(replicas)
+    for first in range(0, len(wanted), _AT_ONCE):
+        some = SENDERS.c.replica.in_(wanted[first : first + _AT_ONCE])
+        rows = connection.execute(select(SENDERS.c.replica, SENDERS.c.ahead_ns).where(some))
+        found |= {row.replica: row.ahead_ns for row in rows}
+    return found

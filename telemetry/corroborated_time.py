@@ -35,6 +35,8 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Final
 
+from telemetry.engines import MOST_TRACKED
+
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
 """Smaller steps of the system clock are always accepted. The limit is a third of the evaluator's
@@ -56,7 +58,7 @@ PACE: Final = 2
 """Speed limit of the deletion clock, as a multiple of real time. 2 is the smallest integer with
 which deletion can catch up.
 """
-MOST_SENDERS: Final = 1_000
+MOST_SENDERS: Final = MOST_TRACKED
 """Maximum number of senders, as in collector/rows/sender_clocks.py."""
 
 

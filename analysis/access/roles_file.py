@@ -13,6 +13,7 @@ from typing import Final
 from alerts.errors import DocumentError, shown
 from alerts.strict_yaml import Fields, Reader, Text, read_documents
 from store.access.access import OTHERS, Grant
+from store.rollups.names import OTHER
 
 ROLES_KEY: Final = "TAILSPAN_ROLES"
 """The environment variable with the path of the roles file."""
@@ -129,6 +130,6 @@ def _names(role: Reader, key: str) -> frozenset[str] | None:
             return None
         raise role.error(key, f"{shown(node.text)}; allowed: '*', or a sequence of names")
     names = frozenset(role.texts(key, f"names of {key}"))
-    if reserved := names & {ALL, OTHERS}:
+    if reserved := names & {ALL, OTHERS, OTHER}:
         raise role.error(key, f"{shown(min(reserved))} cannot be an item; write {key}: '*' for all")
     return names

@@ -136,15 +136,17 @@ def _forwarder(
 
     from cli.options.addresses import base_url
     from collector.errors import SecurityError
-    from collector.listen.bearer_tokens import Tokens, read_tokens
+    from collector.listen.bearer_tokens import Tokens, read_tokens, sending_token
     from exporters.forwarding.forwarder import Forwarder
     from exporters.forwarding.http_post import HttpPost
 
     try:
         url = base_url(endpoint)
         given = read_tokens(token_file, os.environ)
+        token = None
         if given is not None:
             Tokens(*given)
+            token = sending_token(given)
         context = ssl.create_default_context(cafile=tls_ca) if tls_ca else None
     except ValueError as error:
         raise click.UsageError(f"--endpoint {error}") from error
@@ -152,7 +154,7 @@ def _forwarder(
         raise click.UsageError(str(error)) from error
     except OSError as error:  # includes ssl.SSLError
         raise click.UsageError(f"--tls-ca: {error}") from error
-    if given:
+    if token:
         check_exposure("--endpoint", url, "the token", insecure)
-    headers = {"authorization": f"Bearer {given[0][0]}"} if given else {}
+    headers = {"authorization": f"Bearer {token}"} if token else {}
     return Forwarder(HttpPost(url, headers, context), patience_s=PATIENCE_S)

@@ -10,7 +10,7 @@ A token may have a role: `TOKEN:ROLE`. Such a token can only read, and only what
 
 import hmac
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -71,6 +71,8 @@ class Tokens:
                     f" {SHORTEST} of A-Z a-z 0-9 - . _ ~ + /, such as `openssl rand -hex 32` prints"
                 )
         self._digests = [_digest(token) for token, _, _ in pairs]
+        if len(set(self._digests)) < len(self._digests):
+            raise SecurityError(f"{where} holds the same token twice; allowed: each token once")
         self._roles = [role or None for _, _, role in pairs]
 
     @classmethod
@@ -137,6 +139,24 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str
     if ENVIRONMENT_KEY in environ:
         return environ[ENVIRONMENT_KEY].replace(",", " ").split(), ENVIRONMENT_KEY
     return None
+
+
+def sending_token(given: tuple[Sequence[str], str]) -> str:
+    """Return the first token without a role, which may send telemetry.
+
+    Args:
+        given: from `read_tokens`.
+
+    Raises:
+        SecurityError: there is none.
+    """
+    tokens, where = given
+    found = next((each for each in tokens if ":" not in each), None)
+    if found is None:
+        raise SecurityError(
+            f"{where} holds only tokens with a role, which can only read; add a token without one"
+        )
+    return found
 
 
 class BearerGate:

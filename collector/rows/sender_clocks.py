@@ -37,6 +37,7 @@ from typing import Final
 from collector.normalise.batch import Batch
 from collector.rows.clock_correction import TOLERANCE_NS, Correction, Lead, end_unix_ns, sender_of
 from telemetry.corroborated_time import CorroboratedClock
+from telemetry.engines import MOST_TRACKED
 
 REMEMBERED: Final = 16
 """Number of measured clock leads that are stored per sender. A server sends a message about once a
@@ -51,7 +52,7 @@ SPREAD_NS: Final = 600 * 10**9
 """Maximum excess of a row's lead over its message's median. Rows beyond it are outliers. An
 exporter's queue contains minutes of data, not hours.
 """
-MOST_SOURCES: Final = 1_000
+MOST_SOURCES: Final = MOST_TRACKED
 """Maximum number of tracked senders, equal to the limit of engines on /metrics.
 
 Messages of other senders are corrected individually.

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 from exporters.definitions.series_types import Series
 from exporters.families import counter, gauge
 from exporters.format.text import Families, Family
+from telemetry.engines import MOST_TRACKED
 
 LEAD: Final = Series(
     "tailspan_clock_lead_seconds",
@@ -27,7 +28,8 @@ ROWS: Final = Series(
 )
 OVERFLOWS: Final = Series(
     "tailspan_clock_untracked_messages_total",
-    "Messages of senders beyond the 1,000 tracked senders; each message is corrected separately.",
+    f"Messages of senders beyond the {MOST_TRACKED:,} tracked senders; each message is corrected"
+    " separately.",
 )
 JUMP: Final = Series(
     "tailspan_clock_jump_seconds",

@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Hashable
 from typing import Any, Final, Generic, TypeVar
 
 from exporters.definitions.series_types import OTHER
+from telemetry.engines import MOST_TRACKED
 
 LIMIT: Final = 200
 """Maximum number of models, and of tenants."""
-COMBINED_LIMIT: Final = 1_200
-"""Maximum number of replicas, of pairs of a model and a replica or tenant, and of engines. Five
-collectors can so divide 5,000 replicas, although a hash divides them unevenly. `/metrics` of 1,000
-replicas has 35 MB (`benchmarks/scrape.py`).
+COMBINED_LIMIT: Final = MOST_TRACKED
+"""Maximum number of replicas, of pairs of a model and a replica or tenant, and of engines.
+`/metrics` of 1,000 replicas with one GPU each has 35 MB (`benchmarks/scrape.py`).
 """
 GPU_LIMIT: Final = 8 * COMBINED_LIMIT
 """Maximum number of GPUs: eight for each replica."""
@@ -175,7 +175,8 @@ class Labels:
 
     def tenants_since_unix_ns(self) -> dict[str, int]:
         """Return the time since which each tenant is named; 0 if since the start."""
-        return self._tenants.since_unix_ns
+        # A tenant may call itself as the label of all tenants without a name.
+        return {name: at for name, at in self._tenants.since_unix_ns.items() if name != OTHER}
 
     def partial_replicas(self) -> list[str]:
         """Return the named replicas with some requests that are counted under `other`."""

@@ -27,14 +27,14 @@ from roofline.samples import Columns
 from roofline.shape import ModelShape
 from roofline.shape_from_config import read_shape
 from roofline.windows import Window, windows_of
-from telemetry.engines import EngineSample
+from telemetry.engines import MOST_TRACKED, EngineSample
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 SPAN_NS: Final = 60 * 10**9
 _APART_NS: Final = 2 * SPAN_NS + 10**9
 SWEEP_NS: Final = 10**9
-MOST_ENGINES: Final = 1000
+MOST_ENGINES: Final = MOST_TRACKED
 MOST_ROWS: Final = 4_096
 """Maximum number of stored samples per engine: one minute of 64 processes with a sample every
 second. A limit of age alone is not enough, because samples may arrive at any rate.
@@ -42,8 +42,8 @@ second. A limit of age alone is not enough, because samples may arrive at any ra
 
 LEFT_OUT: Final = Series(
     "tailspan_roofline_left_out_samples_total",
-    "Samples that utilisation leaves out: samples of engines beyond 1,000 (engine), and samples of"
-    " one engine beyond 4,096 in a minute (sample).",
+    f"Samples that utilisation leaves out: samples of engines beyond {MOST_ENGINES:,} (engine), and"
+    f" samples of one engine beyond {MOST_ROWS:,} in a minute (sample).",
     ("of",),
 )
 

@@ -1,5 +1,6 @@
 """Read the cold starts of engines: the parts of the time until a server was ready."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from sqlalchemy import Engine, select
@@ -34,5 +35,17 @@ def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> li
     )
     with reading(engine) as connection:
         rows = connection.execute(statement).all()
-    found = [ColdStart(**row._mapping) for row in reversed(rows)]
+    found = _longest_of_each(ColdStart(**row._mapping) for row in reversed(rows))
     return [each for each in found if from_unix_ns <= each.ready_unix_ns < to_unix_ns]
+
+
+def _longest_of_each(found: Iterable[ColdStart]) -> list[ColdStart]:
+    """Return each start once: if several API servers reported it, and only some of them know the
+    time before the first process, the longest report."""
+    longest: dict[tuple[str, str], ColdStart] = {}
+    for each in found:
+        key = each.trace_id, each.span_id
+        known = longest.get(key)
+        if known is None or each.length_s > known.length_s:
+            longest[key] = each
+    return list(longest.values())

@@ -1,10 +1,10 @@
 """Write the label sets and the names of rollups to their tables, and read them."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Row, and_, select
+from sqlalchemy import Connection, Engine, Row, and_, or_, select
 
 from store import dialects
 from store.connections import reading
@@ -139,6 +139,17 @@ def named_from(engine: Engine, label: str) -> dict[str, int]:
     )
     with reading(engine) as connection:
         return {row.value: row.named_from_unix_s for row in connection.execute(statement)}
+
+
+def lack_names(engine: Engine, label: str, values: Iterable[str], from_unix_s: int) -> bool:
+    """Return whether some of the values of a label may be stored as `_other` since a time."""
+    late = or_(NAMES.c.named_from_unix_s.is_(None), NAMES.c.named_from_unix_s > from_unix_s)
+    with reading(engine) as connection:
+        for some in _batches(set(values)):
+            which = and_(NAMES.c.label == label, NAMES.c.value.in_(some), late)
+            if connection.execute(select(NAMES.c.value).where(which).limit(1)).first() is not None:
+                return True
+    return False
 
 
 def _labels(row: Row[Any]) -> LabelSet:

@@ -33,7 +33,7 @@ from store.rollups.buckets import (
 )
 from store.rollups.coded_labels import CodedLabels, LabelSet
 from store.rollups.hidden import Hidden, Unnamed, hidden
-from store.rollups.label_storage import known_values, meaning, named_from
+from store.rollups.label_storage import known_values, lack_names, meaning, named_from
 from store.rollups.marks import SECOND_NS, whole_from_unix_s
 from store.rollups.names import OTHER
 from store.rollups.plan import Plan, neighbours, plan
@@ -103,7 +103,7 @@ class Rollups:
     def hidden(self) -> Hidden:
         """Return which groups may be incomplete. Call `sums` first."""
         grouping = self._grouping()
-        if (missing := self._not_visible(grouping)) > 0:
+        if (missing := self._not_visible(grouping)) > 0 or self._may_lack_names():
             return Hidden(requests=missing, groups=frozenset(self.groups))
         if not self._unnamed:
             return Hidden()
@@ -120,6 +120,18 @@ class Rollups:
             return named_from_unix_s is not None and named_from_unix_s <= first_unix_s
 
         return hidden(self._unnamed, self.groups, tuple(self.equals.values()), named)
+
+    def _may_lack_names(self) -> bool:
+        """Return whether requests that a limited reader may see are perhaps stored without the name
+        of their tenant or model, so that they are not among the reader's label sets."""
+        access = access_of(self.engine)
+        if access is None or not access.limits_rows:
+            return False
+        return self._older or any(
+            lack_names(self.engine, label, names, self.plan.from_unix_s)
+            for label, names in (("tenant", access.tenants), ("model", access.models))
+            if names is not None
+        )
 
     def _not_visible(self, grouping: int) -> int:
         """Return the number of the reader's requests without the name of their tenant in the

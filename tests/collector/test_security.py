@@ -28,7 +28,14 @@ from starlette.testclient import TestClient
 
 from collector.errors import ForbiddenError, SecurityError, UnauthenticatedError
 from collector.listen.asgi_server import AsgiHost
-from collector.listen.bearer_tokens import HOLDER, SHORTEST, BearerGate, Holder, Tokens
+from collector.listen.bearer_tokens import (
+    HOLDER,
+    SHORTEST,
+    BearerGate,
+    Holder,
+    Tokens,
+    sending_token,
+)
 from collector.listen.tls import Tls
 from collector.server import Collector
 from collector.testing import MemorySink, running
@@ -126,6 +133,7 @@ def test_tokens_come_from_a_file_or_from_the_variables(tmp_path: Path) -> None:
     [
         (b"", "holds no token"),
         (b"# nothing\n", "holds no token"),
+        (f"{TOKEN}\n{TOKEN}:acme\n".encode(), "the same token twice"),
         (b"short\n", f"token 1 of 1 is malformed; allowed: at least {SHORTEST}"),
         (TOKEN.encode() + b"\nwith a blank in the middle\n", "token 2 of 2 is malformed"),
         (b"\xff\xfe" * 20, "not UTF-8"),
@@ -318,13 +326,17 @@ def test_a_certificate_with_another_key_is_refused_before_listening(
 
 
 def test_a_token_with_a_role_cannot_send_telemetry() -> None:
-    tokens = Tokens([TOKEN, f"{ANOTHER}:acme"], "test")
+    given = [f"{ANOTHER}:acme", TOKEN], "test"
+    assert sending_token(given) == TOKEN
+    with pytest.raises(SecurityError, match="only tokens with a role"):
+        sending_token((given[0][:1], "test"))
+    tokens = Tokens(*given)
     tokens.check(f"Bearer {TOKEN}")
     with pytest.raises(ForbiddenError, match="the role acme"):
         tokens.check(f"Bearer {ANOTHER}")
     with pytest.raises(UnauthenticatedError):
         tokens.check(f"Bearer {ANOTHER}:acme")
-    assert tokens.holder(f"Bearer {ANOTHER}") == Holder(2, "acme")
+    assert tokens.holder(f"Bearer {ANOTHER}") == Holder(1, "acme")
     assert tokens.roles == {"acme"}
 
 

@@ -20,6 +20,8 @@ from store.database import open_database
 KEPT_S: Final = 900
 """Seconds for which the cache keeps an entry, at least the longest refresh interval of a page."""
 KEPT: Final = 200
+KEPT_READERS: Final = 64
+"""Maximum number of databases and accesses of readers with a cache of their own."""
 KEPT_LARGE: Final = 4
 """Maximum number of entries with a row per request. A million requests take about 300 MB."""
 
@@ -94,7 +96,7 @@ class _Newest:
     caught_up_unix_ns: int | None = None
 
 
-@st.cache_resource(show_spinner=False)
+@st.cache_resource(max_entries=KEPT_READERS, show_spinner=False)
 def _newest(url: str) -> dict[str, _Newest]:
     return {}
 

@@ -101,6 +101,7 @@ class PodStart:
 
     def _get(self, path: str) -> dict[str, Any]:
         import requests
+        from urllib3.exceptions import HTTPError
 
         host = self._environ.get("KUBERNETES_SERVICE_HOST", "")
         port = self._environ.get("KUBERNETES_SERVICE_PORT", "443")
@@ -122,7 +123,7 @@ class PodStart:
                     right = f" ({_RIGHTS})" if answer.status_code in (401, 403, 404) else ""
                     raise _UnknownError(f"HTTP {answer.status_code} for {path[:200]}{right}")
                 text = answer.raw.read(MOST_BYTES + 1, decode_content=True)
-        except OSError as error:  # also the exceptions of requests
+        except (OSError, HTTPError) as error:  # the exceptions of requests are OSErrors
             raise _UnknownError(f"{type(error).__name__} for {path[:200]}") from error
         if len(text) > MOST_BYTES:
             raise _UnknownError(f"an answer of more than {MOST_BYTES} bytes for {path[:200]}")

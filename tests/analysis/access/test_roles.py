@@ -53,6 +53,7 @@ def test_a_roles_file_is_read(tmp_path: Path) -> None:
         ("roles: {sre: {tenants: [], models: '*', costs: true}}", "a sequence of names"),
         ("roles: {sre: {tenants: ['*'], models: '*', costs: true}}", "cannot be an item"),
         ("roles: {sre: {tenants: ['(other tenants)'], models: '*', costs: true}}", "an item"),
+        ("roles: {sre: {tenants: [_other], models: '*', costs: true}}", "an item"),
         ("roles: {sre: {tenants: [''], models: '*', costs: true}}", "empty text"),
         ("roles: {sre: {tenants: '*', models: '*', costs: maybe}}", "allowed: true, false"),
         ("roles: {sre: {tenants: '*', models: '*', costs: true, route: x}}", "no such key"),

@@ -42,6 +42,14 @@ def test_several_api_servers_report_one_start(engine: Engine, keep: Callable[...
     assert found.server_s == 1.0
 
 
+def test_the_longest_report_of_a_start_is_read(engine: Engine, keep: Callable[..., None]) -> None:
+    """In a pod, one API server may know the time before the first process, and another not."""
+    early = START_NS - 30 * S
+    keep(cold_start(), cold_start(at_unix_ns=early, scheduling_s=30.0, length_s=86.0))
+    (found,) = cold_starts_between(engine, START_NS - 100 * S, START_NS + 100 * S)
+    assert (found.at_unix_ns, found.length_s) == (early, 86.0)
+
+
 def test_a_crash_loop_is_read_up_to_a_limit(
     engine: Engine, keep: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ from sqlalchemy import Engine, and_, select
 
 from analysis.stats import StatsQuestion, answer_stats
 from store import dialects
+from store.access.access import Access, Grant
+from store.access.restricted import restricted
 from store.connections import writing
 from store.queries import Window
 from store.rollups import label_sets as label_sets_module
@@ -23,7 +25,7 @@ from store.rollups.fair_share import fair_share
 from store.rollups.label_sets import LabelSets
 from store.rollups.label_storage import label_sets_since, load_names
 from store.rollups.marks import begin
-from store.rollups.names import OTHER, OWNED, Names, Occurrence
+from store.rollups.names import LIMITS, OTHER, OWNED, Names, Occurrence
 from store.rollups.queries import Rollups, rollups
 from store.rollups.request_rollups import COLUMNS, buckets_of
 from store.rollups.tables import (
@@ -356,6 +358,39 @@ def test_rollups_of_an_older_version_are_still_read(
             assert question.quantiles("e2e_s", first).number.sum() == 60
         assert counted(engine, by=("tenant",)) == truth
         assert counted(engine, by=("model",)) == {("m",): 60}
+        # An older version may have stored some of the reader's requests without the tenant.
+        for tenants in (frozenset({"t0"}), frozenset({"t0", "t1"})):
+            limited = restricted(engine, Access.of([Grant(tenants)]))
+            question = asked(limited, by=("tenant",))
+            own = sum(truth[(each,)] for each in tenants)
+            assert question.sums(()).requests.sum() == own
+            assert question.hidden().groups == {(each,) for each in tenants}
+
+
+@pytest.mark.parametrize("label", ["tenant", "model"])
+def test_a_limited_reader_is_told_that_own_requests_may_lack_their_name(
+    engine: Engine,
+    write: Write,
+    request_row: Requests,
+    monkeypatch: pytest.MonkeyPatch,
+    label: str,
+) -> None:
+    """They are not among the reader's label sets, so they cannot be counted."""
+    monkeypatch.setattr(label_sets_module, "LIMITS", {**LIMITS, label: 1})
+    values = ["named", "named", "late"]
+    received = [START_S * S, (START_S + 1) * S, (START_S + 2) * S]
+    rows = [
+        request_row(n, received_unix_ns=at, **{"tenant": "t", "model": "m", label: value})
+        for n, (value, at) in enumerate(zip(values, received, strict=True))
+    ]
+    write(*rows)
+    settle(engine, LATER_S)
+    for visible, marked in ((("named",), set()), (("late", "named"), {("named",)})):
+        names = frozenset(visible)
+        grant = Grant(names, None) if label == "tenant" else Grant(None, names)
+        question = asked(restricted(engine, Access.of([grant])), by=(label,))
+        assert question.sums(()).requests.tolist() == [2]
+        assert question.hidden().groups == marked
 
 
 def test_label_sets_of_a_later_bucket_are_found_after_an_older_one_is_rebuilt(
