@@ -50,7 +50,7 @@ def _lower_bound(
     if min(of_now.size, of_usual.size) < LEAST_REQUESTS:
         return inf
     if _has(factors, _LONGER[factor.kind], factor.tenant):
-        # Another factor says that all requests became longer. Added ones are longer still.
+        # According to another factor, all requests became longer. Added ones are longer still.
         of_usual = of_usual * _longer_ratio(factor, now, usual)
     bound = added_above(of_now, of_usual, 1.0)
     if factor.kind is Kind.LONG_PROMPTS:

@@ -40,7 +40,7 @@ def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> li
 
 
 def _longest_of_each(found: Iterable[ColdStart]) -> list[ColdStart]:
-    """Return each start once: if several API servers reported it, and only some of them know the
+    """Return each start once: if several API servers reported it, and only some of them with the
     time before the first process, the longest report."""
     longest: dict[tuple[str, str], ColdStart] = {}
     for each in found:
