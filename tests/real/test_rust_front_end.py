@@ -77,7 +77,9 @@ def test_every_request_has_a_row_without_the_http_edge(server: Any, tailspan: An
 
 
 def test_repeated_prompts_are_cached_and_aborts_are_rows(server: Any, tailspan: Any) -> None:
-    call = Call(chat=False, prompt="a shared beginning " * 40, max_tokens=8)
+    # A second try of the test must not find the first one in the cache.
+    beginning = f"{time.time_ns()} begins "
+    call = Call(chat=False, prompt=beginning * 24, max_tokens=8)
     seen = [send(server.port, call), send(server.port, call)]
     rows = rows_of(tailspan, seen)
     cached = [rows[str(timed.request_id)]["cached_tokens"] for timed in seen]
