@@ -81,7 +81,8 @@ class EngineEnd:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.setblocking(False)
         self._listener.bind(f"\0tailspan-{token}-{name}-{os.getpid()}")
-        self._listener.listen(ACCEPTS_PER_FLUSH)
+        # An idle engine accepts nothing; the kernel keeps the connections until its first request.
+        self._listener.listen(FRONT_ENDS_LIMIT)
         self._fronts: list[_Front] = []
         self._log: deque[bytes] = deque()
         self._log_bytes = 0
@@ -229,9 +230,9 @@ class FrontEnd:
         self._packet = bytearray(2 * PACKET_BYTES)
 
     @property
-    def connected(self) -> bool:
-        """Return whether a connection to an engine is open."""
-        return bool(self._engines)
+    def connections(self) -> int:
+        """Return the number of engines with an open connection."""
+        return len(self._engines)
 
     def discover(self) -> None:
         """Connect to engines that have started since the last call."""

@@ -26,9 +26,10 @@ def install(make_observer: Callable[[], EngineObserver], *, early: bool = False)
     """Wrap the methods of vLLM's scheduler.
 
     Args:
-        make_observer: called at the first request, in the process that runs the scheduler.
-        early: whether to call `make_observer` when the scheduler is created, because no front end
-            reports the engine before its first request.
+        make_observer: called when the scheduler is created, in its process. The observer's link
+            must exist before front ends look for it, which they do at their first request.
+        early: whether the observer begins at once and not at the first request, because no front
+            end reports the engine before its first request.
 
     Returns: the names of methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
     `update_from_output` and `_free_request` exist.
@@ -42,11 +43,11 @@ def install_on(
     scheduler_class: Any, make_observer: Callable[[], EngineObserver], *, early: bool = False
 ) -> list[str]:
     """Wrap the methods of a scheduler class. See `install`."""
-    hooks = _SchedulerHooks(make_observer)
+    hooks = _SchedulerHooks(make_observer, early)
     wrapped: dict[str, Any] = {}
     missing: list[str] = []
     for name, wrap in (
-        *((("__init__", hooks.created),) if early else ()),
+        ("__init__", hooks.created),
         ("schedule", hooks.schedule),
         ("update_from_output", hooks.update_from_output),
         ("_free_request", hooks.free_request),
@@ -68,20 +69,26 @@ def install_on(
 
 
 class _SchedulerHooks:
-    """The wrappers. At the first request, they create the observer that they call."""
+    """The wrappers, which call the observer from the first request on."""
 
-    def __init__(self, make_observer: Callable[[], EngineObserver]) -> None:
+    def __init__(self, make_observer: Callable[[], EngineObserver], early: bool) -> None:
         self._make = make_observer
+        self._early = early
+        self._made: EngineObserver | None = None
+        """The observer, from the creation of the scheduler on."""
         self._observer: EngineObserver | None = None
+        """The observer, from its beginning on."""
         self._probed = False
         self._hooks = guard.Hooks("step ledger", switched_off=self._give_up)
 
     def created(self, original: Any) -> Any:
-        """Wrap `__init__`, to begin before the first request."""
+        """Wrap `__init__`, to create the observer before the first request."""
 
         def after(_: None, result: Any, args: Arguments, kwargs: Keywords) -> None:
-            if self._observer is None:
-                self._begin(args[0])
+            if self._made is None:
+                self._made = self._make()
+                if self._early:
+                    self._begin(args[0])
 
         return self._hooks.around(original, "scheduler", after=after)
 
@@ -165,7 +172,7 @@ class _SchedulerHooks:
             self._hooks.switch_off(f"this vLLM lacks {', '.join(lacking)}")
             return
         try:
-            self._observer = self._make()
+            self._observer = self._made = self._made or self._make()
             self._observer.introduce(scheduler)
         except Exception:
             guard.note_failure("introduce")
@@ -185,6 +192,6 @@ class _SchedulerHooks:
             self._observer.lose_track()
 
     def _give_up(self) -> None:
-        observer, self._observer = self._observer, None
+        observer, self._observer = self._made, None
         if observer is not None:
             observer.close()

@@ -58,15 +58,21 @@ class AccountJoin:
             self._link.close()
 
     @property
-    def connected(self) -> bool:
-        """Return whether a connection to an engine is open."""
-        return self._link is not None and self._link.connected
+    def connections(self) -> int:
+        """Return the number of engines with an open connection."""
+        return 0 if self._link is None else self._link.connections
 
-    def read(self) -> None:
-        """Read the messages that have arrived, and store them."""
+    def read(self, look: bool = False) -> None:
+        """Read the messages that have arrived, and store them.
+
+        Args:
+            look: whether to connect to new engines first. Without it, this happens every
+                `DISCOVER_S`, or always if no engine is connected.
+        """
         if self._link is None:
             return
-        if not self._link.connected or time.monotonic() - self._discovered_at > DISCOVER_S:
+        late = time.monotonic() - self._discovered_at > DISCOVER_S
+        if look or late or not self._link.connections:
             self._link.discover()
             self._discovered_at = time.monotonic()
         messages = self._link.read()
@@ -121,7 +127,7 @@ class AccountJoin:
         return complete
 
     def _settle(self, record: RequestRecord) -> bool:
-        if self._link is None or not self._link.connected:
+        if not self.connections:
             return True
         if record.engine_request_id is None or not record.awaits_account:
             return True

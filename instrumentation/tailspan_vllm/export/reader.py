@@ -64,13 +64,17 @@ class Reader:
 
     @property
     def connected(self) -> bool:
-        """Return whether a connection to an engine is open."""
-        return self._join.connected
+        """Return whether the connections to all engines are open."""
+        return self._join.connections >= max(1, len(self.engines))
 
     @guard.harmless("read_link")
-    def read_link(self) -> None:
-        """Read the messages that have arrived on the link."""
-        self._join.read()
+    def read_link(self, look: bool = False) -> None:
+        """Read the messages that have arrived on the link.
+
+        Args:
+            look: whether to connect to new engines first.
+        """
+        self._join.read(look)
 
     @guard.harmless("close_link")
     def close(self) -> None:
@@ -91,7 +95,7 @@ class Reader:
             for ended_at, record in queue.records:
                 expired = closing or now - ended_at >= JOIN_S
                 # The first requests may end before the front end has connected to the engine.
-                unlinked = record.awaits_account and not self._join.connected
+                unlinked = record.awaits_account and not self._join.connections
                 if (expired or not unlinked) and (self._applied(record) or expired):
                     self._encode(queue, record)
                 else:

@@ -45,7 +45,7 @@ SAMPLE_S: Final = 1.0
 """Interval between two samples of the engines."""
 
 LOOKS, LOOK_S = 200, 0.05
-"""Number of attempts to connect to an engine at its first request, and the pause between them in
+"""Number of attempts to connect to engines at their first requests, and the pause between them in
 seconds. All attempts fail for an engine on another machine, which has no link.
 """
 
@@ -223,7 +223,7 @@ class Sender:
                     self._wake.clear()
                     continue
                 self._looks_left -= 1
-                self._reader.read_link()
+                self._reader.read_link(look=True)
                 time.sleep(LOOK_S)
 
     # --- the sending thread ---------------------------------------------------------------

@@ -1,6 +1,7 @@
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from tailspan_vllm.engine_core import (
     waiting_requests,
 )
 from tailspan_vllm.engine_core.block_hashes import HashReader
-from tailspan_vllm.engine_core.link import EngineEnd
+from tailspan_vllm.engine_core.link import EngineEnd, FrontEnd
 from tailspan_vllm.engine_core.observer import EngineObserver
 from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
 from tailspan_vllm.engine_core.queue_waits import Queue
@@ -100,6 +101,25 @@ def engine() -> Iterator[Engine]:
     made = Engine()
     yield made
     made.close()
+
+
+def test_an_engine_can_be_connected_to_before_its_first_request() -> None:
+    """The first accounts of an engine would be lost, if another engine had the first request."""
+    token = secrets.token_hex(8)
+    cls = fake.scheduler_class(fake.Calls())
+    link: list[EngineEnd] = []
+
+    def make() -> EngineObserver:
+        link.append(EngineEnd(token, "engine-1"))
+        return EngineObserver(link[0], 1)
+
+    install_on(cls, make)
+    cls()
+    with closing(FrontEnd(token)) as front:
+        front.discover()
+        assert front.connections == 1
+    assert not link[0].greeting  # the start has not ended
+    link[0].close()
 
 
 def test_a_run_without_faults_counts_no_failure(engine: Engine) -> None:

@@ -82,7 +82,7 @@ class Waiting:
 
 
 def test_a_request_that_ends_before_the_link_opens_waits_for_its_account() -> None:
-    """The engine opens its link at its first request."""
+    """If the hook of the scheduler's creation fails, the link opens at the first request."""
     waiting = Waiting()
     assert waiting.complete() == []
     engine = EngineEnd(_token(), "engine-0")
@@ -96,6 +96,25 @@ def test_a_request_that_ends_before_the_link_opens_waits_for_its_account() -> No
     finally:
         engine.close()
     assert names.PREFILL_PARTS[0].encode() in spans[0]
+
+
+def test_all_engines_are_connected_before_the_search_becomes_rare(engine: EngineEnd) -> None:
+    """Engine 1 starts to listen after the front end has found engine 0."""
+    waiting = Waiting()
+    waiting.reader.engines = {number: EngineState(number, 0) for number in (0, 1)}
+    waiting.reader.read_link()
+    connected = [waiting.reader.connected]
+    other = EngineEnd(_token(), "engine-1")
+    try:
+        waiting.reader.read_link(look=True)
+        connected.append(waiting.reader.connected)
+        other.put(encode_account(1, "one", ACCOUNT))
+        other.flush()
+        (span,) = waiting.complete()
+    finally:
+        other.close()
+    assert connected == [False, True]
+    assert names.PREFILL_PARTS[0].encode() in span
 
 
 def test_a_request_does_not_wait_longer_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -338,9 +338,9 @@ def test_the_link_is_read_during_an_export(sending: Callable[..., Sender], picky
     reads: list[float] = []
     read_link = sender._reader.read_link
 
-    def read() -> None:
+    def read(look: bool = False) -> None:
         reads.append(time.monotonic())
-        read_link()
+        read_link(look)
 
     sender._reader.read_link = read  # type: ignore[method-assign]  # counted
     sender.submit(partial(a_record, 1))
