@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from analysis.cache_reports import one_of_each
 from cost.bill import bill
-from cost.groups import Group, merged
+from cost.groups import Group, groups_of
 from cost.prices import PriceList
 from store.access.access import NotAllowed
 from store.billing.accounts import accounts
@@ -191,13 +191,14 @@ def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, Mean
     """Return the mean answered request by tenant and model, and by model alone; none if the
     reader's role does not allow a bill."""
     try:
-        groups = bill(accounts(engine, window, _BY), prices, _BY).groups
+        costs = bill(accounts(engine, window, _BY), prices).costs
     except NotAllowed:
         return {}
-    answered = [each for each in groups if each.labels[2] in _ANSWERED]
+    outcomes = [costs.cells.have({"outcome": each}) for each in _ANSWERED]
+    answered = costs.at(np.any(outcomes, axis=0))
     found: dict[_Key, MeanRequest] = {}
     for onto, key in ((("tenant", "model"), None), (("model",), EVERY)):
-        for each in merged(answered, _BY, onto):
+        for each in groups_of(answered, onto):
             tenant, model = (key, each.labels[0]) if key else each.labels
             if model is not None:
                 found[tenant, model] = _mean(each)

@@ -15,7 +15,7 @@ from analysis.filtered_accounts import cells_of, of_replica
 from cost.bill import Bill, bill
 from cost.capacity import ObjectiveCounts, SustainableRate, sustainable_rate
 from cost.energy import Energy, GroupEnergy, energy, energy_by_group, total_energy
-from cost.groups import matching, merged
+from cost.groups import groups_of
 from cost.managed import (
     BreakEven,
     Comparison,
@@ -96,9 +96,9 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
         accounts(engine, question.window, [name for name in labels if name != "hour"]),
         where.get("replica"),
     )
-    whole = bill(read, prices, labels)
-    chosen = matching(whole.groups, where, labels)
-    found = replace(whole, by=tuple(question.by), groups=merged(chosen, labels, question.by))
+    whole = bill(read, prices)
+    groups = groups_of(whole.costs.where(where), question.by)
+    found = replace(whole, by=tuple(question.by), groups=groups)
     cells = cells_of(read.cells, where)
     compared, missing = managed_prices(tokens_by_model(cells), prices)
     complete = bool(compared) and not missing and not found.unpriced and set(where) <= {"replica"}

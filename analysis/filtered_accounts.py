@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from telemetry.accounts import Accounts, Cells
 
 
@@ -23,6 +21,4 @@ def of_replica(read_: Accounts, replica: str | None) -> Accounts:
 
 def cells_of(cells: Cells, equals: Mapping[str, str | None]) -> Cells:
     """Return the cells whose requests have these labels."""
-    wanted = [(list(cells.by).index(name), value) for name, value in equals.items()]
-    fits = [all(labels[at] == value for at, value in wanted) for labels in cells.labels]
-    return cells.at(np.array(fits, bool)[cells.group])
+    return cells.at(cells.have(equals))

@@ -21,13 +21,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cost.bill_lines import Key, Line, RequestPricing, line_of, sum_lines
+from cost.bill_lines import Line, RequestPricing, line_of, sum_lines
+from cost.charges import Charge, charges_of, weighed_tokens
 from cost.engine_rates import EngineRates
 from cost.groups import Group, groups_of
 from cost.prices import PriceList, Rate
+from cost.replica_hours import Key, replica_hours
+from cost.request_costs import RequestCosts, costs_of
 from cost.uptime import Uptime, uptime_of
 from cost.weights import Weights, by_replica_hour
-from telemetry.accounts import Accounts, Cells
+from telemetry.accounts import Accounts
 
 
 class Unpriced(NamedTuple):
@@ -50,6 +53,7 @@ class Bill:
     lines: Sequence[Line]
     groups: Sequence[Group]
     """The groups, the most expensive first."""
+    costs: RequestCosts
     rates: Mapping[str, Sequence[Rate]]
     """The latest rate of each engine, by replica."""
     unpriced: Sequence[Unpriced]
@@ -98,26 +102,28 @@ def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
         accounts.engines, accounts.from_unix_ns, accounts.to_unix_ns, accounts.starts
     )
     engine_rates = EngineRates(accounts, prices, uptime)
-    charges = _by_replica_hour(accounts.cells)
-    weights = by_replica_hour(uptime, accounts.cells)
-    lines, request_pricing = [], {}
+    cells, hours = accounts.cells, replica_hours(accounts.cells)
+    weights = by_replica_hour(uptime, cells, hours)
+    weighed = weighed_tokens(cells, hours, weights)
+    charges = dict(zip(hours.keys, charges_of(cells, hours, weighed), strict=True))
+    lines, pricing = [], {}
     for key in sorted({*_keys(uptime), *charges}, key=lambda each: (each[1], each[0] or "")):
         gone = key[1] * 10**9 < accounts.engines_from_unix_ns
-        found = line_of(
-            key, uptime, charges.get(key, []), accounts.cells, engine_rates, weights, gone=gone
-        )
+        found = line_of(key, uptime, charges.get(key, Charge()), engine_rates, gone=gone)
         if found is not None:
-            request_pricing[key] = found
+            pricing[key] = found
             if found.line is not None:
                 lines.append(found.line)
+    costs = costs_of(cells, hours, weighed, pricing, weights)
     return Bill(
         from_unix_ns=accounts.from_unix_ns,
         to_unix_ns=accounts.to_unix_ns,
         by=tuple(by),
         lines=lines,
-        groups=groups_of(accounts.cells, tuple(by), request_pricing, weights),
+        groups=groups_of(costs, by),
+        costs=costs,
         rates=engine_rates.latest(),
-        unpriced=_unpriced(uptime, accounts.cells, engine_rates, request_pricing),
+        unpriced=_unpriced(uptime, charges, engine_rates, pricing),
         weights=weights,
         uptime=uptime,
     )
@@ -128,21 +134,11 @@ def _keys(uptime: Uptime) -> Iterator[Key]:
         yield replica, hour
 
 
-def _by_replica_hour(cells: Cells) -> dict[Key, list[int]]:
-    place = list(cells.by).index("replica")
-    found: dict[Key, list[int]] = defaultdict(list)
-    for index, (group, hour) in enumerate(
-        zip(cells.group.tolist(), cells.hour_unix_s.tolist(), strict=True)
-    ):
-        found[cells.labels[group][place], hour].append(index)
-    return found
-
-
 def _unpriced(
     uptime: Uptime,
-    cells: Cells,
+    charges: Mapping[Key, Charge],
     engine_rates: EngineRates,
-    request_pricing: Mapping[Key, RequestPricing],
+    pricing: Mapping[Key, RequestPricing],
 ) -> list[Unpriced]:
     wall: dict[str, float] = defaultdict(float)
     device: dict[str, str | None] = {}
@@ -151,12 +147,8 @@ def _unpriced(
         if engine_rates.rate(engine, hour) is None:
             wall[engine[0]] += each.wall_s
             device[engine[0]] = engine_rates.device(engine, hour)[0]
-    place = list(cells.by).index("replica")
-    for index, (group, hour) in enumerate(
-        zip(cells.group.tolist(), cells.hour_unix_s.tolist(), strict=True)
-    ):
-        replica = cells.labels[group][place]
-        if (replica, hour) not in request_pricing:
-            requests[replica or ""] += int(cells.requests[index])
+    for (replica, hour), charge in charges.items():
+        if (replica, hour) not in pricing:
+            requests[replica or ""] += charge.requests
     names = sorted({*wall, *(name for name, number in requests.items() if number)})
     return [Unpriced(name, device.get(name), wall[name], requests[name]) for name in names]

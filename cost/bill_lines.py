@@ -3,15 +3,14 @@
 Pure.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cost.charges import is_lost, tokens
+from cost.charges import Charge
 from cost.engine_rates import EngineRates
+from cost.replica_hours import Key
 from cost.uptime import Uptime
-from cost.weights import BY_PRICE, Weights
-from telemetry.accounts import Cells
 from telemetry.requests import PricedBy
 
 
@@ -65,10 +64,6 @@ def sum_lines(lines: Iterable[Line]) -> Line:
     )
 
 
-Key = tuple[str | None, int]
-"""Replica and start of the hour in unix seconds."""
-
-
 class RequestPricing(NamedTuple):
     """The price of requests on one replica in one hour."""
 
@@ -82,10 +77,8 @@ class RequestPricing(NamedTuple):
 def line_of(
     key: Key,
     uptime: Uptime,
-    places: Sequence[int],
-    cells: Cells,
+    charge: Charge,
     engine_rates: EngineRates,
-    weights: Mapping[Key, Weights],
     *,
     gone: bool,
 ) -> RequestPricing | None:
@@ -116,22 +109,19 @@ def line_of(
         if wall_s
         else sum(rate.usd_per_s for rate, _ in rated) / len(rated)
     )
-    by_outcome = _seconds(places, cells)
-    method: PricedBy | None = PricedBy.LEDGER if by_outcome is not None else None
+    method: PricedBy | None = PricedBy.LEDGER if charge.ledger else None
     usd_per_weight = None
-    if by_outcome is not None:
-        requests_usd = sum(billed for billed, _, _ in by_outcome) * usd_per_s
-        wasted_usd = sum(wasted for _, wasted, _ in by_outcome) * usd_per_s
-        lost_usd = sum(billed for billed, _, lost in by_outcome if lost) * usd_per_s
+    if charge.ledger:
+        requests_usd = charge.billed_s * usd_per_s
+        wasted_usd = charge.wasted_s * usd_per_s
+        lost_usd = charge.lost_s * usd_per_s
     else:
         requests_usd = wasted_usd = lost_usd = 0.0
-        weighed = _weighed(places, cells, weights.get(key, BY_PRICE))
-        whole = sum(weight for weight, _ in weighed)
-        if whole > 0:
+        if charge.weight > 0:
             method = PricedBy.TOKENS
             requests_usd = bill_usd - loading_usd if busy_usd is None else busy_usd
-            usd_per_weight = requests_usd / whole
-            lost_usd = usd_per_weight * sum(weight for weight, lost in weighed if lost)
+            usd_per_weight = requests_usd / charge.weight
+            lost_usd = usd_per_weight * charge.lost_weight
     idle_usd: float | None
     if gone:
         if method is not PricedBy.LEDGER:
@@ -152,7 +142,7 @@ def line_of(
         replica=replica,
         hour_unix_s=hour,
         engines=len(there),
-        requests=int(sum(cells.requests[place] for place in places)),
+        requests=charge.requests,
         wall_s=wall_s,
         busy_s=busy_s,
         bill_usd=bill_usd,
@@ -165,17 +155,3 @@ def line_of(
         priced_by=method,
     )
     return RequestPricing(line, usd_per_s, usd_per_weight)
-
-
-def _seconds(places: Sequence[int], cells: Cells) -> list[tuple[float, float, bool]] | None:
-    """Return billed seconds, wasted seconds and `is_lost` of each cell, or None without a
-    ledger."""
-    reported = cells.reported["billed_s"]
-    billed, wasted = cells.sums["billed_s"], cells.sums["wasted_s"]
-    if not any(reported[place] or billed[place] for place in places):
-        return None
-    return [(float(billed[place]), float(wasted[place]), is_lost(place, cells)) for place in places]
-
-
-def _weighed(places: Sequence[int], cells: Cells, weights: Weights) -> list[tuple[float, bool]]:
-    return [(sum(tokens(place, cells, weights)), is_lost(place, cells)) for place in places]

@@ -1,25 +1,78 @@
-"""Compute the token weights of cells, and whether their responses were lost.
+"""Sum the billed seconds and the weighted tokens of each replica and hour.
 
 Pure.
 """
 
-from cost.weights import Weights
-from telemetry.accounts import Cells
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cost.replica_hours import Key, ReplicaHours
+from cost.weights import BY_PRICE, Weights
+from telemetry.accounts import BoolArray, Cells
+from telemetry.counter_series import FloatArray
 from telemetry.requests import Outcome
 
 LOST = (Outcome.ABORT.value, Outcome.ERROR.value)
 """Outcomes of requests whose responses were not delivered."""
 
 
-def tokens(place: int, cells: Cells, weights: Weights) -> tuple[float, float]:
-    """Return the weights of a cell's input tokens and output tokens."""
-    prompt, cached, output = (
-        float(cells.sums[name][place])
-        for name in ("prompt_tokens", "cached_tokens", "output_tokens")
+class Charge(NamedTuple):
+    """The requests of one replica in one hour."""
+
+    requests: int = 0
+    ledger: bool = False
+    """Whether a ledger reports billed seconds."""
+    billed_s: float = 0.0
+    wasted_s: float = 0.0
+    lost_s: float = 0.0
+    """The part of `billed_s` for responses that were not delivered."""
+    weight: float = 0.0
+    """The sum of the weighted tokens."""
+    lost_weight: float = 0.0
+
+
+class WeighedTokens(NamedTuple):
+    """The weights of each cell's input tokens and output tokens: (cells,)."""
+
+    input: FloatArray
+    output: FloatArray
+
+
+def weighed_tokens(
+    cells: Cells, hours: ReplicaHours, weights: Mapping[Key, Weights]
+) -> WeighedTokens:
+    """Return the weights of the tokens of each cell."""
+    of_key = [weights.get(key, BY_PRICE) for key in hours.keys]
+    uncached, cached, output = (
+        np.array([getattr(each, name) for each in of_key], float)[hours.which]
+        for name in ("uncached", "cached", "output")
     )
-    return weights.of(prompt, cached, output)
+    hits = cells.sums["cached_tokens"]
+    computed = np.maximum(cells.sums["prompt_tokens"] - hits, 0.0)
+    return WeighedTokens(uncached * computed + cached * hits, output * cells.sums["output_tokens"])
 
 
-def is_lost(place: int, cells: Cells) -> bool:
-    """Return whether the responses of a cell's requests were not delivered."""
-    return cells.labels[int(cells.group[place])][list(cells.by).index("outcome")] in LOST
+def are_lost(cells: Cells) -> BoolArray:
+    """Return for each cell whether the responses were not delivered: (cells,)."""
+    place = list(cells.by).index("outcome")
+    return np.array([labels[place] in LOST for labels in cells.labels], bool)[cells.group]
+
+
+def charges_of(cells: Cells, hours: ReplicaHours, weighed: WeighedTokens) -> Sequence[Charge]:
+    """Return the charge of each key of `hours`."""
+    lost = are_lost(cells)
+    billed_s = cells.sums["billed_s"]
+    weight = weighed.input + weighed.output
+    known = (cells.reported["billed_s"] != 0) | (billed_s != 0)
+    columns = (
+        hours.sum(cells.requests).astype(np.int64),
+        hours.sum(known) > 0,
+        hours.sum(billed_s),
+        hours.sum(cells.sums["wasted_s"]),
+        hours.sum(billed_s * lost),
+        hours.sum(weight),
+        hours.sum(weight * lost),
+    )
+    return [Charge(*each) for each in zip(*(column.tolist() for column in columns), strict=True)]

@@ -3,15 +3,14 @@
 Pure.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
-from cost.bill_lines import Key, RequestPricing
-from cost.charges import is_lost, tokens
-from cost.weights import BY_PRICE, Weights
-from telemetry.accounts import Cells
+import numpy as np
+
+from cost.request_costs import RequestCosts
+from telemetry.accounts import BoolArray, Cells
+from telemetry.counter_series import FloatArray, IntArray
 from telemetry.requests import PricedBy
 
 
@@ -56,162 +55,107 @@ class Group:
         return usd / tokens * 1_000
 
 
-def groups_of(
-    cells: Cells,
-    by: tuple[str, ...],
-    request_pricing: Mapping[Key, RequestPricing],
-    weights: Mapping[Key, Weights],
-) -> list[Group]:
-    """Group cells by labels. The most expensive group is first; with `hour`, sort by labels.
+def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[Group]:
+    """Group requests by labels. The most expensive group is first; with `hour`, sort by labels.
 
     Args:
-        cells: requests by label and hour.
+        costs: the cost of the requests.
         by: the labels, which may include `hour`.
-        request_pricing: the price of requests by replica and hour.
-        weights: token weights by replica and hour.
     """
-    columns = list(cells.by)
-    replica_at = columns.index("replica")
-    groups: dict[tuple[str | None, ...], Group] = {}
-    to_split: dict[tuple[tuple[str | None, ...], Key], _Split] = defaultdict(_Split)
-    for place, (group, hour) in enumerate(
-        zip(cells.group.tolist(), cells.hour_unix_s.tolist(), strict=True)
-    ):
-        labels = cells.labels[group]
-        name = tuple(str(hour) if each == "hour" else labels[columns.index(each)] for each in by)
-        mine = groups.setdefault(name, Group(name))
-        key = (labels[replica_at], hour)
-        weigh = weights.get(key, BY_PRICE)
-        _add(
-            mine,
-            place,
-            cells,
-            labels[replica_at],
-            request_pricing.get(key),
-            weigh,
-            to_split[name, key],
-        )
-    for (name, key), each in to_split.items():
-        in_usd = each.usd * each.in_share(weights.get(key, BY_PRICE))
-        groups[name].in_usd += in_usd
-        groups[name].out_usd += each.usd - in_usd
-    kept = [each for each in groups.values() if each.requests or each.usd]
+    names, which = _named(costs.cells, by)
+    sums, ledger = costs.cells.sums, costs.cells.reported["billed_s"] != 0
+
+    def total(values: FloatArray | IntArray | BoolArray) -> FloatArray:
+        return np.bincount(which, values, len(names)).astype(float)
+
+    def count(values: FloatArray | IntArray) -> IntArray:
+        return total(values).astype(np.int64)
+
+    in_usd, out_usd, usd_of = _split(costs, which, len(names))
+    priced = total(costs.priced) > 0
+    columns = (
+        count(costs.cells.requests),
+        count(costs.cells.requests * ~costs.priced),
+        total(costs.usd + costs.wasted_usd),
+        total(costs.usd * costs.lost),
+        total(costs.wasted_usd),
+        total(costs.engine_s),
+        count(sums["prompt_tokens"]),
+        count(sums["cached_tokens"]),
+        count(sums["output_tokens"]),
+        in_usd,
+        out_usd,
+    )
+    methods = {
+        PricedBy.TOKENS: total(costs.by_tokens) > 0,
+        PricedBy.LEDGER: total(costs.priced & ~costs.by_tokens & ledger) > 0,
+    }
+    found = []
+    for place, values in enumerate(zip(*(each.tolist() for each in columns), strict=True)):
+        group = Group(names[place], *values)
+        group.usd = group.usd if priced[place] else None
+        group.priced_by = {method for method, used in methods.items() if used[place]}
+        group.usd_of = usd_of[place]
+        if group.requests or group.usd:
+            found.append(group)
     if "hour" in by:
-        return sorted(kept, key=lambda each: [str(label) for label in each.labels])
-    return sorted(kept, key=lambda each: (-(each.usd or 0.0), [str(x) for x in each.labels]))
-
-
-@dataclass(slots=True)
-class _Split:
-    """Cost and weighted tokens of requests with the same labels, in one hour on one replica.
-
-    The cost of each hour is divided separately, so a window's input cost is the sum over its hours.
-    """
-
-    usd: float = 0.0
-    went_in: float = 0.0
-    came_out: float = 0.0
-
-    def in_share(self, weights: Weights) -> float:
-        """Return the input tokens' share of the weight.
-
-        The tokens of a request are assigned to the hour in which the request was received. If an
-        hour has a cost but no tokens, the result is the prefill share of all steps in that hour.
-        """
-        if self.went_in + self.came_out > 0:
-            return self.went_in / (self.went_in + self.came_out)
-        return weights.in_share or 0.0
-
-
-def _add(
-    mine: Group,
-    place: int,
-    cells: Cells,
-    replica: str | None,
-    how: RequestPricing | None,
-    weigh: Weights,
-    split: _Split,
-) -> None:
-    requests = int(cells.requests[place])
-    mine.requests += requests
-    mine.prompt_tokens += int(cells.sums["prompt_tokens"][place])
-    mine.cached_tokens += int(cells.sums["cached_tokens"][place])
-    mine.output_tokens += int(cells.sums["output_tokens"][place])
-    if how is None:
-        mine.unpriced += requests
-        return
-    went_in, came_out = tokens(place, cells, weigh)
-    if how.usd_per_weight is not None:
-        usd, wasted = (went_in + came_out) * how.usd_per_weight, 0.0
-        mine.priced_by.add(PricedBy.TOKENS)
-    else:
-        billed_s, wasted_s = cells.sums["billed_s"][place], cells.sums["wasted_s"][place]
-        mine.engine_s += float(billed_s + wasted_s)
-        usd, wasted = float(billed_s) * how.usd_per_s, float(wasted_s) * how.usd_per_s
-        if cells.reported["billed_s"][place]:
-            mine.priced_by.add(PricedBy.LEDGER)
-    mine.usd = (mine.usd or 0.0) + usd + wasted
-    name = replica or ""
-    mine.usd_of[name] = mine.usd_of.get(name, 0.0) + usd + wasted
-    mine.wasted_usd += wasted
-    mine.lost_usd += usd if is_lost(place, cells) else 0.0
-    split.usd += usd
-    split.went_in += went_in
-    split.came_out += came_out
-
-
-def matching(
-    groups: Sequence[Group], equals: Mapping[str, str | None], by: Sequence[str]
-) -> list[Group]:
-    """Return the groups of requests that have these labels.
-
-    Args:
-        groups: groups with the labels of `by`.
-        equals: the required value of each label. None selects groups without the label. Labels that
-            are not in `by` are ignored.
-        by: names of the groups' labels.
-    """
-    wanted = [(list(by).index(name), value) for name, value in equals.items() if name in by]
-    return [each for each in groups if all(each.labels[at] == value for at, value in wanted)]
-
-
-def merged(groups: Sequence[Group], by: Sequence[str], onto: Sequence[str]) -> list[Group]:
-    """Add up groups by a subset of their labels, in the order of `groups_of`.
-
-    Args:
-        groups: groups with the labels of `by`.
-        by: names of the groups' labels.
-        onto: the labels to keep.
-    """
-    places = [list(by).index(name) for name in onto]
-    found: dict[tuple[str | None, ...], Group] = {}
-    for each in groups:
-        labels = tuple(each.labels[place] for place in places)
-        mine = found.setdefault(labels, Group(labels))
-        if each.usd is not None:
-            mine.usd = (mine.usd or 0.0) + each.usd
-        for name in _SUMMED:
-            setattr(mine, name, getattr(mine, name) + getattr(each, name))
-        for replica, usd in each.usd_of.items():
-            mine.usd_of[replica] = mine.usd_of.get(replica, 0.0) + usd
-        mine.priced_by |= each.priced_by
-    if "hour" in onto:
-        return sorted(found.values(), key=lambda each: [str(label) for label in each.labels])
+        return sorted(found, key=lambda each: [str(label) for label in each.labels])
     return sorted(
-        found.values(),
+        found,
         key=lambda each: (-(each.usd or 0.0), -each.requests, [str(x) for x in each.labels]),
     )
 
 
-_SUMMED: Final = (
-    "requests",
-    "unpriced",
-    "lost_usd",
-    "wasted_usd",
-    "engine_s",
-    "prompt_tokens",
-    "cached_tokens",
-    "output_tokens",
-    "in_usd",
-    "out_usd",
-)
+def _named(cells: Cells, by: Sequence[str]) -> tuple[list[tuple[str | None, ...]], IntArray]:
+    """Return the labels of each group, and the group of each cell: (cells,)."""
+    columns = [(each, list(cells.by).index(each)) for each in by if each != "hour"]
+    numbers: dict[tuple[str | None, ...], int] = {}
+    of_labels = [
+        numbers.setdefault(tuple(labels[place] for _, place in columns), len(numbers))
+        for labels in cells.labels
+    ]
+    which = np.array(of_labels, np.int64)[cells.group]
+    if "hour" not in by:
+        return list(numbers), which
+    hours, hour = np.unique(cells.hour_unix_s, return_inverse=True)
+    pairs, which = np.unique(which * hours.size + hour, return_inverse=True)
+    names, at = list(numbers), list(by).index("hour")
+    found = []
+    for each in pairs.tolist():
+        labels = names[each // hours.size]
+        found.append((*labels[:at], str(hours[each % hours.size]), *labels[at:]))
+    return found, which
+
+
+def _split(
+    costs: RequestCosts, which: IntArray, number: int
+) -> tuple[FloatArray, FloatArray, list[dict[str, float]]]:
+    """Return the cost of input tokens and of output tokens by group, and the cost by replica.
+
+    The cost of each replica and hour is divided separately, so a window's input cost is the sum
+    over its hours. The tokens of a request are assigned to the hour in which the request was
+    received. If an hour has a cost but no tokens, its input share is the prefill share of all steps
+    in that hour.
+    """
+    keys = costs.hours.keys
+    pairs, pair = np.unique(which * len(keys) + costs.hours.which, return_inverse=True)
+    group, key = pairs // max(1, len(keys)), pairs % max(1, len(keys))
+
+    def total(values: FloatArray | BoolArray) -> FloatArray:
+        return np.bincount(pair, values, pairs.size).astype(float)
+
+    usd = total(costs.usd)
+    went_in = total(costs.weighed.input * costs.priced)
+    weight = went_in + total(costs.weighed.output * costs.priced)
+    share = np.where(weight > 0, went_in / np.where(weight > 0, weight, 1.0), costs.in_shares[key])
+    in_usd = np.bincount(group, usd * share, number).astype(float)
+    out_usd = np.bincount(group, usd - usd * share, number).astype(float)
+    usd_of: list[dict[str, float]] = [{} for _ in range(number)]
+    priced = total(costs.priced) > 0
+    whole = usd + total(costs.wasted_usd)
+    for mine, at, dollars in zip(
+        group[priced].tolist(), key[priced].tolist(), whole[priced].tolist(), strict=True
+    ):
+        replica = keys[at][0] or ""
+        usd_of[mine][replica] = usd_of[mine].get(replica, 0.0) + dollars
+    return in_usd, out_usd, usd_of

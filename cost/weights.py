@@ -18,11 +18,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from cost.replica_hours import Key, ReplicaHours
 from cost.uptime import Hour, Uptime
 from telemetry.accounts import Cells
-
-Key = tuple[str | None, int]
-"""Replica and start of the hour in unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +95,23 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
     )
 
 
-def by_replica_hour(uptime: Uptime, cells: Cells) -> dict[Key, Weights]:
-    """Return the weights of each replica for each hour in which it received requests."""
-    place = list(cells.by).index("replica")
-    sums: dict[Key, list[float]] = defaultdict(lambda: [0.0] * 4)
-    for index, (group, hour) in enumerate(
-        zip(cells.group.tolist(), cells.hour_unix_s.tolist(), strict=True)
-    ):
-        mine = sums[cells.labels[group][place], hour]
-        mine[0] += float(cells.requests[index])
-        for kind, name in enumerate(("prompt_tokens", "cached_tokens", "output_tokens"), 1):
-            mine[kind] += float(cells.sums[name][index])
+def by_replica_hour(uptime: Uptime, cells: Cells, at: ReplicaHours) -> dict[Key, Weights]:
+    """Return the weights of each replica for each hour in which it received requests.
+
+    Args:
+        uptime: the engines' time and work.
+        cells: the requests.
+        at: the cells' replicas and hours.
+    """
     hours: dict[Key, list[Hour]] = defaultdict(list)
-    for ((replica, _), at), hour in uptime.hours.items():
-        hours[replica, at].append(hour)
+    for ((replica, _), start), hour in uptime.hours.items():
+        hours[replica, start].append(hour)
+    prompt, cached, output = (
+        at.sum(cells.sums[name]) for name in ("prompt_tokens", "cached_tokens", "output_tokens")
+    )
+    columns = (at.sum(cells.requests), prompt - cached, output)
     return {
-        key: fitted(hours[key], requests, prompt - cached, output) or BY_PRICE
-        for key, (requests, prompt, cached, output) in sums.items()
+        key: fitted(hours[key], *sums) or BY_PRICE
+        for key, *sums in zip(at.keys, *(each.tolist() for each in columns), strict=True)
         if key[0] is not None
     }

@@ -131,6 +131,12 @@ class Cells:
     sums: Mapping[str, FloatArray]
     reported: Mapping[str, FloatArray]
 
+    def have(self, equals: Mapping[str, str | None]) -> BoolArray:
+        """Return for each entry whether its requests have these labels."""
+        wanted = [(list(self.by).index(name), value) for name, value in equals.items()]
+        fits = [all(labels[at] == value for at, value in wanted) for labels in self.labels]
+        return np.array(fits, bool)[self.group]
+
     def at(self, places: BoolArray | Sequence[int]) -> "Cells":
         """Return the entries with these indices, or the entries for which the mask is true."""
         chosen = np.asarray(places)

@@ -156,7 +156,7 @@ def _apportioned(
     start, end = window.from_unix_ns, window.to_unix_ns
     hour_ns = HOUR_S * SECOND_NS
     inner = range((start // hour_ns + 1) * hour_ns, end, hour_ns)
-    labels = list(cells.labels)
+    places = {labels: place for place, labels in enumerate(cells.labels)}
     moved: list[tuple[int, int, float, float]] = []
     whole = True
     for edge in (start, *inner, end):
@@ -169,9 +169,7 @@ def _apportioned(
             whole = False
             continue
         for mine, billed_s, wasted_s in _over(engine, Window(from_ns, edge), cells.by):
-            if mine not in labels:
-                labels.append(mine)
-            group = labels.index(mine)
+            group = places.setdefault(mine, len(places))
             if edge > start:
                 moved.append((group, hour, -billed_s, -wasted_s))
             if edge < end:
@@ -184,7 +182,7 @@ def _apportioned(
     return (
         replace(
             cells,
-            labels=labels,
+            labels=list(places),
             group=np.concatenate([cells.group, groups]),
             hour_unix_s=np.concatenate([cells.hour_unix_s, hours]),
             requests=np.concatenate([cells.requests, zeros.astype(np.int64)]),

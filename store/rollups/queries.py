@@ -293,13 +293,15 @@ class Rollups:
         self, numbers: IntArray, at_unix_s: IntArray, meaning: Mapping[int, LabelSet]
     ) -> IntArray:
         """Return the cell of each label set in each bucket, or −1 if it is not in the query."""
-        found, place = np.unique(numbers, return_inverse=True)
+        # Arrow numbers the values by a hash table, which is several times faster than sorting them.
+        coded = pa.array(numbers).dictionary_encode()
+        found = coded.dictionary.to_pylist()
         known = self._group_of
-        for number in found.tolist():
+        for number in found:
             if number not in known:
                 known[number] = self._group(meaning[number]) if number in meaning else -1
-        groups = np.array([known[number] for number in found.tolist()], np.int64)
-        return self._at(groups[place], at_unix_s)
+        groups = np.array([known[number] for number in found], np.int64)
+        return self._at(groups[coded.indices.to_numpy()], at_unix_s)
 
     def _cells_of_requests(self, table: pa.Table) -> IntArray:
         coded = CodedLabels.of(table)

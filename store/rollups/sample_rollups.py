@@ -25,6 +25,12 @@ BY_MINUTES_S: Final = 2 * DAY_S
 """Maximum length of a window that is read from rollups per minute. Idle energy is computed from
 minutes.
 """
+MOST_BY_MINUTES: Final = 1_000_000
+"""Maximum number of engine minutes and GPU minutes that are read; above it, hours are read.
+
+Reading a minute of an engine or GPU and computing its part of a bill takes about 1 µs of CPU
+(benchmarks/fleet_questions.py).
+"""
 _EDGE_S: Final = MINUTE_S
 """Samples up to this time before and after a window are also read, to determine the counters at its
 edges.
@@ -98,7 +104,8 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
         return [of_samples(engine, kind, start, end) for kind in kinds]
     marked = pending(engine, MINUTE_S, max(start, rows_from), end, SAMPLED)
     first_hour = up(start, HOUR_S)
-    last_hour = down(end, HOUR_S) if end - start > BY_MINUTES_S else first_hour
+    by_minutes = end - start <= BY_MINUTES_S and _minutes(engine, start, end) <= MOST_BY_MINUTES
+    last_hour = first_hour if by_minutes else down(end, HOUR_S)
     if start < minutes_from:
         # Only rollups per hour exist, so read whole hours. Callers ignore spans outside the window.
         first_hour = down(start, HOUR_S)
@@ -126,6 +133,28 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
                     several.append(_without(load(connection, kind, MINUTE_S, *each), marked))
         found.append(end_to_end(several, kind))
     return found
+
+
+def _minutes(engine: Engine, start: int, end: int) -> int:
+    """Estimate the number of engine minutes and GPU minutes in a time range, from its last
+    minute."""
+    number = 0
+    with reading(engine) as connection:
+        for kind in KINDS:
+            columns = kind.kept.c
+            statement = (
+                select(columns.things)
+                .where(
+                    columns.width_s == MINUTE_S,
+                    columns.from_unix_s >= start,
+                    columns.from_unix_s < end,
+                )
+                .order_by(columns.from_unix_s.desc())
+                .limit(1)
+            )
+            things = connection.execute(statement).scalar()
+            number += 0 if things is None else len(json.loads(things))
+    return number * (end - start) // MINUTE_S
 
 
 def _without(some: Stretches, starts: Sequence[int]) -> Stretches:

@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from cost.bill_lines import RequestPricing
+from cost.charges import weighed_tokens
 from cost.prices import DevicePrice, Origin, PriceList
+from cost.replica_hours import replica_hours
+from cost.request_costs import RequestCosts, costs_of
 from telemetry.accounts import (
     AMOUNTS,
     COEFFICIENTS,
@@ -86,6 +90,14 @@ def cells(*rows: Mapping[str, Any]) -> Cells:
             for n in AMOUNTS
         },
     )
+
+
+def costs_at(usd_per_s: float, *rows: Mapping[str, Any]) -> RequestCosts:
+    """Return the cost of cells (see `cells`) at one price per billed second."""
+    made = cells(*rows)
+    hours = replica_hours(made)
+    pricing = {key: RequestPricing(None, usd_per_s, None) for key in hours.keys}
+    return costs_of(made, hours, weighed_tokens(made, hours, {}), pricing, {})
 
 
 def start(replica: str, engine: int = 0, **about: Any) -> EngineStart:

@@ -136,10 +136,12 @@ def same(now: tuple[Any, ...], before: tuple[Any, ...]) -> None:
     assert now[4] == before[4]
 
 
-@pytest.fixture(params=["minutes", "hours"])
+@pytest.fixture(params=["minutes", "hours", "many engines"])
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "hours":
         monkeypatch.setattr(sample_rollups, "BY_MINUTES_S", 0)
+    elif request.param == "many engines":
+        monkeypatch.setattr(sample_rollups, "MOST_BY_MINUTES", 0)
 
 
 @pytest.mark.usefixtures("by")
@@ -313,3 +315,19 @@ def test_joining_loses_no_growth(rows: list[tuple[int, float, float, float | Non
         ):
             near += ordered.first_unix_ns[place] - ordered.last_unix_ns[place - 1]
     assert lasting == (parts.last_unix_ns - parts.first_unix_ns).sum() + near
+
+
+def test_a_long_window_of_many_engines_is_read_by_the_hour(
+    engine: Engine,
+    write: Write,
+    sample_row: Samples,
+    gpu_row: Gpus,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write(*fleet(sample_row, gpu_row))
+    begin(engine)
+    settle(engine, LATER_S)
+    assert set(np.diff(np.unique(accounts(engine, EVER).engines.bucket_unix_s)).tolist()) & {60}
+    monkeypatch.setattr(sample_rollups, "MOST_BY_MINUTES", 30)
+    many = accounts(engine, EVER).engines.bucket_unix_s
+    assert not (many[(many > many.min()) & (many < many.max())] % HOUR_S).any()

@@ -12,11 +12,11 @@ import plotly.graph_objects as go
 from analysis.cost import usd_per_hour
 from cost.bill import Bill
 from cost.bill_lines import Line
-from cost.groups import Group, merged
+from cost.groups import Group, groups_of
 from cost.managed import BreakEven, Comparison
 from store.queries import Window
 from ui.kit import charts, colours, wording
-from ui.views.cost.read import DIMENSIONS, Step
+from ui.views.cost.read import Step
 
 HEIGHT: Final = 260
 MOST_PAYERS: Final = len(colours.PAYERS)
@@ -141,7 +141,7 @@ def payers_over_time(steps: Sequence[Step], label: str, window: Window, zone: tz
     drawn as one.
     """
     by_step = [
-        {each.labels[0]: each.usd or 0.0 for each in merged(step.groups, DIMENSIONS, (label,))}
+        {each.labels[0]: each.usd or 0.0 for each in groups_of(step.costs, (label,))}
         for step in steps
     ]
     sums: dict[str | None, float] = defaultdict(float)

@@ -12,7 +12,7 @@ from analysis.caches import CachesAnswer
 from analysis.cost import managed_usd_by
 from cost.bill_lines import Line
 from cost.errors import PriceError
-from cost.groups import merged
+from cost.groups import groups_of
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList
 from roofline.peakfile import peaks_in_force
@@ -26,7 +26,7 @@ from ui.kit.downloads import cell
 from ui.kit.sections import chapter, chart
 from ui.kit.terms import TERMS
 from ui.views.cost import caches, charts, words
-from ui.views.cost.read import DIMENSIONS, Spending, read_spending
+from ui.views.cost.read import Spending, read_spending
 
 BILL_HELP: Final = (
     "The bill is each engine's price multiplied by the time for which it was up. The parts sum to "
@@ -145,7 +145,7 @@ def _payers(context: Context, found: Spending) -> None:
             label_visibility="collapsed",
             on_change=_per_chosen,
         )
-        groups = merged(found.groups, DIMENSIONS, (view.per,))
+        groups = groups_of(found.costs, (view.per,))
         if not groups:
             no_data.nothing_in_view(context)
             return
@@ -178,13 +178,12 @@ def _managed(found: Spending, total: Line) -> None:
     with chapter("Compared with managed APIs", MANAGED_HELP):
         if found.compared:
             st.html(f"<p>{words.against(found, total)}</p>")
-            by_model = merged(found.groups, DIMENSIONS, ("model",))
-            st.html(words.managed(found.compared, by_model))
+            st.html(words.managed(found.compared, groups_of(found.costs, ("model",))))
         if found.not_compared:
             known = {each.model for each in found.compared}
             others = [
                 each.labels[0]
-                for each in merged(found.groups, DIMENSIONS, ("model",))
+                for each in groups_of(found.costs, ("model",))
                 if each.labels[0] is not None and each.labels[0] not in known
             ]
             for why in found.not_compared[:3]:

@@ -22,9 +22,9 @@ from analysis.filtered_accounts import cells_of, of_replica
 from cost.bill import Bill, bill
 from cost.bill_lines import Line, sum_lines
 from cost.energy import Energy, energy, total_energy
-from cost.groups import Group, matching, merged
 from cost.managed import BreakEven, Comparison, break_even, tokens_by_model
 from cost.prices import PriceList
+from cost.request_costs import RequestCosts
 from store.billing.accounts import accounts
 from store.queries import Window
 from telemetry.accounts import Accounts, Cells
@@ -51,7 +51,7 @@ class Step:
     from_unix_ns: int
     to_unix_ns: int
     line: Line | None
-    groups: Sequence[Group]
+    costs: RequestCosts
 
     @property
     def hours(self) -> float:
@@ -67,8 +67,8 @@ class Spending:
     """The billed range, in whole minutes."""
     bill: Bill
     """The bill of the selected replicas."""
-    groups: Sequence[Group]
-    """The selected requests, grouped by all DIMENSIONS."""
+    costs: RequestCosts
+    """The cost of the selected requests."""
     cells: Cells
     """Token sums of the selected requests by hour and label, to compute their managed price."""
     steps: Sequence[Step]
@@ -90,13 +90,12 @@ class Spending:
         """Cost of the selected requests, including recomputation, or None if no request has a
         price.
         """
-        known = [group.usd for group in self.groups if group.usd is not None]
-        return sum(known) if known else None
+        return self.costs.total_usd
 
     @property
     def requests(self) -> int:
         """Number of selected requests."""
-        return sum(group.requests for group in self.groups)
+        return int(self.costs.cells.requests.sum())
 
 
 def read_spending(
@@ -123,13 +122,11 @@ def read_spending(
     billed = Window(read_.from_unix_ns, read_.to_unix_ns)
     length_s = (billed.to_unix_ns - billed.from_unix_ns) // SECOND_NS
     piece_s = next((piece for upto, piece in PIECES if length_s <= upto + 60), None)
+    whole = bill(read_, prices)
+    costs = whole.costs.where(equals)
     if piece_s is None:
-        whole = bill(read_, prices, (*DIMENSIONS, "hour"))
-        steps = by_hours(whole, equals, DAY_S if length_s > BY_DAY_S else HOUR_S)
-        groups = matching(merged(whole.groups, whole.by, DIMENSIONS), equals, DIMENSIONS)
+        steps = by_hours(whole, costs, DAY_S if length_s > BY_DAY_S else HOUR_S)
     else:
-        whole = bill(read_, prices, DIMENSIONS)
-        groups = matching(whole.groups, equals, DIMENSIONS)
         steps = [
             _piece(of_replica(accounts(engine, each, DIMENSIONS), replica), prices, equals)
             for each in pieces(billed, piece_s)
@@ -140,7 +137,7 @@ def read_spending(
     return Spending(
         window=billed,
         bill=whole,
-        groups=groups,
+        costs=costs,
         cells=cells,
         steps=steps,
         compared=held,
@@ -158,13 +155,8 @@ def read_spending(
 
 
 def _piece(read_: Accounts, prices: PriceList, equals: Mapping[str, str]) -> Step:
-    found = bill(read_, prices, DIMENSIONS)
-    return Step(
-        read_.from_unix_ns,
-        read_.to_unix_ns,
-        found.total,
-        matching(found.groups, equals, DIMENSIONS),
-    )
+    found = bill(read_, prices)
+    return Step(read_.from_unix_ns, read_.to_unix_ns, found.total, found.costs.where(equals))
 
 
 def pieces(window: Window, piece_s: int) -> list[Window]:
@@ -176,21 +168,24 @@ def pieces(window: Window, piece_s: int) -> list[Window]:
     return [Window(start, end) for start, end in pairwise(ends) if start < end]
 
 
-def by_hours(whole: Bill, equals: Mapping[str, str], step_s: int) -> list[Step]:
-    """Split an hourly bill into steps of one or several hours, cut to the range."""
+def by_hours(whole: Bill, costs: RequestCosts, step_s: int) -> list[Step]:
+    """Split a bill into steps of one or several hours, cut to the range.
+
+    Args:
+        whole: the bill.
+        costs: the cost of the selected requests.
+        step_s: the length of a step in seconds.
+    """
     lines: dict[int, list[Line]] = defaultdict(list)
     for line in whole.lines:
         lines[line.hour_unix_s // step_s * step_s].append(line)
-    groups: dict[int, list[Group]] = defaultdict(list)
-    at = whole.by.index("hour")
-    for group in matching(whole.groups, equals, whole.by):
-        groups[int(group.labels[at] or 0) // step_s * step_s].append(group)
+    starts = costs.cells.hour_unix_s // step_s * step_s
     return [
         Step(
             max(start * SECOND_NS, whole.from_unix_ns),
             min((start + step_s) * SECOND_NS, whole.to_unix_ns),
             sum_lines(lines[start]) if start in lines else None,
-            merged(groups.get(start, []), whole.by, DIMENSIONS),
+            costs.at(starts == start),
         )
-        for start in sorted({*lines, *groups})
+        for start in sorted({*lines, *starts.tolist()})
     ]

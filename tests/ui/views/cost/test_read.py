@@ -1,18 +1,16 @@
 from itertools import pairwise
-from math import isclose
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.groups import Group, matching, merged
 from cost.prices import DevicePrice, Origin, PriceList
 from store.database import open_database
 from store.queries import Window
 from tests.ui.views.cost.test_page import H100, START_S, priced
 from ui.kit.time_bins import SECOND_NS
-from ui.views.cost.read import DIMENSIONS, pieces, read_spending
+from ui.views.cost.read import pieces, read_spending
 
 __all__ = ["priced"]
 PRICES = PriceList(devices=(DevicePrice("H100", (H100,), 3.6, Origin("a contract")),))
@@ -29,41 +27,6 @@ def test_pieces_cover_a_range_and_do_not_overlap(start_s: int, length_s: int, pi
     assert all(each.to_unix_ns - each.from_unix_ns <= piece_s * SECOND_NS for each in found)
 
 
-values = st.sampled_from([None, "a", "b"])
-groups = st.lists(
-    st.builds(
-        Group,
-        labels=st.tuples(values, values, values, values, values),
-        requests=st.integers(1, 9),
-        usd=st.one_of(st.none(), st.floats(0, 10)),
-        output_tokens=st.integers(0, 99),
-    ),
-    max_size=12,
-)
-
-
-@given(groups, st.sampled_from(DIMENSIONS))
-def test_merging_loses_no_data(found: list[Group], label: str) -> None:
-    by_label = merged(found, DIMENSIONS, (label,))
-    assert isclose(
-        sum(each.usd or 0.0 for each in by_label), sum(each.usd or 0.0 for each in found),
-        rel_tol=1e-9, abs_tol=1e-12,
-    )  # fmt: skip
-    for name in ("requests", "output_tokens"):
-        assert sum(getattr(x, name) for x in by_label) == sum(getattr(x, name) for x in found)
-    place = DIMENSIONS.index(label)
-    for each in by_label:
-        of = [group.usd for group in found if group.labels[place] == each.labels[0]]
-        assert (each.usd is None) == all(usd is None for usd in of)
-
-
-@given(groups)
-def test_a_filter_and_its_complement_are_all_requests(found: list[Group]) -> None:
-    some = matching(found, {"tenant": "a"}, DIMENSIONS)
-    assert all(each.labels[0] == "a" for each in some)
-    assert len(some) + sum(each.labels[0] != "a" for each in found) == len(found)
-
-
 @pytest.mark.parametrize("before_s", [0, 1_000, 5_000, 20_000])
 def test_steps_sum_to_the_bill(priced: Any, before_s: int) -> None:
     engine = open_database(priced())
@@ -76,6 +39,6 @@ def test_steps_sum_to_the_bill(priced: Any, before_s: int) -> None:
     lines = [step.line for step in found.steps if step.line is not None]
     for name in ("bill_usd", "requests_usd", "wasted_usd", "idle_usd", "unbilled_usd"):
         assert sum(getattr(line, name) for line in lines) == pytest.approx(getattr(total, name))
-    paid = sum(group.usd or 0.0 for step in found.steps for group in step.groups)
+    paid = sum(step.costs.total_usd or 0.0 for step in found.steps)
     assert paid == pytest.approx(found.usd)
     assert found.usd == pytest.approx(total.requests_usd + total.wasted_usd)

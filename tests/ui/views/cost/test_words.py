@@ -20,6 +20,7 @@ from cost.pricefile import parse_prices
 from cost.prices import ManagedModel
 from store.queries import Window
 from telemetry.requests import PricedBy
+from tests.cost.making import costs_at
 from ui.frame.view import View
 from ui.kit import wording
 from ui.kit.downloads import csv_of
@@ -83,7 +84,7 @@ def test_the_chart_of_the_bill_can_be_downloaded() -> None:
 def test_the_chart_over_time_is_in_dollars_per_hour() -> None:
     """Six minutes that cost $1 are $10 an hour."""
     step = Step(0, HOUR_NS // 10, line(bill_usd=1.0, requests_usd=1.0, lost_usd=0.0, wasted_usd=0.0,
-                                       idle_usd=0.0, unbilled_usd=0.0), [])  # fmt: skip
+                                       idle_usd=0.0, unbilled_usd=0.0), costs_at(1.0))  # fmt: skip
     figure = charts.bill_over_time([step], Window(0, HOUR_NS), UTC)
     (trace,) = figure.data
     assert trace.name == "answers"
@@ -91,10 +92,11 @@ def test_the_chart_over_time_is_in_dollars_per_hour() -> None:
 
 
 def test_the_most_expensive_groups_have_colours_and_the_rest_is_merged() -> None:
-    groups = [
-        Group((f"t{n}", "m", "r", "r1", "stop"), requests=1, usd=float(20 - n)) for n in range(20)
+    rows = [
+        {"replica": "r1", "outcome": "stop", "tenant": f"t{n}", "billed_s": float(20 - n)}
+        for n in range(20)
     ]
-    step = Step(0, HOUR_NS, line(), groups)
+    step = Step(0, HOUR_NS, line(), costs_at(1.0, *rows))
     figure = charts.payers_over_time([step], "tenant", Window(0, HOUR_NS), UTC)
     assert [trace.name for trace in figure.data][-1] == charts.REST
     assert len(figure.data) == charts.MOST_PAYERS

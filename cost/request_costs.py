@@ -1,0 +1,108 @@
+"""Compute the cost of requests, as columns.
+
+Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cost.bill_lines import RequestPricing
+from cost.charges import WeighedTokens, are_lost
+from cost.replica_hours import Key, ReplicaHours
+from cost.weights import BY_PRICE, Weights
+from telemetry.accounts import BoolArray, Cells
+from telemetry.counter_series import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCosts:
+    """The cost of the requests in each cell. Each column has an entry for each cell."""
+
+    cells: Cells
+    hours: ReplicaHours
+    weighed: WeighedTokens
+    priced: BoolArray
+    """Whether the replica has a price in this hour."""
+    by_tokens: BoolArray
+    """Whether the cost is divided by weighted tokens, because no ledger reports seconds."""
+    usd: FloatArray
+    """Cost without waste; 0 without a price."""
+    wasted_usd: FloatArray
+    engine_s: FloatArray
+    """Billed and wasted seconds of the ledger."""
+    lost: BoolArray
+    in_shares: FloatArray
+    """Input tokens' share of the cost of requests without tokens, for each key of `hours`."""
+
+    def at(self, chosen: BoolArray) -> "RequestCosts":
+        """Return the cells for which the mask is true."""
+        return replace(
+            self,
+            cells=self.cells.at(chosen),
+            hours=self.hours._replace(which=self.hours.which[chosen]),
+            weighed=WeighedTokens(*(each[chosen] for each in self.weighed)),
+            priced=self.priced[chosen],
+            by_tokens=self.by_tokens[chosen],
+            usd=self.usd[chosen],
+            wasted_usd=self.wasted_usd[chosen],
+            engine_s=self.engine_s[chosen],
+            lost=self.lost[chosen],
+        )
+
+    def where(self, equals: Mapping[str, str | None]) -> "RequestCosts":
+        """Return the cells whose requests have these labels."""
+        return self.at(self.cells.have(equals)) if equals else self
+
+    @property
+    def total_usd(self) -> float | None:
+        """Cost of all requests, including waste, or None if no request has a price."""
+        if not self.priced.any():
+            return None
+        return float(self.usd.sum() + self.wasted_usd.sum())
+
+
+def costs_of(
+    cells: Cells,
+    hours: ReplicaHours,
+    weighed: WeighedTokens,
+    pricing: Mapping[Key, RequestPricing],
+    weights: Mapping[Key, Weights],
+) -> RequestCosts:
+    """Return the cost of the requests in each cell.
+
+    Args:
+        cells: requests by label and hour.
+        hours: the cells' replicas and hours.
+        weighed: the cells' weighted tokens.
+        pricing: the price of requests by replica and hour, of those that have one.
+        weights: token weights by replica and hour.
+    """
+    nan = float("nan")
+    prices = [pricing.get(key) for key in hours.keys]
+    per_s = np.array([nan if each is None else each.usd_per_s for each in prices])[hours.which]
+    per_weight = np.array(
+        [
+            nan if each is None or each.usd_per_weight is None else each.usd_per_weight
+            for each in prices
+        ]
+    )[hours.which]
+    priced, by_tokens = ~np.isnan(per_s), ~np.isnan(per_weight)
+    by_ledger = priced & ~by_tokens
+    billed_s, wasted_s = cells.sums["billed_s"], cells.sums["wasted_s"]
+    by_seconds = np.where(by_ledger, billed_s * per_s, 0.0)
+    return RequestCosts(
+        cells=cells,
+        hours=hours,
+        weighed=weighed,
+        priced=priced,
+        by_tokens=by_tokens,
+        usd=np.where(by_tokens, (weighed.input + weighed.output) * per_weight, by_seconds),
+        wasted_usd=np.where(by_ledger, wasted_s * per_s, 0.0),
+        engine_s=np.where(by_ledger, billed_s + wasted_s, 0.0),
+        lost=are_lost(cells),
+        in_shares=np.array(
+            [weights.get(key, BY_PRICE).in_share or 0.0 for key in hours.keys], float
+        ),
+    )
