@@ -1,5 +1,7 @@
+import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,26 @@ from rig.ports import free_port
 
 pytest.importorskip("authlib", reason="Authlib is not installed: the extra sign-in")
 
+from tests.ui.reader import STILL
 from tests.ui.sign_in import provider as providers
+from ui.frame.pages import PAGES
+
+TENANTS = {"acme": "acme", "blue": "blaukraut", "corp": "corpulent", "delta": "deltoid"}
+"""Other names for the tenants, which occur nowhere else in a page."""
+
+WHOLE = """() => {
+    const found = [];
+    const walk = root => {
+        for (const each of root.querySelectorAll("*")) {
+            for (const attribute of each.attributes) found.push(attribute.value);
+            for (const node of each.childNodes) if (node.nodeType === 3) found.push(node.data);
+            if (each.shadowRoot) walk(each.shadowRoot);
+        }
+    };
+    walk(document);
+    return found.join("\\n");
+}"""
+"""Returns all texts and attributes of a page, also those in shadow roots."""
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -28,10 +49,10 @@ def guarded(
     fleet: Any,
     provider: providers.Provider,
     tmp_path: Path,
-) -> Callable[[], str]:
-    """Start an explorer for @example.org, under a base path."""
+) -> Callable[..., str]:
+    """Start an explorer for @example.org, under a base path; with roles if there is a file."""
 
-    def start() -> str:
+    def start(**more: Any) -> str:
         port = free_port()
         (tmp_path / "client-secret").write_text(providers.CLIENT_SECRET)
         file = tmp_path / "sign-in.yaml"
@@ -44,8 +65,11 @@ def guarded(
             "session: 1h\n"
         )
         asked = load_sign_in(file, {})
-        url = database(*fleet(300, time.time_ns() - 290 * 10**9, 280))
-        return explorer(url, port=port, base_path=asked.base_path, sign_in=(file, asked))
+        requests, samples = fleet(300, time.time_ns() - 290 * 10**9, 280)
+        url = database(
+            [replace(each, tenant=TENANTS[each.tenant or "acme"]) for each in requests], samples
+        )
+        return explorer(url, port=port, base_path=asked.base_path, sign_in=(file, asked), **more)
 
     return start
 
@@ -132,3 +156,43 @@ def test_a_session_that_ends_while_a_page_is_open_closes_it(
     page.get_by_role("heading", name="Fleet").wait_for()
     page.locator(".headline", has_text="Your session has ended").wait_for()
     assert page.locator(".js-plotly-plot, .st-key-pages").count() == 0
+
+
+def test_a_reader_with_a_role_sees_one_tenant_on_every_page(
+    guarded: Callable[..., str],
+    provider: providers.Provider,
+    tab: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "roles.yaml"
+    file.write_text(
+        "audit: audit.jsonl\n"
+        "roles:\n"
+        "  acme: {claims: {groups: [acme]}, tenants: [acme], models: '*', costs: false}\n"
+        "  sre: {claims: {groups: [sre]}, tenants: '*', models: '*', costs: true}\n"
+    )
+    address = guarded(roles=file)
+    shown: dict[str, str] = {}
+    for group in ("sre", "acme"):
+        provider.who = {
+            "email": f"{group}@example.org", "email_verified": True, "groups": ["all", group]
+        }  # fmt: skip
+        page = tab(viewport={"width": 1280, "height": 900})
+        page.goto(f"{address}/?page=requests&last=5m")
+        page.get_by_role("button", name="Sign in").click()
+        page.locator("a[data-key]").first.wait_for()
+        shown[group] = ""
+        for each in PAGES:
+            page.goto(f"{address}/{each.key}?last=5m")
+            page.locator(".headline, .notice").first.wait_for()
+            if each.key == "requests":
+                page.locator("a[data-key]").first.wait_for()
+            page.wait_for_function(STILL)
+            shown[group] += page.evaluate(WHOLE)
+            assert page.locator("[data-testid=stException]").count() == 0, each.key
+    others = {*TENANTS.values()} - {"acme"}
+    assert [name for name in others if name in shown["sre"]]
+    assert [name for name in TENANTS.values() if name in shown["acme"]] == ["acme"]
+    assert "your role does not allow costs" in shown["acme"]
+    accepted = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert {"sre@example.org", "acme@example.org"} <= {each["who"] for each in accepted}
