@@ -66,16 +66,12 @@ def access_of(
         be sent to `host` without encryption.
     """
     from collector.errors import SecurityError
-    from collector.listen.bearer_tokens import Tokens, read_tokens, sending_token
+    from collector.listen.bearer_tokens import sending_token
 
     if (tls_client_cert is None) != (tls_client_key is None):
         raise click.UsageError("--tls-client-cert and --tls-client-key: set both or neither")
     try:
-        given = read_tokens(token_file, os.environ)
-        token = None
-        if given is not None:
-            Tokens(*given)
-            token = sending_token(given)
+        token = sending_token(token_file, os.environ)
     except SecurityError as error:
         raise click.UsageError(str(error)) from error
     pair = (tls_client_cert, tls_client_key) if tls_client_cert and tls_client_key else None

@@ -153,7 +153,7 @@ def endpoint_access_of(
     """
     from collector.errors import SecurityError
     from collector.limits.sender_limits import Limits
-    from collector.listen.bearer_tokens import Tokens, read_tokens
+    from collector.listen.bearer_tokens import Tokens, read_tokens, token_without_role
     from collector.listen.host_check import AllowedHosts, names_in
     from collector.listen.tls import Tls
     from server.endpoint_access import EndpointAccess
@@ -171,7 +171,6 @@ def endpoint_access_of(
     known = roles_of(roles)
     if tokens is not None:
         _check_roles(tokens, known)
-    own = [each for each in given[0] if ":" not in each] if given else []
     local = is_loopback(host)
     try:
         hosts = AllowedHosts.of(
@@ -202,7 +201,7 @@ def endpoint_access_of(
             max_bytes_per_s=max_rate * _MIB,
         ),
         roles=known,
-        own_token=next(iter(own), None),
+        own_token=None if given is None else token_without_role(given[0]),
         explorer_host=None if local or insecure_bind or signed_in else "127.0.0.1",
     )
 
