@@ -11,6 +11,7 @@ import click
 from cli.options.addresses import authority
 from cli.options.bearer_tokens import token_file_option
 from cli.options.credentials import check_exposure, insecure_credentials_option
+from cli.options.settings import with_options
 from server.client_access import Access
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -44,9 +45,7 @@ _OPTIONS = (
 
 def access_options(command: _Command) -> _Command:
     """Add the options whose values `access_of` takes."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, *_OPTIONS)
 
 
 def access_of(

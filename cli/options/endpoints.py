@@ -17,7 +17,7 @@ from cli.options.bearer_tokens import token_file_option
 from cli.options.host_names import Names
 from cli.options.numbers import FiniteRange
 from cli.options.roles import roles_of, roles_option
-from cli.options.settings import setting
+from cli.options.settings import setting, with_options
 
 if TYPE_CHECKING:  # imports libraries that would delay each command
     from analysis.access.roles_file import Roles
@@ -118,16 +118,12 @@ _LIMITS = (
 
 def endpoint_options(command: _Command) -> _Command:
     """Add the options whose values `endpoint_access_of` takes."""
-    for option in reversed((*_ACCESS_CONTROL, *_LIMITS)):
-        command = option(command)
-    return command
+    return with_options(command, *_ACCESS_CONTROL, *_LIMITS)
 
 
 def access_control_options(command: _Command) -> _Command:
     """Add the options of `endpoint_options` without the limits on received data."""
-    for option in reversed(_ACCESS_CONTROL):
-        command = option(command)
-    return command
+    return with_options(command, *_ACCESS_CONTROL)
 
 
 def endpoint_access_of(
