@@ -90,7 +90,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "store/migrations/versions/9999_colours.py").write_text(revision)
     for path in ("telemetry/requests.py", "telemetry/engines.py"):
         module = folder / path
-        before, found, after = module.read_text().partition("    clock_ahead_s: Annotated[\n")
+        before, found, after = module.read_text().partition("    clock_ahead_s: Annotated[")
         assert found
         module.write_text(before + FIELD + found + after)
     return folder
