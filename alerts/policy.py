@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from alerts.burnrate import Pair, Policy
-from alerts.errors import DocumentError, shown
-from alerts.strict_yaml import Reader, read_documents
+from alerts.errors import shown
+from alerts.strict_yaml import Reader
+from alerts.yaml_files import read_file
 from telemetry import durations
 
 POLICIES: Final = Path(__file__).parent / "policies"
@@ -93,11 +94,7 @@ def read_policy(path: Path) -> PolicyFile:
     Raises:
         DocumentError: the file is invalid.
     """
-    file = str(path)
-    documents = read_documents(path.read_text(encoding="utf-8"), file)
-    if len(documents) != 1:
-        raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: exactly one")
-    whole = Reader(documents[0], file, "", ("source", "period", "minimum_bad_events", "pairs"))
+    whole = read_file(path, ("source", "period", "minimum_bad_events", "pairs"))
     minimum = whole.text("minimum_bad_events")
     if not re.fullmatch(r"[1-9][0-9]{0,5}", minimum, re.ASCII):
         raise whole.error(

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from alerts.errors import DocumentError, shown
+from alerts.errors import shown
 from alerts.secrets import SOURCES, Secret, read_secret
-from alerts.strict_yaml import Items, Reader, Text, read_documents
+from alerts.strict_yaml import Items, Reader, Text
+from alerts.yaml_files import read_file
 from telemetry.addresses import is_loopback
 
 SIGN_IN_KEY: Final = "TAILSPAN_SIGN_IN"
@@ -82,14 +83,7 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
         DocumentError: the file is invalid, or names a file or variable that does not exist.
         OSError: the file cannot be read.
     """
-    file = str(path)
-    try:
-        documents = read_documents(path.read_text(encoding="utf-8"), file)
-    except UnicodeDecodeError as error:
-        raise DocumentError(file, 1, "", "is no UTF-8 text") from error
-    if len(documents) != 1:
-        raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: exactly one")
-    whole = Reader(documents[0], file, "", _KEYS)
+    whole = read_file(path, _KEYS)
     secret = read_secret(whole, "client_secret", path.parent, environ)
     if secret is None:
         either = ", ".join(f"client_secret{source}" for source in SOURCES)

@@ -28,7 +28,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import psycopg
 
 from benchmarks._collector_failures import Outcome, run
 from benchmarks._collectors import running
@@ -157,9 +156,7 @@ def _database_cpu_s(server: PostgreSQL) -> float:
 
 
 def _schema(server: PostgreSQL, name: str) -> tuple[str, str]:
-    with psycopg.connect(server.dsn) as connection:
-        connection.execute(f"CREATE SCHEMA {name}")
-    url = server.url(schema=name)
+    url = server.new_url(name)
     return url.replace("+psycopg", ""), url
 
 

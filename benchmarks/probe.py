@@ -47,7 +47,7 @@ from probe.budget import Budget
 from probe.plan import Endpoint, Limits
 from probe.run_probe import Due, Prober
 from rig.faults.recording import EXPORTED_S, collecting, serving
-from rig.network_proxy import Held, Spoiling, network_proxy
+from rig.network_proxy import Spoiling, first_events, network_proxy
 from rig.ports import free_port
 from store.database import open_database
 from store.schema import REQUESTS
@@ -250,7 +250,7 @@ async def _network(
         network_s = [(r.first_event_s or 0) - seen[f"probe-{r.trace_id}"] for r in results]
         added_s = [
             up.held_s + down.held_s
-            for up, down in zip(spoiling.up, _first_events(spoiling.down), strict=True)
+            for up, down in zip(spoiling.up, first_events(spoiling.down), strict=True)
         ]
         errors_s = sorted(n - a for n, a in zip(network_s, added_s, strict=True))
         error_s, added = statistics.median(errors_s), statistics.median(added_s)
@@ -262,17 +262,6 @@ async def _network(
         allowed_s = max(2e-3, 0.05 * added)
         met.append(_bar(abs(error_s) <= allowed_s, f"median error at most {_ms(allowed_s)}"))
     return met
-
-
-def _first_events(down: Sequence[Held]) -> list[Held]:
-    """Return the chunk with the first event of each response."""
-    firsts, waiting = [], False
-    for each in down:
-        waiting |= each.data.startswith(b"HTTP/1.1")
-        if waiting and b"data:" in each.data:
-            firsts.append(each)
-            waiting = False
-    return firsts
 
 
 async def _seen(port: int) -> dict[str, float]:

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import psycopg
 from alembic import command
 from sqlalchemy import Engine, create_engine
 
@@ -41,9 +40,7 @@ WRITTEN_AT_ONCE = 5_000
 @contextmanager
 def database(server: PostgreSQL, name: str, *, undivided: bool) -> Iterator[Engine]:
     """Yield a new database; with `undivided`, one of a version without partitions."""
-    with psycopg.connect(server.dsn) as connection:
-        connection.execute(f"CREATE SCHEMA {name}")
-    url = server.url(schema=name)
+    url = server.new_url(name)
     if undivided:
         engine = create_engine(url)
         with engine.begin() as older:

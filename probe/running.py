@@ -13,7 +13,7 @@ from probe.plan import Plan
 from probe.prices import PriceOf, Tokens, list_price
 from probe.protocols import PROTOCOLS
 from probe.run_probe import Prober
-from probe.schedule import run_forever, run_once
+from probe.schedule import run_forever, run_once, run_until
 from probe.sender import Sender
 from telemetry.probes import Probe
 
@@ -97,30 +97,13 @@ async def run(
     with Budget(plan.limits, price_of, state if plan.limits.any else None) as budget:
         context = ssl.create_default_context()
         prober = Prober(plan.region, budget, price_of, context, environment)
-        await _until(
-            stop,
+        working: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(stop.wait()),
             asyncio.ensure_future((run_once if once else run_forever)(plan, prober, keep)),
-            None if sender is None else asyncio.ensure_future(sender.run()),
-        )
+        ]
+        if sender is not None:
+            working.append(asyncio.ensure_future(sender.run()))
+        await run_until(working, asyncio.FIRST_COMPLETED)
     if sender is not None:
         await sender.flush(FLUSH_S)
     return sender
-
-
-async def _until(
-    stop: asyncio.Event,
-    probing: "asyncio.Future[None]",
-    sending: "asyncio.Future[None] | None",
-) -> None:
-    working: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait()), probing]
-    if sending is not None:
-        working.append(sending)
-    try:
-        await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in working:
-            each.cancel()
-        ends = await asyncio.gather(*working, return_exceptions=True)
-    for end in ends:
-        if isinstance(end, Exception):  # a defect
-            raise end

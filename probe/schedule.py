@@ -11,7 +11,7 @@ The endpoints' instants are spread evenly over the interval, so that they do not
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Final
+from typing import Any, Final
 
 from probe.plan import Endpoint, Plan
 from probe.prompts import Prompts
@@ -81,9 +81,13 @@ def _due(at: float, every_s: float) -> Due:
 
 async def _all(probes: Sequence[Coroutine[None, None, None]]) -> None:
     """Run the probes. If this task is cancelled, each probe first passes its result."""
-    tasks = [asyncio.ensure_future(each) for each in probes]
+    await run_until([asyncio.ensure_future(each) for each in probes], asyncio.FIRST_EXCEPTION)
+
+
+async def run_until(tasks: Sequence["asyncio.Future[Any]"], return_when: str) -> None:
+    """Wait as `asyncio.wait` does, cancel all tasks, and raise the first exception of a task."""
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        await asyncio.wait(tasks, return_when=return_when)
     finally:
         for each in tasks:
             each.cancel()

@@ -95,7 +95,7 @@ ENGINE: Final = np.dtype(
     + _fields("blocked_by sequences running decodes context waiting outstanding last_work", "i8")
     # `just_ended`: number of requests that ended with the last step.
     + _fields("just_ended", "i8")
-    + _fields("first_extent free blank least_free idle_oldest idle_newest", "i8")
+    + _fields("first_extent free blank idle_oldest idle_newest", "i8")
     # Indices into `EVENT` arrays.
     + _fields("next_stall stalls_end next_pace paces_end", "i8")
     + _fields("steps preemptions looked_up found", "i8"),
@@ -161,7 +161,6 @@ def _remove_idle(engine: Record, extents: Records, node: int) -> None:
 def _take(engine: Record, extents: Records, count: int) -> None:
     """Do the same as `KvCache.take`."""
     engine.free -= count
-    engine.least_free = min(engine.least_free, engine.free)
     engine.blank -= count
     while engine.blank < 0:
         oldest = engine.idle_oldest

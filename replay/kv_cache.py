@@ -67,8 +67,6 @@ class KvCache:
         self.blocks = blocks
         self.free = blocks
         """Number of blocks that can be allocated (blank or idle)."""
-        self.least_free = blocks
-        """The lowest value of `free` so far."""
         self.blank = blocks
         self.pinned = 0
         """Number of unused but unavailable blocks, such as blocks that a connector lost."""
@@ -156,7 +154,6 @@ class KvCache:
     def take(self, count: int) -> None:
         """Take free blocks without updating a lease. `release` updates the lease later."""
         self.free -= count
-        self.least_free = min(self.least_free, self.free)
         self.blank -= count
         while self.blank < 0:
             key = next(iter(self._idle))

@@ -261,7 +261,7 @@ def _engines(
     engines = np.zeros(model.replicas, ENGINE)
     for name in ("blocked_by", "last_work", "idle_oldest", "idle_newest"):
         engines[name] = -1
-    for name in ("free", "blank", "least_free"):
+    for name in ("free", "blank"):
         engines[name] = model.engine.num_gpu_blocks
     engines["pace"] = 1.0
     engines["first_extent"] = np.arange(model.replicas) * key_count
@@ -303,7 +303,6 @@ def _outcome(model: ServerModel, arrivals: Arrivals, jobs: Records, engines: Rec
             blocked_seats_s=engines["seats_s"].copy(),
             blocked_kv_s=engines["kv_s"].copy(),
             blocked_tokens_s=engines["tokens_s"].copy(),
-            peak_kv_ratio=1 - engines["least_free"] / model.engine.num_gpu_blocks,
             preemptions=engines["preemptions"].copy(),
             prompt_tokens=engines["looked_up"].copy(),
             cached_tokens=engines["found"].copy(),

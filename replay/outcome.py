@@ -64,8 +64,6 @@ class EngineOutcome:
     blocked_kv_s: FloatArray
     blocked_tokens_s: FloatArray
     """(r,) seconds of steps while the token budget blocked the queue."""
-    peak_kv_ratio: FloatArray
-    """(r,) the largest share of KV blocks that requests held."""
     preemptions: IntArray
     prompt_tokens: IntArray
     """(r,) number of prompt tokens looked up in the prefix cache."""

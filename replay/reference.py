@@ -217,7 +217,6 @@ def _engines(engines: list[Engine]) -> EngineOutcome:
         blocked_seats_s=np.array([engine.blocked.seats_s for engine in engines]),
         blocked_kv_s=np.array([engine.blocked.kv_s for engine in engines]),
         blocked_tokens_s=np.array([engine.blocked.budget_s for engine in engines]),
-        peak_kv_ratio=np.array([1 - engine.kv.least_free / engine.kv.blocks for engine in engines]),
         preemptions=totals("preemptions"),
         prompt_tokens=totals("cache_query_tokens"),
         cached_tokens=totals("cache_hit_tokens"),

@@ -7,7 +7,7 @@ Times are of the monotonic clock.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from struct import pack
@@ -23,6 +23,17 @@ class Held(NamedTuple):
 
     data: bytes
     held_s: float
+
+
+def first_events(down: Sequence[Held]) -> list[Held]:
+    """Return the chunk with the first event of each response, which begins with its header."""
+    firsts, waiting = [], False
+    for each in down:
+        waiting |= each.data.startswith(b"HTTP/1.1")
+        if waiting and b"data:" in each.data:
+            firsts.append(each)
+            waiting = False
+    return firsts
 
 
 @dataclass(slots=True)

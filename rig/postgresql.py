@@ -5,8 +5,11 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Self
+
+import psycopg
 
 from rig.install import NotHereError
 from rig.ports import free_port
@@ -61,6 +64,13 @@ class PostgreSQL:
         options = f"?options=-csearch_path%3D{schema}" if schema else ""
         secret = password.replace(" ", "%20")
         return f"postgresql+psycopg://{USER}:{secret}@127.0.0.1:{self.port}/{database}{options}"
+
+    def new_url(self, schema: str = "") -> str:
+        """Create a schema, by default with a random name, and return its database URL."""
+        made = schema or f"test_{uuid.uuid4().hex}"
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(f"CREATE SCHEMA {made}")
+        return self.url(schema=made)
 
     @property
     def dsn(self) -> str:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from signal import SIGTERM, Signals
-from types import TracebackType
 from typing import Any, Self
 
 PATIENCE_S = 60.0
@@ -58,12 +57,7 @@ class Program:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     @property

@@ -10,7 +10,8 @@ A row is stored twice only if two collectors receive it within the same millisec
 of them corrects it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from sqlalchemy import BigInteger, Column, Connection, Table, Text, select
@@ -33,6 +34,8 @@ MOST_NS: Final = 2**53
 exactly. The collector corrects by at most a day, or by the step of its own clock."""
 _AT_ONCE: Final = 500
 """Number of timestamps in one statement."""
+_INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")
+"""The timestamps that are corrected. The first one of a table is the timestamp of its rows."""
 
 Row = tuple[Any, ...]
 Sent = tuple[int, str, str]
@@ -50,8 +53,8 @@ def corrected_alike(
 
     Returns: the rows of each table.
     """
-    several = [(_Places(table), rows) for table, rows in tables]
-    own = {
+    several = [(Places(table, "trace_id", "span_id"), rows) for table, rows in tables]
+    own: dict[Sent, int] = {
         places.sent(row): places.ahead_ns(row)
         for places, rows in several
         for row in rows
@@ -67,7 +70,10 @@ def corrected_alike(
         return [rows for _, rows in tables]
     sent = {places.sent(row) for places, rows in several for row in rows}
     known = {row[:3]: row[3] for row in _stored(connection, list(CORRECTIONS.c), sent)}
-    return [[places.corrected(row, known) for row in rows] for places, rows in several]
+    return [
+        [places.corrected(row, known.get(places.sent(row), places.ahead_ns(row))) for row in rows]
+        for places, rows in several
+    ]
 
 
 def nanoseconds(ahead_s: float | None) -> int:
@@ -77,27 +83,38 @@ def nanoseconds(ahead_s: float | None) -> int:
     return round(ahead_s * 1e9)
 
 
-class _Places:
-    """The places of a table's timestamp, ids and correction in its rows."""
+class Places:
+    """The places of a table's timestamps, ids and correction in its rows.
 
-    def __init__(self, table: Table) -> None:
+    Args:
+        table: with at least one of `_INSTANTS`, and with `clock_ahead_s`.
+        ids: the names of the ids.
+    """
+
+    def __init__(self, table: Table, *ids: str) -> None:
         names = table.columns.keys()
-        self.at, self.trace, self.span = (names.index(key.name) for key in table.primary_key)
-        self.ahead = names.index("clock_ahead_s")
+        self._instants = [names.index(name) for name in _INSTANTS if name in names]
+        self._ahead = names.index("clock_ahead_s")
+        self.at = itemgetter(self._instants[0])
+        self.ids = itemgetter(*map(names.index, ids))
 
     def ahead_ns(self, row: Row) -> int:
-        return nanoseconds(row[self.ahead])
+        """Return the correction of a row, or 0."""
+        return nanoseconds(row[self._ahead])
 
-    def sent(self, row: Row) -> Sent:
-        return row[self.at] + self.ahead_ns(row), row[self.trace], row[self.span]
+    def sent(self, row: Row) -> Any:
+        """Return the timestamp that the sender sent, and the ids."""
+        return self.at(row) + self.ahead_ns(row), *self.ids(row)
 
-    def corrected(self, row: Row, known: Mapping[Sent, int]) -> Row:
-        sent, own_ns = self.sent(row), self.ahead_ns(row)
-        ahead_ns = known.get(sent, own_ns)
-        if ahead_ns == own_ns:
+    def corrected(self, row: Row, ahead_ns: int) -> Row:
+        """Return a row with another correction."""
+        more_ns = self.ahead_ns(row) - ahead_ns
+        if not more_ns:
             return row
         values = list(row)
-        values[self.at], values[self.ahead] = sent[0] - ahead_ns, ahead_ns / 1e9 or None
+        for place in self._instants:
+            values[place] += more_ns
+        values[self._ahead] = ahead_ns / 1e9 or None
         return tuple(values)
 
 

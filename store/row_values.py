@@ -22,6 +22,17 @@ from telemetry.request_rows import Row as Values
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
+Single = (
+    ApplicationOperation
+    | CacheLookup
+    | ColdStart
+    | EngineSample
+    | EngineStart
+    | GpuSample
+    | InFlightRequest
+    | Probe
+)
+"""A row that is an object of its own. Requests are rows of `RequestRows`."""
 _INT64 = range(-(2**63), 2**63)
 _TAKES: dict[type, tuple[type, ...]] = {
     str: (str,),
@@ -113,16 +124,7 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
     return {**values, "source": str(row.source)}
 
 
-def values_of(
-    row: ApplicationOperation
-    | CacheLookup
-    | ColdStart
-    | EngineSample
-    | EngineStart
-    | GpuSample
-    | InFlightRequest
-    | Probe,
-) -> Values:
+def values_of(row: Single) -> Values:
     """Return the values of a row's fields in order, without checks."""
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
 

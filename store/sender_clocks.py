@@ -7,12 +7,12 @@ stored. It is replaced if a collector measures a lead that differs by more than 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import BigInteger, Column, Connection, Table, Text, select
 
 from store import dialects
-from store.clock_corrections import nanoseconds
+from store.clock_corrections import Places, Row
 from store.schema import METADATA
 
 SENDERS: Final = Table(
@@ -29,9 +29,6 @@ can correct by values that differ by 2 s, because each keeps a correction that i
 measurements (`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
 _AT_ONCE: Final = 500
 """Number of replicas in a statement. Databases limit the number of parameters."""
-_INSTANTS: Final = ("at_unix_ns", "started_unix_ns")
-
-Row = tuple[Any, ...]
 
 
 def equally_corrected(
@@ -45,9 +42,9 @@ def equally_corrected(
 
     Returns: the rows of each table.
     """
-    several = [(_Places(table), rows) for table, rows in tables]
+    several = [(Places(table, "replica"), rows) for table, rows in tables]
     own = {
-        row[places.replica]: (row[places.replica], places.ahead_ns(row), row[places.at])
+        places.ids(row): (places.ids(row), places.ahead_ns(row), places.at(row))
         for places, rows in several
         for row in rows
         if places.ahead_ns(row)
@@ -66,32 +63,15 @@ def equally_corrected(
     if changed:
         dialects.of(connection.engine).put(connection, SENDERS, changed)
         stored |= {row["replica"]: row["ahead_ns"] for row in changed}
-    return [[places.corrected(row, stored) for row in rows] for places, rows in several]
+    return [[_corrected(places, row, stored) for row in rows] for places, rows in several]
 
 
-class _Places:
-    """The places of the corrected columns in the rows of a table."""
-
-    def __init__(self, table: Table) -> None:
-        names = table.columns.keys()
-        self.instants = [names.index(name) for name in _INSTANTS if name in names]
-        self.at = self.instants[0]
-        self.replica, self.ahead = names.index("replica"), names.index("clock_ahead_s")
-
-    def ahead_ns(self, row: Row) -> int:
-        return nanoseconds(row[self.ahead])
-
-    def corrected(self, row: Row, stored: dict[str, int]) -> Row:
-        if not (own_ns := self.ahead_ns(row)):
-            return row
-        ahead_ns = stored.get(row[self.replica], own_ns)
-        if ahead_ns == own_ns or abs(ahead_ns - own_ns) > CHANGED_NS:
-            return row
-        values = list(row)
-        for place in self.instants:
-            values[place] += own_ns - ahead_ns
-        values[self.ahead] = ahead_ns / 1e9
-        return tuple(values)
+def _corrected(places: Places, row: Row, stored: dict[str, int]) -> Row:
+    own_ns = places.ahead_ns(row)
+    ahead_ns = stored.get(places.ids(row), own_ns)
+    if not own_ns or abs(ahead_ns - own_ns) > CHANGED_NS:
+        return row
+    return places.corrected(row, ahead_ns)
 
 
 def _stored(connection: Connection, replicas: Iterable[str]) -> dict[str, int]:

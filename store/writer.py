@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 from sqlalchemy import Engine
@@ -26,6 +25,7 @@ from store.probes import LONGEST_S
 from store.requests.in_flight import keep_reports, remove_ended
 from store.rollups.marks import REQUESTED, SAMPLED, mark_minutes
 from store.row_values import (
+    Single,
     checked_values,
     flaw,
     gpu_values,
@@ -95,21 +95,7 @@ class _Submission:
         self.size = len(self.requests) + sum(map(len, self._others))
 
     @property
-    def _others(
-        self,
-    ) -> tuple[
-        Sequence[
-            ApplicationOperation
-            | CacheLookup
-            | ColdStart
-            | EngineSample
-            | EngineStart
-            | GpuSample
-            | InFlightRequest
-            | Probe
-        ],
-        ...,
-    ]:
+    def _others(self) -> tuple[Sequence[Single], ...]:
         return (
             *(self.samples, self.starts, self.gpus),
             *(self.in_flight, self.probes, self.operations, self.lookups),
@@ -219,12 +205,7 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _run(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from telemetry.fields import CACHE_SPAN, column
+from telemetry.fields import CACHE_SPAN, CLOCK_AHEAD, column
 
 
 class CacheResult(StrEnum):
@@ -93,15 +93,7 @@ class CacheLookup:
     tenant: Annotated[str | None, column("text", "The tenant.", CACHE_SPAN)] = None
     route: Annotated[str | None, column("text", "The route or path.", CACHE_SPAN)] = None
     model: Annotated[str | None, column("text", "The requested model.", CACHE_SPAN)] = None
-    clock_ahead_s: Annotated[
-        float | None,
-        column(
-            "s",
-            "Seconds subtracted from the timestamp, because the sender's clock was ahead."
-            " The value is absent without a correction.",
-            "collector",
-        ),
-    ] = None
+    clock_ahead_s: Annotated[float | None, CLOCK_AHEAD] = None
 
     @property
     def end_unix_ns(self) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from tailspan_vllm import names
 
-from telemetry.fields import CONFIG, INSTANTS, SYSTEM, attribute, column
+from telemetry.fields import CLOCK_AHEAD, CONFIG, INSTANTS, SYSTEM, attribute, column
 from telemetry.starts import EngineStart
 
 _PLUGIN: Final = "plugin in vLLM"
@@ -223,15 +223,7 @@ class ColdStart:
     simulated: Annotated[bool, column("boolean", "True if the data is simulated.", "simulator")] = (
         False
     )
-    clock_ahead_s: Annotated[
-        float | None,
-        column(
-            "s",
-            "Seconds subtracted from the timestamp, because the sender's clock was ahead."
-            " The value is absent without a correction.",
-            "collector",
-        ),
-    ] = None
+    clock_ahead_s: Annotated[float | None, CLOCK_AHEAD] = None
 
     @property
     def ready_unix_ns(self) -> int:

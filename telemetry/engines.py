@@ -11,6 +11,7 @@ from typing import Annotated, Final
 from tailspan_vllm import names
 
 from telemetry.fields import (
+    CLOCK_AHEAD,
     FRONT_END,
     INSTRUMENTATION,
     ITERATION,
@@ -572,12 +573,4 @@ class EngineSample:
             INSTRUMENTATION,
         ),
     ] = None
-    clock_ahead_s: Annotated[
-        float | None,
-        column(
-            "s",
-            "Seconds subtracted from the timestamps, because the sender's clock was ahead."
-            " The value is absent without a correction.",
-            "collector",
-        ),
-    ] = None
+    clock_ahead_s: Annotated[float | None, CLOCK_AHEAD] = None

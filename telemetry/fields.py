@@ -84,6 +84,14 @@ def column(unit: str, meaning: str, source: str, *, rolled_up: bool = False) -> 
     return Description(unit, meaning, source, rolled_up=rolled_up)
 
 
+CLOCK_AHEAD: Final = column(
+    "s",
+    "Seconds subtracted from the timestamps, because the sender's clock was ahead."
+    " The value is absent without a correction.",
+    "collector",
+)
+
+
 class Field(NamedTuple):
     """One field of a dataclass, with its description."""
 

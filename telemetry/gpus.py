@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from tailspan_vllm import names
 
-from telemetry.fields import GPU_SAMPLER, column, metric, on_the_wire
+from telemetry.fields import CLOCK_AHEAD, GPU_SAMPLER, column, metric, on_the_wire
 
 
 class GpuSource(StrEnum):
@@ -142,15 +142,7 @@ class GpuSample:
         float | None,
         metric(names.GPU_NVLINK_SENT, "Bytes sent over all NVLink links.", GPU_SAMPLER),
     ] = None
-    clock_ahead_s: Annotated[
-        float | None,
-        column(
-            "s",
-            "Seconds subtracted from the timestamps, because the sender's clock was ahead."
-            " The value is absent without a correction.",
-            "collector",
-        ),
-    ] = None
+    clock_ahead_s: Annotated[float | None, CLOCK_AHEAD] = None
 
 
 METRICS: Final[Mapping[str, str]] = {

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from tailspan_vllm import names
 
 from telemetry.fields import (
+    CLOCK_AHEAD,
     CONFIG,
     HEADER,
     HTTP,
@@ -686,15 +687,7 @@ class RequestTimeline:
             SCHEDULER,
         ),
     ] = None
-    clock_ahead_s: Annotated[
-        float | None,
-        column(
-            "s",
-            "Seconds subtracted from the timestamps, because the sender's clock was ahead."
-            " The value is absent without a correction.",
-            "collector",
-        ),
-    ] = None
+    clock_ahead_s: Annotated[float | None, CLOCK_AHEAD] = None
     reported_in_flight_s: Annotated[
         float | None,
         attribute(

@@ -67,7 +67,7 @@ def store_fleet(url: str, *, flooded: bool = True) -> int:
                 found.requests, found.samples, found.starts, found.gpus, probes=[probe]
             ).result(60)
             started = cold_start(replica="sim-0", at_unix_ns=(end_s - 3_600) * 10**9)
-            writer.submit([], [], lookups=_lookups(end_s), cold_starts=[started]).result(60)
+            writer.submit([], [], lookups=lookups(end_s), cold_starts=[started]).result(60)
         settle(engine, end_s)
         Evaluator(engine, load([OBJECTIVES]).objectives).evaluate(end_s)
     finally:
@@ -75,8 +75,8 @@ def store_fleet(url: str, *, flooded: bool = True) -> int:
     return end_s
 
 
-def _lookups(end_s: int) -> list[CacheLookup]:
-    """A hit and a miss of a gateway's cache in each of the last ten seconds."""
+def lookups(end_s: int, tenants: tuple[str, str] = ("acme", "acme")) -> list[CacheLookup]:
+    """Return a hit and a miss of a gateway's cache for each tenant in turn."""
     return [
         CacheLookup(
             trace_id=f"{number + 1:032x}",
@@ -85,7 +85,7 @@ def _lookups(end_s: int) -> list[CacheLookup]:
             result=(CacheResult.HIT, CacheResult.MISS)[number % 2],
             cache="portkey",
             duration_s=0.02,
-            tenant="acme",
+            tenant=tenants[number % 4 // 2],
             model="llama-3-8b-sim",
         )
         for number in range(20)

@@ -17,7 +17,8 @@ from alerts.notify import pagerduty
 from alerts.notify.channels import Channel, Kind
 from alerts.policy import SEVERITIES
 from alerts.secrets import SOURCES, Secret, read_secret
-from alerts.strict_yaml import Reader, read_documents
+from alerts.strict_yaml import Reader
+from alerts.yaml_files import read_file
 from telemetry.addresses import INSECURE_KEY, exposes
 
 MOST_CHANNELS: Final = 32
@@ -50,15 +51,7 @@ def load_configuration(path: Path, environ: Mapping[str, str]) -> Configuration:
         DocumentError: the file is invalid, or a reference does not exist.
         OSError: the file cannot be read.
     """
-    file = str(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DocumentError(file, 1, "", "is not UTF-8 text") from error
-    documents = read_documents(text, file)
-    if len(documents) != 1:
-        raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: exactly one")
-    whole = Reader(documents[0], file, "", ("explorer_url", "channels"))
+    whole = read_file(path, ("explorer_url", "channels"))
     keys = ("name", "type", "severities", INSECURE_KEY, *_secret_keys(*Kind))
     readers = whole.each("channels", keys)
     if not 0 < len(readers) <= MOST_CHANNELS:

@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from alerts.errors import DocumentError, shown
-from alerts.strict_yaml import Fields, Reader, Text, read_documents
+from alerts.errors import shown
+from alerts.strict_yaml import Fields, Reader, Text
+from alerts.yaml_files import read_file
 from store.access.access import OTHERS, Grant
 from store.rollups.names import OTHER
 
@@ -65,14 +66,7 @@ def load_roles(path: Path) -> Roles:
         DocumentError: the file is invalid.
         OSError: the file cannot be read.
     """
-    file = str(path)
-    try:
-        documents = read_documents(path.read_text(encoding="utf-8"), file)
-    except UnicodeDecodeError as error:
-        raise DocumentError(file, 1, "", "is no UTF-8 text") from error
-    if len(documents) != 1:
-        raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: exactly one")
-    whole = Reader(documents[0], file, "", ("roles", "audit"))
+    whole = read_file(path, ("roles", "audit"))
     audit = path.parent / whole.text("audit") if "audit" in whole else None
     return Roles(_roles(whole), path, audit)
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from alerts.errors import DocumentError, shown
-from alerts.strict_yaml import MAX_CHARACTERS, Fields, Reader, Text, read_documents
+from alerts.strict_yaml import MAX_CHARACTERS, Fields, Reader, Text
+from alerts.yaml_files import read_mapping
 from analysis.budget.budget import (
     AROUND,
     BEYOND_TTFT,
@@ -65,10 +66,7 @@ def parse_budget(text: str, file: str, name: str) -> Budget:
     Raises:
         DocumentError: the text is not a budget, or its layers exceed its total.
     """
-    documents = read_documents(text, file)
-    if len(documents) != 1:
-        raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: one budget")
-    top = Reader(documents[0], file, "", _KEYS)
+    top = read_mapping(text, file, _KEYS)
     latency = top.choice("latency", LATENCIES)
     percentile = top.choice("percentile", tuple(PERCENTILES)) if "percentile" in top else "p95"
     total_ns = _duration_ns(top, "total")

@@ -320,7 +320,6 @@ class MixedWindow:
     ) -> tuple[ServerModel, Conditions]:
         model = engine.model
         now = self.window.traffic.conditions[number]
-        stalls, paces = now.stalls_of(0), now.paces_of(0)
         place = self._baseline_places[number]
         if place is None:
             return model, now
@@ -332,27 +331,28 @@ class MixedWindow:
                 each.kind is kind and each.is_of(engine.replica, engine.engine) for each in chosen
             )
 
-        if is_reset(Kind.CONFIG) or is_reset(Kind.PACE):
+        config = model.engine
+        if is_reset(Kind.CONFIG):
             config = usual.engine
-            if not is_reset(Kind.CONFIG):
-                config = replace(
-                    model.engine,
-                    step=config.step,
-                    step_noise_quantiles=config.step_noise_quantiles,
-                )
-            model, paces = replace(model, engine=config), usually.paces_of(0)
+        elif is_reset(Kind.PACE):
+            config = replace(
+                config,
+                step=usual.engine.step,
+                step_noise_quantiles=usual.engine.step_noise_quantiles,
+            )
         if is_reset(Kind.BLOCKS) or is_reset(Kind.OUTGROWN_BLOCKS):
             config = replace(
-                model.engine,
+                config,
                 num_gpu_blocks=usual.engine.num_gpu_blocks,
                 max_model_len=usual.engine.max_model_len,
             )
-            model = replace(model, engine=config)
-        if is_reset(Kind.STALLS):
-            stalls = usually.stalls_of(0)
-        if is_reset(Kind.FRONT_END):
-            model = replace(model, front_end=usual.front_end)
-        return model, Conditions(stalls=(stalls,), paces=(paces,))
+        front_end = usual.front_end if is_reset(Kind.FRONT_END) else model.front_end
+        paces = usually if is_reset(Kind.CONFIG) or is_reset(Kind.PACE) else now
+        stalls = usually if is_reset(Kind.STALLS) else now
+        return (
+            replace(model, engine=config, front_end=front_end),
+            Conditions(stalls=(stalls.stalls_of(0),), paces=(paces.paces_of(0),)),
+        )
 
     def _baseline_shifts(self) -> list[Shift]:
         """Return the shifts of the baseline's events to the window, one for each repetition of the

@@ -136,17 +136,13 @@ def _forwarder(
 
     from cli.options.addresses import base_url
     from collector.errors import SecurityError
-    from collector.listen.bearer_tokens import Tokens, read_tokens, sending_token
+    from collector.listen.bearer_tokens import sending_token
     from exporters.forwarding.forwarder import Forwarder
     from exporters.forwarding.http_post import HttpPost
 
     try:
         url = base_url(endpoint)
-        given = read_tokens(token_file, os.environ)
-        token = None
-        if given is not None:
-            Tokens(*given)
-            token = sending_token(given)
+        token = sending_token(token_file, os.environ)
         context = ssl.create_default_context(cafile=tls_ca) if tls_ca else None
     except ValueError as error:
         raise click.UsageError(f"--endpoint {error}") from error

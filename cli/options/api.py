@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from cli.options.durations import Duration
-from cli.options.settings import setting
+from cli.options.settings import setting, with_options
 from server.api.limits import ApiLimits
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -41,9 +41,7 @@ _OPTIONS = (
 
 def api_options(command: _Command) -> _Command:
     """Add the options whose values `api_limits_of` takes."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, *_OPTIONS)
 
 
 def api_limits_of(questions: int, timeout_ns: int) -> ApiLimits | None:

@@ -11,6 +11,7 @@ import click
 from cli.options.addresses import authority
 from cli.options.bearer_tokens import token_file_option
 from cli.options.credentials import check_exposure, insecure_credentials_option
+from cli.options.settings import with_options
 from server.client_access import Access
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -44,9 +45,7 @@ _OPTIONS = (
 
 def access_options(command: _Command) -> _Command:
     """Add the options whose values `access_of` takes."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, *_OPTIONS)
 
 
 def access_of(
@@ -66,16 +65,12 @@ def access_of(
         be sent to `host` without encryption.
     """
     from collector.errors import SecurityError
-    from collector.listen.bearer_tokens import Tokens, read_tokens, sending_token
+    from collector.listen.bearer_tokens import sending_token
 
     if (tls_client_cert is None) != (tls_client_key is None):
         raise click.UsageError("--tls-client-cert and --tls-client-key: set both or neither")
     try:
-        given = read_tokens(token_file, os.environ)
-        token = None
-        if given is not None:
-            Tokens(*given)
-            token = sending_token(given)
+        token = sending_token(token_file, os.environ)
     except SecurityError as error:
         raise click.UsageError(str(error)) from error
     pair = (tls_client_cert, tls_client_key) if tls_client_cert and tls_client_key else None

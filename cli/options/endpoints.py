@@ -17,7 +17,7 @@ from cli.options.bearer_tokens import token_file_option
 from cli.options.host_names import Names
 from cli.options.numbers import FiniteRange
 from cli.options.roles import roles_of, roles_option
-from cli.options.settings import setting
+from cli.options.settings import setting, with_options
 
 if TYPE_CHECKING:  # imports libraries that would delay each command
     from analysis.access.roles_file import Roles
@@ -118,16 +118,12 @@ _LIMITS = (
 
 def endpoint_options(command: _Command) -> _Command:
     """Add the options whose values `endpoint_access_of` takes."""
-    for option in reversed((*_ACCESS_CONTROL, *_LIMITS)):
-        command = option(command)
-    return command
+    return with_options(command, *_ACCESS_CONTROL, *_LIMITS)
 
 
 def access_control_options(command: _Command) -> _Command:
     """Add the options of `endpoint_options` without the limits on received data."""
-    for option in reversed(_ACCESS_CONTROL):
-        command = option(command)
-    return command
+    return with_options(command, *_ACCESS_CONTROL)
 
 
 def endpoint_access_of(
@@ -153,7 +149,7 @@ def endpoint_access_of(
     """
     from collector.errors import SecurityError
     from collector.limits.sender_limits import Limits
-    from collector.listen.bearer_tokens import Tokens, read_tokens
+    from collector.listen.bearer_tokens import Tokens, read_tokens, token_without_role
     from collector.listen.host_check import AllowedHosts, names_in
     from collector.listen.tls import Tls
     from server.endpoint_access import EndpointAccess
@@ -171,7 +167,6 @@ def endpoint_access_of(
     known = roles_of(roles)
     if tokens is not None:
         _check_roles(tokens, known)
-    own = [each for each in given[0] if ":" not in each] if given else []
     local = is_loopback(host)
     try:
         hosts = AllowedHosts.of(
@@ -202,7 +197,7 @@ def endpoint_access_of(
             max_bytes_per_s=max_rate * _MIB,
         ),
         roles=known,
-        own_token=next(iter(own), None),
+        own_token=None if given is None else token_without_role(given[0]),
         explorer_host=None if local or insecure_bind or signed_in else "127.0.0.1",
     )
 

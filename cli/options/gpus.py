@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cli.options.durations import Duration
-from cli.options.settings import setting
+from cli.options.settings import setting, with_options
 from cli.options.target_access import TargetAccess
 
 if TYPE_CHECKING:  # imports libraries that would delay each command
@@ -78,9 +78,7 @@ _OPTIONS = (
 
 def gpu_options(command: _Command) -> _Command:
     """Add the options whose values `gpu_setup_of` takes."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, *_OPTIONS)
 
 
 def gpu_setup_of(

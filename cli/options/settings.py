@@ -108,6 +108,13 @@ def setting(*declarations: str, group: str, **attributes: Any) -> Callable[[_Com
     return click.option(*declarations, cls=Setting, group=group, **attributes)
 
 
+def with_options(command: _Command, *options: Callable[[_Command], _Command]) -> _Command:
+    """Add options to a command. The help lists them in the given order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 class SettingsCommand(click.Command):
     """A command whose `--help` lists its settings under headings."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cli.options.extras import check_extra
-from cli.options.settings import setting
+from cli.options.settings import setting, with_options
 
 if TYPE_CHECKING:
     from analysis.sign_in_file import SignIn
@@ -39,9 +39,7 @@ _OPTIONS = (
 
 def sign_in_options(command: _Command) -> _Command:
     """Add the options whose values `sign_in_of` takes."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return with_options(command, *_OPTIONS)
 
 
 def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"] | None, str]:

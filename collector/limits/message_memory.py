@@ -6,7 +6,6 @@ event loop only.
 """
 
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from collector.counters import Counters
@@ -117,10 +116,5 @@ class Reservation:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

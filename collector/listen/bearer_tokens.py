@@ -10,10 +10,10 @@ A token may have a role: `TOKEN:ROLE`. Such a token can only read, and only what
 
 import hmac
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
@@ -75,22 +75,6 @@ class Tokens:
             raise SecurityError(f"{where} holds the same token twice; allowed: each token once")
         self._roles = [role or None for _, _, role in pairs]
 
-    @classmethod
-    def found(cls, file: Path | None, environ: Mapping[str, str]) -> Self | None:
-        """Return the tokens from the file or the variables, or None if neither is set.
-
-        Args:
-            file: a file with one token per line. A `#` begins a comment. None for
-                `TAILSPAN_TOKEN_FILE`.
-            environ: the environment. The variable `TAILSPAN_TOKENS` has tokens separated by blanks
-                or commas.
-
-        Raises:
-            SecurityError: the file cannot be read, or a token is malformed.
-        """
-        given = read_tokens(file, environ)
-        return None if given is None else cls(*given)
-
     @property
     def roles(self) -> frozenset[str]:
         """The roles of all tokens."""
@@ -126,7 +110,18 @@ class Tokens:
 
 
 def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str], str] | None:
-    """Return the unchecked tokens and the name of their source. See `Tokens.found`."""
+    """Return the unchecked tokens from the file or the variables, and the name of their source, or
+    None if neither is set.
+
+    Args:
+        file: a file with one token per line. A `#` begins a comment. None for
+            `TAILSPAN_TOKEN_FILE`.
+        environ: the environment. The variable `TAILSPAN_TOKENS` has tokens separated by blanks or
+            commas.
+
+    Raises:
+        SecurityError: the file cannot be read.
+    """
     path = file or (Path(given) if (given := environ.get(FILE_ENVIRONMENT_KEY)) else None)
     if path is not None:
         try:
@@ -141,17 +136,23 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str
     return None
 
 
-def sending_token(given: tuple[Sequence[str], str]) -> str:
-    """Return the first token without a role, which may send telemetry.
+def token_without_role(tokens: Iterable[str]) -> str | None:
+    """Return the first token without a role, which may send telemetry, or None."""
+    return next((each for each in tokens if ":" not in each), None)
 
-    Args:
-        given: from `read_tokens`.
+
+def sending_token(file: Path | None, environ: Mapping[str, str]) -> str | None:
+    """Return the token that a sender sends, or None if no tokens are given. See `read_tokens`.
 
     Raises:
-        SecurityError: there is none.
+        SecurityError: the file cannot be read, a token is malformed, or each one has a role.
     """
+    given = read_tokens(file, environ)
+    if given is None:
+        return None
     tokens, where = given
-    found = next((each for each in tokens if ":" not in each), None)
+    Tokens(tokens, where)
+    found = token_without_role(tokens)
     if found is None:
         raise SecurityError(
             f"{where} holds only tokens with a role, which can only read; add a token without one"

@@ -59,8 +59,6 @@ class Sketches:
 class Bucket:
     """The rollup of a minute or an hour. Its cells are numbers of label sets."""
 
-    overflowed: int
-    """Number of requests with a label value that is stored as `_other`."""
     sums: Mapping[int, Sums]
     sketches: Mapping[tuple[str, int], Sketches]
 
@@ -79,7 +77,7 @@ def merged(several: Sequence[Bucket]) -> Bucket:
             [each.sketches[key] for each in several if key in each.sketches]
         )
         sketches[key] = add_sketches(together, together.cells)
-    return Bucket(sum(each.overflowed for each in several), sums, sketches)
+    return Bucket(sums, sketches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,16 +63,6 @@ class Known:
     grouping: int
 
 
-@dataclass(slots=True)
-class Assigned:
-    """The label sets of a table of requests."""
-
-    groupings: list[tuple[list[LabelSet], IntArray]]
-    """For each grouping: the label sets, and (requests,) the index of each request's label set."""
-    overflowed: int
-    """Number of requests with a label value that is stored as `_other` in the first grouping."""
-
-
 def no_names() -> dict[str, Names]:
     """Return the labels with a limited number of values, and `EXPORTED_TENANT`, all empty."""
     names = {label: Names(limit, label in OWNED) for label, limit in LIMITS.items()}
@@ -89,12 +79,15 @@ class LabelSets:
     """The label sets that must be stored."""
     sets: int = SETS
 
-    def assign(self, table: pa.Table, from_unix_s: int) -> Assigned:
+    def assign(self, table: pa.Table, from_unix_s: int) -> list[tuple[list[LabelSet], IntArray]]:
         """Assign a label set of each grouping to each request of a bucket.
 
         Args:
             table: requests with LABELS.
             from_unix_s: the bucket's start.
+
+        Returns: for each grouping, the label sets, and (requests,) the index of each request's
+            label set.
         """
         coded = CodedLabels.of(table)
         self._replace_unnamed(coded, from_unix_s)
@@ -117,9 +110,7 @@ class LabelSets:
             for labels in sets:
                 self._see(labels, grouping, from_unix_s)
             groupings.append((sets, which[place]))
-        sets, where = groupings[0]
-        other = np.array([OTHER in labels for labels in sets], bool)
-        return Assigned(groupings, int(other[where].sum()))
+        return groupings
 
     def _replace_unnamed(self, coded: CodedLabels, from_unix_s: int) -> None:
         """Replace the values that have no place in their label by `_other`."""

@@ -132,10 +132,9 @@ def buckets_of(
 def _bucket_of(
     table: pa.Table, label_sets: LabelSets, from_unix_s: int, meaning: dict[int, LabelSet]
 ) -> Bucket:
-    assigned = label_sets.assign(table, from_unix_s)
     values, bins = known_values(table, QUANTITIES), known_bins(table, LATENCIES)
     sums, sketches = {}, {}
-    for grouping, (sets, place) in enumerate(assigned.groupings):
+    for grouping, (sets, place) in enumerate(label_sets.assign(table, from_unix_s)):
         numbers = np.array([number_of(each) for each in sets], np.int64)
         meaning.update(zip(numbers.tolist(), sets, strict=True))
         cells, sorted_place = np.unique(numbers, return_inverse=True)
@@ -143,4 +142,4 @@ def _bucket_of(
         sums[grouping] = sums_at(values, cells, sorted_place)
         for latency in LATENCIES:
             sketches[latency, grouping] = sketches_at(bins[latency], cells, sorted_place)
-    return Bucket(assigned.overflowed, sums, sketches)
+    return Bucket(sums, sketches)

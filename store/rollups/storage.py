@@ -66,13 +66,9 @@ def load_buckets(
         select(*bins).where(_between(BINS, *stretch))
     ):
         sketches[start, bool(simulated)][latency, grouping] = _sketches([columns])
-    over = select(ROLLUPS.c.from_unix_s, ROLLUPS.c.simulated, ROLLUPS.c.overflowed).where(
-        ROLLUPS.c.grouping == 0, _between(ROLLUPS, *stretch)
-    )
     found_buckets: dict[bool, list[Bucket]] = defaultdict(list)
-    for start, simulated, overflowed in connection.execute(over):
-        key = start, bool(simulated)
-        found_buckets[key[1]].append(Bucket(overflowed, sums[key], sketches[key]))
+    for key, by_grouping in sums.items():
+        found_buckets[key[1]].append(Bucket(by_grouping, sketches[key]))
     return dict(found_buckets)
 
 
@@ -145,7 +141,7 @@ def _rows(bucket: Bucket, key: Mapping[str, Any]) -> dict[Table, list[dict[str, 
             "grouping": grouping,
             **key,
             "requests": int(sums.requests.sum()),
-            "overflowed": bucket.overflowed,
+            "overflowed": 0,
             "label_sets": packed(sums.cells, LABEL_SET),
             "set_requests": packed(sums.requests, NUMBER),
             **{name: _packed_facts(name, fact) for name, fact in sums.facts.items()},

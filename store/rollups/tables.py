@@ -104,6 +104,7 @@ ROLLUPS: Final = Table(
     # data.
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
+    # Revision 0034 writes it, and nothing shows it. Remove it when `TELEMETRY.oldest` is newer.
     Column("overflowed", BigInteger, nullable=False),
     Column("label_sets", PACKED, nullable=False),
     Column("set_requests", PACKED, nullable=False),

@@ -23,10 +23,10 @@ from store.database import open_database
 from store.rollups.building import settle
 from store.rollups.marks import begin
 from store.writer import Writer
-from telemetry.cache_lookups import CacheLookup, CacheResult
 from telemetry.requests import PricedBy, RequestTimeline
 from tests.cold_starts import cold_start
 from tests.probe.results import EXAMPLE
+from tests.served_api import lookups
 
 PAST_S: Final = 900
 FLOOD_S: Final = 300
@@ -174,7 +174,9 @@ def store(folder: Path) -> Fleet:
         with Writer(engine) as writer:
             writer.submit(every, samples, starts, gpus, probes=[probe]).result(60)
             cold_starts = [replace(cold, model=MODEL), secret]
-            writer.submit([], [], lookups=_lookups(end_s), cold_starts=cold_starts).result(60)
+            writer.submit(
+                [], [], lookups=lookups(end_s, ("mineco", "hiddenco")), cold_starts=cold_starts
+            ).result(60)
         settle(engine, end_s)
         spec = load([objectives]).objectives
         Evaluator(engine, spec).evaluate(end_s)
@@ -213,22 +215,6 @@ def _hidden(each: RequestTimeline, number: int) -> RequestTimeline:
         span_id=f"{0xABCD:08x}{number:08x}",
         request_id=f"secret-request-of-{each.tenant}-{number:06}",
     )
-
-
-def _lookups(end_s: int) -> list[CacheLookup]:
-    return [
-        CacheLookup(
-            trace_id=f"{number + 1:032x}",
-            span_id=f"{number + 1:016x}",
-            at_unix_ns=(end_s - 20 + number) * 10**9,
-            result=(CacheResult.HIT, CacheResult.MISS)[number % 2],
-            cache="portkey",
-            duration_s=0.02,
-            tenant=("mineco", "hiddenco")[number % 4 // 2],
-            model=MODEL,
-        )
-        for number in range(20)
-    ]
 
 
 def _notification(row: IncidentRow) -> dict[str, object]:

@@ -21,13 +21,6 @@ FOUND = "import pickle, sys\nw = sys.stdout.buffer.write\nb = pickle.dumps('firs
 FOUND += "w(b'=' + len(b).to_bytes(8) + b)\nsys.stdout.flush()\n"
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
-    yield engine
-    engine.dispose()
-
-
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the child import the functions of this module."""

@@ -1,27 +1,18 @@
 """Tests of when the past of a simulated fleet counts as complete."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import Engine
 
 from analysis.first_minute import GIVE_UP_S, Arriving, FirstMinute, arriving
 from store.alerting.incidents import keep_evaluation
-from store.database import open_database
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 
 NS = 10**9
 FROM_S, TO_S = 1_763_634_000, 1_763_635_000
 PAST = FirstMinute(FROM_S, TO_S, ["chat"])
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    opened = open_database(f"sqlite:///{tmp_path / 'first.db'}")
-    yield opened
-    opened.dispose()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Metric, Question, Span
 from store.alerting.incident_answers import AnswerRow, Phase, answers_of, keep_answer
 from store.alerting.incidents import IncidentRow
-from store.database import open_database
 from tests.chat_objective import chat_openslo
 
 NS = 10**9
@@ -77,13 +76,6 @@ FIRST = Explanation(
 )
 OTHER = replace(FIRST, question=replace(QUESTION, metric=Metric.TPOT), causes=(), replay=None)
 VERDICT = IncidentVerdict(FIRST, (OTHER,))
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +20,6 @@ from analysis.kept_predictions import (
 from analysis.what_if import WhatIfAnswer
 from analysis.window_replay import METRICS
 from replay.engine_config import EngineConfig
-from store.database import open_database
 from store.predictions import Prediction, predictions
 from store.queries import Window
 from store.writer import Writer
@@ -34,13 +31,6 @@ ASKED = Prediction(
     1_500, "max_num_seqs=64", 0, 1, '{"ttft": {"p99": [-0.1, -0.2, 0.0]}}', simulated=False
 )
 MADE = Deployed("max_num_seqs=64", 2_000)
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    found = open_database(f"sqlite:///{tmp_path / 'tailspan.db'}")
-    yield found
-    found.dispose()
 
 
 def start(replica: str, at_unix_ns: int, **changed: Argument) -> EngineStart:

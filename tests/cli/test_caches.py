@@ -1,7 +1,7 @@
 """Lookups in caches, from the spans of each gateway to the command. Hits change nothing else."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,25 +25,16 @@ from store.requests.network_time import networks
 from store.retention import delete_older
 from store.rollups.building import settle
 from store.writer import Writer
-from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
-from telemetry.starts import EngineStart
 from tests.cache_spans import CALL, HEADER, HTTP, SHAPES, message, of_every_cache, span
+from tests.cli.busy_engine import samples, start
+from tests.cli.output import START_S, printed
 
-START_S = 1_763_634_000
 NS = 10**9
 AT = (START_S + 60) * NS
-WINDOW = ("--from", str(START_S), "--to", str(START_S + 600))
 HIT = {**HTTP, f"{HEADER}x-portkey-cache-status": ["HIT"]}
 
 Row = Callable[..., RequestTimeline]
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    found = open_database(f"sqlite:///{tmp_path}/t.db")
-    yield found
-    found.dispose()
 
 
 def send(engine: Engine, *spans: Span, service: str = "shop") -> httpx.Response:
@@ -60,27 +51,6 @@ def send(engine: Engine, *spans: Span, service: str = "shop") -> httpx.Response:
 
 def serve(engine: Engine, request_row: Row, requests: int = 40) -> None:
     """An engine at $3.99 per hour whose requests took 0.5 s of engine time each."""
-    samples = [
-        EngineSample(
-            replica="r",
-            engine=0,
-            process=1,
-            at_unix_ns=(START_S + second) * NS,
-            started_unix_ns=START_S * NS,
-            busy_s_total=second / 2,
-        )
-        for second in range(0, 601, 10)
-    ]
-    start = EngineStart(
-        replica="r",
-        engine=0,
-        process=1,
-        at_unix_ns=START_S * NS,
-        config="c",
-        arguments="{}",
-        device="NVIDIA H100 80GB HBM3",
-        gpus=1,
-    )
     rows = [
         request_row(
             number,
@@ -97,16 +67,8 @@ def serve(engine: Engine, request_row: Row, requests: int = 40) -> None:
         for number in range(requests)
     ]
     with Writer(engine) as writer:
-        writer.submit(rows, samples, [start]).result(10)
+        writer.submit(rows, samples(), [start("NVIDIA H100 80GB HBM3", gpus=1)]).result(10)
     settle(engine, START_S + 3_600)
-
-
-def printed(engine: Engine, *words: str) -> str:
-    result = CliRunner().invoke(
-        tailspan, [*words, *WINDOW, "--database", str(engine.url)], catch_exceptions=False
-    )
-    assert result.exit_code in (0, 1), result.output
-    return result.stdout
 
 
 def answer(engine: Engine, *words: str) -> Any:

@@ -8,10 +8,9 @@ from click.testing import Result
 
 from store.database import open_database
 from store.writer import Writer
-from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import Outcome, RequestTimeline
-from telemetry.starts import EngineStart
+from tests.cli import busy_engine
 
 Run = Callable[..., Result]
 Requests = Callable[..., RequestTimeline]
@@ -32,27 +31,6 @@ def serve(url: str, request_row: Requests) -> Serve:
     """Store three requests of an engine that was up for ten minutes and half busy."""
 
     def make(device: str | None = "NVIDIA H100 80GB HBM3", **about: Any) -> None:
-        samples = [
-            EngineSample(
-                replica="r",
-                engine=0,
-                process=1,
-                at_unix_ns=(START_S + second) * NS,
-                started_unix_ns=START_S * NS,
-                busy_s_total=second / 2,
-            )
-            for second in range(0, 601, 10)
-        ]
-        start = EngineStart(
-            replica="r",
-            engine=0,
-            process=1,
-            at_unix_ns=START_S * NS,
-            config="c",
-            arguments="{}",
-            device=device,
-            gpus=2,
-        )
         printed: dict[str, Any] = {
             "replica": "r",
             "engine": 0,
@@ -71,7 +49,9 @@ def serve(url: str, request_row: Requests) -> Serve:
         ]
         engine = open_database(url)
         with Writer(engine) as writer:
-            writer.submit(rows, samples, [start]).result(10)
+            writer.submit(rows, busy_engine.samples(), [busy_engine.start(device, gpus=2)]).result(
+                10
+            )
         engine.dispose()
 
     return make

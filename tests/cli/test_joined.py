@@ -17,6 +17,7 @@ from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from telemetry.starts import EngineStart
 from tests.cli.conftest import START_S
+from tests.cli.output import objects
 from tests.store.joined.rows import decode, prefill
 
 Run = Callable[..., Result]
@@ -63,11 +64,6 @@ def put(url: str) -> Callable[..., None]:
         engine.dispose()
 
     return write
-
-
-def objects(result: Result) -> list[dict[str, Any]]:
-    assert result.exit_code == 0, result.output
-    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def test_json_has_one_object_per_user_request(run: Run, put: Callable[..., None]) -> None:

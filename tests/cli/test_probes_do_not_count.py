@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import Engine
 
 from alerts.evaluation.counting import counts_between
 from alerts.expression import parse
 from alerts.fields import GOOD
 from alerts.objectives import Goodput
-from cli.main import tailspan
 from collector.normalise.spans import normalise_spans
 from exporters.prometheus import PrometheusExporter
 from probe.otlp_spans import message
@@ -25,11 +23,10 @@ from telemetry.in_flight import InFlightRequest
 from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
 from telemetry.requests import RequestTimeline, Source
 from telemetry.starts import EngineStart
+from tests.cli.output import START_S, printed
 from tests.probe.results import EXAMPLE
 
-START_S = 1_763_634_000
 NS = 10**9
-WINDOW = ("--from", str(START_S), "--to", str(START_S + 600))
 
 Row = Callable[..., RequestTimeline]
 
@@ -112,14 +109,6 @@ def two(tmp_path: Path, request_row: Row) -> Iterator[tuple[Engine, Engine]]:
         engine.dispose()
 
 
-def _printed(engine: Engine, *words: str) -> str:
-    result = CliRunner().invoke(
-        tailspan, [*words, *WINDOW, "--database", str(engine.url)], catch_exceptions=False
-    )
-    assert result.exit_code in (0, 1), result.output
-    return result.stdout
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -134,7 +123,7 @@ def _printed(engine: Engine, *words: str) -> str:
 def test_probes_do_not_change_any_output(
     words: tuple[str, ...], two: tuple[Engine, Engine]
 ) -> None:
-    plain, probed = (_printed(each, *words, "--format", "json") for each in two)
+    plain, probed = (printed(each, *words, "--format", "json") for each in two)
     assert len(plain) > 500
     assert probed == plain
 
@@ -191,12 +180,12 @@ def test_metrics_count_no_probes(request_row: Row) -> None:
 
 def test_probes_are_shown_if_asked_for(two: tuple[Engine, Engine]) -> None:
     asked = ("--where", f"tenant={PROBE_TENANT}", "--format", "json")
-    printed = json.loads(_printed(two[1], "stats", *asked))
-    assert printed["requests"] == 400
-    lines = _printed(two[1], "requests", *asked, "--limit", "3").splitlines()
+    found = json.loads(printed(two[1], "stats", *asked))
+    assert found["requests"] == 400
+    lines = printed(two[1], "requests", *asked, "--limit", "3").splitlines()
     assert {json.loads(each)["tenant"] for each in lines} == {PROBE_TENANT}
     one = ("--where", "request_id=chatcmpl-probe-700", "--format", "json")
-    assert len(_printed(two[1], "requests", *one).splitlines()) == 1
+    assert len(printed(two[1], "requests", *one).splitlines()) == 1
 
 
 @pytest.mark.parametrize("by_id", [True, False])
@@ -236,8 +225,8 @@ def test_network_time_is_that_of_the_very_request(
     with Writer(engine) as writer:
         writer.submit(server, [], probes=probes).result(10)
     asked = ("--where", f"tenant={PROBE_TENANT}", "--sort", "started_at", "--format", "json")
-    printed = [json.loads(each) for each in _printed(engine, "requests", *asked).splitlines()]
-    assert [each["network_s"] for each in printed] == [
+    found = [json.loads(each) for each in printed(engine, "requests", *asked).splitlines()]
+    assert [each["network_s"] for each in found] == [
         pytest.approx(0.03),
         pytest.approx(0.06),
         None,

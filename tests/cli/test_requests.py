@@ -27,6 +27,7 @@ from telemetry.requests import (
     RequestTimeline,
     Source,
 )
+from tests.cli.output import objects
 
 Run = Callable[..., Result]
 Fill = Callable[..., None]
@@ -34,12 +35,6 @@ Requests = Callable[..., RequestTimeline]
 
 DERIVED = {"tpot_s", "own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s"}
 KEYS = {*FIELDS, *DERIVED, "started_at", "network_s"} - {"received_unix_ns"}
-
-
-def objects(result: Result) -> list[dict[str, Any]]:
-    """Return the JSON object of each line."""
-    assert result.exit_code == 0
-    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 SUMS = {

@@ -1,4 +1,3 @@
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from store.rollups.building import settle
 from store.rollups.label_sets import LabelSets
 from store.rollups.names import OTHER
 from telemetry.requests import LATENCIES, STORED_LATENCIES, Basis, Outcome, RequestTimeline, Source
+from tests.cli.output import objects
 
 Run = Callable[..., Result]
 Fill = Callable[..., None]
@@ -22,12 +22,6 @@ START_S = 1_763_634_000
 
 COUNTS = ["requests", "errors", "aborted", "throughput_rps", "output_tokens_per_s"]
 POINTS = ["p50", "p90", "p95", "p99", "p99_low", "p99_high"]
-
-
-def objects(result: Result) -> list[dict[str, Any]]:
-    """Return the JSON object of each line."""
-    assert result.exit_code == 0
-    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def test_json_has_the_contracts_keys_in_its_order(

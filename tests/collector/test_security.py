@@ -34,6 +34,7 @@ from collector.listen.bearer_tokens import (
     BearerGate,
     Holder,
     Tokens,
+    read_tokens,
     sending_token,
 )
 from collector.listen.tls import Tls
@@ -115,17 +116,18 @@ def test_tokens_come_from_a_file_or_from_the_variables(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("the-token-of-another-file\n")
     variables = {"TAILSPAN_TOKEN_FILE": str(file), "TAILSPAN_TOKENS": "of-the-variable-itself"}
-    for found, good, bad in (
-        (Tokens.found(file, {}), ANOTHER, "of-the-variable-itself"),
-        (Tokens.found(other, variables), "the-token-of-another-file", TOKEN),
-        (Tokens.found(None, variables), TOKEN, "of-the-variable-itself"),
-        (Tokens.found(None, {"TAILSPAN_TOKENS": f"{TOKEN}, {ANOTHER}"}), ANOTHER, "# ours"),
+    for given, good, bad in (
+        (read_tokens(file, {}), ANOTHER, "of-the-variable-itself"),
+        (read_tokens(other, variables), "the-token-of-another-file", TOKEN),
+        (read_tokens(None, variables), TOKEN, "of-the-variable-itself"),
+        (read_tokens(None, {"TAILSPAN_TOKENS": f"{TOKEN}, {ANOTHER}"}), ANOTHER, "# ours"),
     ):
-        assert found is not None
+        assert given is not None
+        found = Tokens(*given)
         found.check(f"Bearer {good}")
         with pytest.raises(UnauthenticatedError):
             found.check(f"Bearer {bad}")
-    assert Tokens.found(None, {}) is None
+    assert read_tokens(None, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_a_malformed_token_is_refused_without_being_shown(
     file = tmp_path / "tokens"
     file.write_bytes(content)
     with pytest.raises(SecurityError, match=words) as refused:
-        Tokens.found(file, {})
+        sending_token(file, {})
     assert str(file) in str(refused.value)
     assert "blank in" not in str(refused.value)
     assert "short" not in str(refused.value)
@@ -153,7 +155,7 @@ def test_a_malformed_token_is_refused_without_being_shown(
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SecurityError, match=r"cannot read the tokens in .*none: No such file"):
-        Tokens.found(tmp_path / "none", {})
+        read_tokens(tmp_path / "none", {})
 
 
 def test_health_needs_no_token() -> None:
@@ -327,9 +329,9 @@ def test_a_certificate_with_another_key_is_refused_before_listening(
 
 def test_a_token_with_a_role_cannot_send_telemetry() -> None:
     given = [f"{ANOTHER}:acme", TOKEN], "test"
-    assert sending_token(given) == TOKEN
+    assert sending_token(None, {"TAILSPAN_TOKENS": " ".join(given[0])}) == TOKEN
     with pytest.raises(SecurityError, match="only tokens with a role"):
-        sending_token((given[0][:1], "test"))
+        sending_token(None, {"TAILSPAN_TOKENS": given[0][0]})
     tokens = Tokens(*given)
     tokens.check(f"Bearer {TOKEN}")
     with pytest.raises(ForbiddenError, match="the role acme"):

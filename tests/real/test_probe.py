@@ -6,7 +6,6 @@ import ssl
 import statistics
 import threading
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from probe.run_probe import Due, Prober
 from probe.sender import Sender
 from rig import install
 from rig.load import mixed, send_all
-from rig.network_proxy import Held, Spoiling, network_proxy
+from rig.network_proxy import Spoiling, first_events, network_proxy
 from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -118,8 +117,7 @@ def test_network_time_is_the_proxys_delay(vllm: Any, tailspan: Any, delay_s: flo
     assert len(network_s) == len(results)
     assert None not in network_s.values()
     added_s = [
-        up.held_s + down.held_s
-        for up, down in zip(split.up, _first_events(split.down), strict=True)
+        up.held_s + down.held_s for up, down in zip(split.up, first_events(split.down), strict=True)
     ]
     errors_s = [
         network_s[each.trace_id] - known for each, known in zip(results, added_s, strict=True)
@@ -127,17 +125,6 @@ def test_network_time_is_the_proxys_delay(vllm: Any, tailspan: Any, delay_s: flo
     added = statistics.median(added_s)
     assert added >= delay_s
     assert abs(statistics.median(errors_s)) <= 0.25 * added, sorted(errors_s)
-
-
-def _first_events(down: Sequence[Held]) -> list[Held]:
-    """Return the chunk with the first event of each response, which begins with its header."""
-    firsts, waiting = [], False
-    for each in down:
-        waiting |= each.data.startswith(b"HTTP/1.1")
-        if waiting and b"data:" in each.data:
-            firsts.append(each)
-            waiting = False
-    return firsts
 
 
 @pytest.fixture(scope="module")

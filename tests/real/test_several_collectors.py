@@ -1,14 +1,12 @@
 """Tests of three collectors on one database, which are killed and stopped at random moments."""
 
 import random
-import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM
 
-import psycopg
 import pytest
 import requests
 from opentelemetry.sdk.resources import Resource
@@ -34,14 +32,6 @@ AHEAD_NS = 60 * 10**9
 """How far the clock of a sender is ahead."""
 
 
-def schema(server: PostgreSQL) -> str:
-    """Return the URL of a new, empty schema."""
-    made = f"test_{uuid.uuid4().hex}"
-    with psycopg.connect(server.dsn) as connection:
-        connection.execute(f"CREATE SCHEMA {made}")
-    return server.url(schema=made)
-
-
 @pytest.mark.parametrize("telemetry", ["with the state", "clickhouse"])
 def test_each_burn_is_notified_once_and_no_row_is_lost(
     postgresql: PostgreSQL,
@@ -50,7 +40,7 @@ def test_each_burn_is_notified_once_and_no_row_is_lost(
     telemetry: str,
 ) -> None:
     """The leases are in PostgreSQL. The telemetry is in the same database, or in ClickHouse."""
-    url = schema(postgresql)
+    url = postgresql.new_url()
     seed = random.randrange(10**6)
     with ExitStack() as running:
         urls = [url]
@@ -78,7 +68,7 @@ def test_a_sender_with_a_fast_clock_may_send_again_through_another_collector(
     postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
     """Each collector measures another lead of the clock, and the timestamp is part of the key."""
-    url = schema(postgresql)
+    url = postgresql.new_url()
     resource = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "vllm-0"})
     chance = random.Random(1)
     with ExitStack() as running:

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,7 +19,6 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import Any, Final
 
-import psycopg
 import pytest
 import requests
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
@@ -92,7 +90,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "store/migrations/versions/9999_colours.py").write_text(revision)
     for path in ("telemetry/requests.py", "telemetry/engines.py"):
         module = folder / path
-        before, found, after = module.read_text().partition("    clock_ahead_s: Annotated[\n")
+        before, found, after = module.read_text().partition("    clock_ahead_s: Annotated[")
         assert found
         module.write_text(before + FIELD + found + after)
     return folder
@@ -281,10 +279,7 @@ def rounded(value: Any) -> Any:
 def test_collectors_are_replaced_one_after_another_and_back(
     tmp_path: Path, postgresql: PostgreSQL, start: Callable[[str, str], Tailspan]
 ) -> None:
-    schema = f"test_{uuid.uuid4().hex}"
-    with psycopg.connect(postgresql.dsn) as connection:
-        connection.execute(f"CREATE SCHEMA {schema}")
-    url = postgresql.url(schema=schema)
+    url = postgresql.new_url()
     first, second = start("old", url), start("old", url)
     with Traffic(first, second) as traffic:
         traffic.goes_on()

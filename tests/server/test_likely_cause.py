@@ -20,7 +20,6 @@ from server import likely_cause
 from server.likely_cause import AskError, Due, IncidentAnswers, ask_in_child, is_due
 from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, keep_evaluation
-from store.database import open_database
 from store.errors import StoreUnavailable
 from store.writer import Writer
 from telemetry import child_process
@@ -65,11 +64,6 @@ class Asked:
             where={"replica": "r0"},
         )
         return Explanation(question, Verdict.INCIDENT, 900, 900, 30, causes=(cause,) * self.causes)
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Engine:
-    return open_database(f"sqlite:///{tmp_path}/tailspan.db")
 
 
 @pytest.fixture

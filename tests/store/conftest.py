@@ -1,13 +1,10 @@
 """Databases and rows for the tests of the store."""
 
 import itertools
-import uuid
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from sqlalchemy import Engine
 
@@ -68,7 +65,8 @@ def _maker(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> Callabl
     if kind == "clickhouse":
         clickhouses: ClickHouses = request.getfixturevalue("clickhouses")
         return clickhouses.new
-    return partial(_postgresql, request.getfixturevalue("postgresql"))
+    server: PostgreSQL = request.getfixturevalue("postgresql")
+    return server.new_url
 
 
 SEPARATE = [
@@ -92,13 +90,6 @@ def _separate(request: pytest.FixtureRequest, tmp_path: Path, kinds: str) -> tup
         _maker(request, tmp_path / "telemetry", telemetry)(),
         _maker(request, tmp_path / "state", state)(),
     )
-
-
-def _postgresql(server: PostgreSQL) -> str:
-    made = f"test_{uuid.uuid4().hex}"
-    with psycopg.connect(server.dsn) as connection:
-        connection.execute(f"CREATE SCHEMA {made}")
-    return server.url(schema=made)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import threading
 import time
 from bisect import bisect_right
-from types import TracebackType
 from typing import Any, Final, Self
 
 from alerts.evaluation.evaluator import Evaluator
@@ -60,14 +59,9 @@ class LiveFleet:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
-        self._writer.__exit__(kind, error, trace)
+        self._writer.close()
         self._engine.dispose()
 
     def stop(self) -> None:

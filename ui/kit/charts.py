@@ -169,6 +169,21 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
     return figure
 
 
+def row_title(figure: go.Figure, row: int, title: str) -> None:
+    """Write the title of a row of subplots above its left end. The first row is row 1."""
+    figure.add_annotation(
+        text=title,
+        font={"size": 12},
+        showarrow=False,
+        x=0,
+        xref="paper",
+        xanchor="left",
+        y=1,
+        yref="y domain" if row == 1 else f"y{row} domain",
+        yanchor="bottom",
+    )
+
+
 def values_of(values: FloatArray) -> list[float | None]:
     """Return the values with None instead of NaN, because JSON encoders treat NaN differently."""
     return [None if math.isnan(value) else value for value in values.tolist()]

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 
 from store.queries import Window, request_table
 from store.rollups.buckets import Sums
-from store.rollups.queries import rollups
+from store.rollups.queries import Rollups, rollups
 from telemetry.requests import Outcome
 from ui.kit import phases
 from ui.kit.columns import FloatArray, IntArray
@@ -82,17 +82,7 @@ def read_rolled(
     if not requests or (requests <= MOST_READ and not gone):
         return None
     bins = choose(window.from_unix_ns, window.to_unix_ns, requests)
-    if bins.width_ns % _MINUTE_NS:
-        bins = bins_of_width(window.from_unix_ns, window.to_unix_ns, _MINUTE_NS)
-    over_time = rollups(
-        engine,
-        window,
-        by=("outcome",),
-        equals=equals,
-        step_s=bins.width_ns // SECOND_NS,
-        first_unix_s=bins.first_unix_ns // SECOND_NS,
-    )
-    assert over_time is not None
+    bins, over_time = outcomes_over_time(engine, window, equals, bins)
     sums = over_time.sums(phases.COLUMNS)
     means, number = _means(sums, over_time.steps.number, bins.count)
     outcomes = {outcome.value: 0 for outcome in Outcome}
@@ -111,6 +101,24 @@ def read_rolled(
         _slowest(engine, window, equals, latency, columns),
         over_time.hidden().requests,
     )
+
+
+def outcomes_over_time(
+    engine: Engine, window: Window, equals: Mapping[str, str], bins: Bins
+) -> tuple[Bins, Rollups]:
+    """Return rollups by outcome, which must exist, in bins of whole minutes; and these bins."""
+    if bins.width_ns % _MINUTE_NS:
+        bins = bins_of_width(window.from_unix_ns, window.to_unix_ns, _MINUTE_NS)
+    found = rollups(
+        engine,
+        window,
+        by=("outcome",),
+        equals=equals,
+        step_s=bins.width_ns // SECOND_NS,
+        first_unix_s=bins.first_unix_ns // SECOND_NS,
+    )
+    assert found is not None
+    return bins, found
 
 
 def _means(sums: Sums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:

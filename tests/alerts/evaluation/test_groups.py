@@ -1,11 +1,9 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
@@ -25,7 +23,6 @@ from alerts.secrets import Secret
 from store.alerting.incidents import read_incidents
 from store.alerting.notifications import read_notifications
 from store.alerting.slo_groups import placed_groups
-from store.database import open_database
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from tests.alerts.evaluation.group_counts import recounted, stored
@@ -38,11 +35,6 @@ BEGAN_S = START_S + 2 * HOUR_S
 END_S = START_S + 4 * HOUR_S
 
 Row = Callable[..., RequestTimeline]
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Engine:
-    return open_database(f"sqlite:///{tmp_path}/groups.db")
 
 
 def store(engine: Engine, rows: Sequence[RequestTimeline]) -> None:

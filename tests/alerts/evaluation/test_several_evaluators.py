@@ -1,12 +1,10 @@
 """Tests of evaluators of several collectors on one PostgreSQL."""
 
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import psycopg
 import pytest
 from sqlalchemy import Engine
 
@@ -35,13 +33,11 @@ Row = Callable[..., RequestTimeline]
 @pytest.fixture
 def database(postgresql: PostgreSQL) -> Iterator[Callable[[], Engine]]:
     """Return a function that opens the database for a further collector."""
-    schema = f"test_{uuid.uuid4().hex}"
-    with psycopg.connect(postgresql.dsn) as connection:
-        connection.execute(f"CREATE SCHEMA {schema}")
+    url = postgresql.new_url()
     with ExitStack() as opened:
 
         def make() -> Engine:
-            engine = open_database(postgresql.url(schema=schema))
+            engine = open_database(url)
             opened.callback(engine.dispose)
             return engine
 

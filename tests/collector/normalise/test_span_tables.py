@@ -8,12 +8,13 @@ from google.protobuf.json_format import ParseDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from collector.drop_reasons import Refusal, Skip
 from collector.normalise.spans import normalise_spans
 from telemetry.requests import FIELDS, Basis, Outcome, RequestTimeline, Source
+from tests.cache_spans import value_of
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 NOW_UNIX_NS = 1_796_000_000 * 10**9
@@ -59,29 +60,13 @@ def span(scope: Any = "vllm.tracing.otel", name: Any = "llm_request", **changes:
             start_time_unix_nano=NOW_UNIX_NS - 10**9,
             end_time_unix_nano=NOW_UNIX_NS - 10**9 + 10**8,
             attributes=[
-                KeyValue(key=key, value=_value(value))
+                KeyValue(key=key, value=value_of(value))
                 for key, value in attributes.items()
                 if value is not None
             ],
         )
     )
     return message
-
-
-def _value(value: Any) -> AnyValue:
-    match value:
-        case AnyValue():
-            return value
-        case bool():
-            return AnyValue(bool_value=value)
-        case int():
-            return AnyValue(int_value=value)
-        case float():
-            return AnyValue(double_value=value)
-        case list():
-            return AnyValue(array_value=ArrayValue(values=[_value(each) for each in value]))
-        case _:
-            return AnyValue(string_value=value)
 
 
 def client(**changes: Any) -> Any:

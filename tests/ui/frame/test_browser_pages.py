@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
@@ -81,9 +80,7 @@ def test_every_page_opens_without_data_or_store(browse: Any, tmp_path: Path) -> 
 def test_an_unavailable_store_is_waited_for(
     explorer: Any, tab: Any, fleet: Any, postgresql: Any
 ) -> None:
-    with psycopg.connect(postgresql.dsn, autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA away")
-    url = postgresql.url(schema="away")
+    url = postgresql.new_url("away")
     fill(url, *fleet(300, time.time_ns() - 290 * 10**9, 280))
     address = explorer(url)
     pages = []

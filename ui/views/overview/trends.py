@@ -32,8 +32,6 @@ ENOUGH_SHARE: Final = 0.1
 LEAST_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 
-_MINUTE_NS: Final = 60 * SECOND_NS
-
 
 @dataclass(frozen=True, slots=True)
 class Trend:
@@ -164,17 +162,7 @@ def _bins(window: Window, requests: int, width_ns: int | None) -> Bins:
 
 
 def _rolled(engine: Engine, window: Window, equals: Mapping[str, str], bins: Bins) -> Trend:
-    if bins.width_ns % _MINUTE_NS:
-        bins = bins_of_width(window.from_unix_ns, window.to_unix_ns, _MINUTE_NS)
-    over_time = rollups(
-        engine,
-        window,
-        by=("outcome",),
-        equals=equals,
-        step_s=bins.width_ns // SECOND_NS,
-        first_unix_s=bins.first_unix_ns // SECOND_NS,
-    )
-    assert over_time is not None
+    bins, over_time = rollup_reads.outcomes_over_time(engine, window, equals, bins)
     sums = over_time.sums([])
     outcomes = {each.value: np.zeros(bins.count, np.int64) for each in Outcome}
     steps = over_time.steps.number

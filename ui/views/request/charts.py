@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ui.kit import colours, wording
-from ui.kit.charts import linear_ticks
+from ui.kit.charts import linear_ticks, row_title
 from ui.views.request.engine_state import Strip
 from ui.views.request.neighbours import Neighbour
 from ui.views.request.timeline import Instant, Segment, Stage
@@ -227,17 +227,7 @@ def strips(found: Sequence[Strip], end_s: float) -> go.Figure:
             ticktext=[strip.shown(0.0) if strip.whole is None else "0", strip.shown(top)],
             tickfont={"size": 11},
         )
-        figure.add_annotation(
-            text=strip.title,
-            font={"size": 12},
-            showarrow=False,
-            x=0,
-            xref="paper",
-            xanchor="left",
-            y=1,
-            yref="y domain" if row == 1 else f"y{row} domain",
-            yanchor="bottom",
-        )
+        row_title(figure, row, strip.title)
     figure.update_layout(
         legend={
             "orientation": "h",

@@ -112,17 +112,7 @@ def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
             tickvals=ticks,
             ticktext=texts,
         )
-        figure.add_annotation(
-            text=title,
-            font={"size": 12},
-            showarrow=False,
-            x=0,
-            xref="paper",
-            xanchor="left",
-            y=1,
-            yref="y domain" if row == 1 else f"y{row} domain",
-            yanchor="bottom",
-        )
+        charts.row_title(figure, row, title)
     figure.update_layout(legend={"xanchor": "right", "x": 1})
     return charts.over_time(figure, window, zone, height=300)
 

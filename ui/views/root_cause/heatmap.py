@@ -107,13 +107,18 @@ def _baseline(
         fillcolor=ink.band,
         layer="below",
     )
+    _label(drawn, "baseline", x0, "left", ink)
+
+
+def _label(drawn: go.Figure, text: str, x: datetime, xanchor: str, ink: colours.Ink) -> None:
+    """Write a label above the chart."""
     drawn.add_annotation(
-        text="baseline",
-        x=x0,
+        text=text,
+        x=x,
         y=1,
         xref="x",
         yref="paper",
-        xanchor="left",
+        xanchor=xanchor,
         yanchor="bottom",
         showarrow=False,
         font={"size": 11, "color": ink.strong},
@@ -248,18 +253,8 @@ def _marks(
             yref="paper",
             line={"color": ink.strong, "width": 1, "dash": dash},
         )
-        drawn.add_annotation(
-            text=text,
-            x=x,
-            y=1,
-            xref="x",
-            yref="paper",
-            # At the right end of the chart, only the left side of the line has space for the label.
-            xanchor="left" if instant < late_unix_ns else "right",
-            yanchor="bottom",
-            showarrow=False,
-            font={"size": 11, "color": ink.strong},
-        )
+        # At the right end of the chart, only the left side of the line has space for the label.
+        _label(drawn, text, x, "left" if instant < late_unix_ns else "right", ink)
     for promise_s in promised_s:
         drawn.add_hline(
             y=promise_s,

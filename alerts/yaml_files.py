@@ -1,0 +1,33 @@
+"""Read a YAML file that has exactly one document, a mapping."""
+
+from pathlib import Path
+
+from alerts.errors import DocumentError
+from alerts.strict_yaml import Reader, read_documents
+
+
+def read_file(path: Path, keys: tuple[str, ...]) -> Reader:
+    """Return a reader of the file's mapping.
+
+    Raises:
+        DocumentError: the file is not UTF-8 text, or see `read_mapping`.
+        OSError: the file cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DocumentError(str(path), 1, "", "is not UTF-8 text") from error
+    return read_mapping(text, str(path), keys)
+
+
+def read_mapping(text: str, file: str, keys: tuple[str, ...]) -> Reader:
+    """Return a reader of the mapping in a text.
+
+    Raises:
+        DocumentError: the text does not have exactly one document, or the document is not a mapping
+            with some of the keys.
+    """
+    documents = read_documents(text, file)
+    if len(documents) != 1:
+        raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: exactly one")
+    return Reader(documents[0], file, "", keys)

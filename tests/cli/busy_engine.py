@@ -1,0 +1,36 @@
+"""Makes the samples and the start of an engine that is half busy for ten minutes."""
+
+from telemetry.engines import EngineSample
+from telemetry.starts import EngineStart
+from tests.cli.output import START_S
+
+NS = 10**9
+
+
+def samples() -> list[EngineSample]:
+    """Return a sample every ten seconds."""
+    return [
+        EngineSample(
+            replica="r",
+            engine=0,
+            process=1,
+            at_unix_ns=(START_S + second) * NS,
+            started_unix_ns=START_S * NS,
+            busy_s_total=second / 2,
+        )
+        for second in range(0, 601, 10)
+    ]
+
+
+def start(device: str | None, gpus: int) -> EngineStart:
+    """Return the start of the engine on GPUs of a kind."""
+    return EngineStart(
+        replica="r",
+        engine=0,
+        process=1,
+        at_unix_ns=START_S * NS,
+        config="c",
+        arguments="{}",
+        device=device,
+        gpus=gpus,
+    )
