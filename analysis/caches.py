@@ -221,7 +221,7 @@ def _group(
     hits = [each for each in lookups if each.result == CacheResult.HIT]
     misses = [each for each in lookups if each.result == CacheResult.MISS]
     interval = wilson(len(hits), len(hits) + len(misses))
-    instead = [_instead(each, means) for each in hits]
+    instead = [_replaced_request(each, means) for each in hits]
     usd = [each.usd for each in instead if each is not None and each.usd is not None]
     engine_s = [each.engine_s for each in instead if each is not None and each.engine_s is not None]
     return CacheGroup(
@@ -238,7 +238,7 @@ def _group(
     )
 
 
-def _instead(hit: Report, means: Mapping[_Key, MeanRequest]) -> MeanRequest | None:
+def _replaced_request(hit: Report, means: Mapping[_Key, MeanRequest]) -> MeanRequest | None:
     """Return the mean request that the hit replaced, or None if no such request is known."""
     if hit.model is None:
         return None

@@ -44,9 +44,9 @@ class Predicted(NamedTuple):
 
 
 def nested(parts: Sequence[Predicted], wholes: Sequence[Predicted]) -> list[Predicted]:
-    """Return the percentiles of a latency that is part of another: at most those of the other.
+    """Limit the percentiles of a latency to those of a longer latency that contains it.
 
-    Both latencies are corrected separately, so the part may exceed the whole by their errors.
+    Both latencies are corrected separately, so without this limit the part may exceed the whole.
     """
     return [
         Predicted(*(_at_most(*pair) for pair in zip(part, whole, strict=True)))

@@ -26,8 +26,9 @@ from store.alerting.incidents import IncidentRow
 from telemetry import dataclass_json
 
 VERSION: Final = 1
-"""The version of the method. Increase it when the same data would get other shares. The server then
-computes the answers of the last day again, and older answers are shown with their version."""
+"""The version of the method. Increase it if a change makes the method compute other shares from the
+same data. The server then computes the answers of the last day again, and older answers are shown
+with their version."""
 MOST_BYTES: Final = 2**20
 """Maximum length of an answer. An answer with four causes and two latencies has about 20 kB."""
 

@@ -38,7 +38,7 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
     async with stack:
         _let_imports_be()
         talking = [
-            asyncio.create_task(_tell(stack, vllm)),
+            asyncio.create_task(_report_arrivals(stack, vllm)),
             asyncio.create_task(_tell_gpus(stack)),
             asyncio.create_task(_watch(stack)),
         ]
@@ -84,7 +84,7 @@ def say(text: str, *, err: bool = False) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-async def _tell(stack: Stack, vllm: str | None) -> None:
+async def _report_arrivals(stack: Stack, vllm: str | None) -> None:
     await _announce(stack, vllm)
     arrivals = stack.arrivals
     if vllm:

@@ -195,8 +195,8 @@ class _Columns:
                 f"{where}: timestamp: {received_ms:.15g}; allowed: at least"
                 f" {self.received_ms[-1]:.15g}, as in the line before. Sort the lines by timestamp."
             )
-        prompt_tokens = _whole(row, "input_length", 1, MOST_TOKENS, where)
-        output_tokens = _whole(row, "output_length", 1, MOST_TOKENS, where)
+        prompt_tokens = _whole_number(row, "input_length", 1, MOST_TOKENS, where)
+        output_tokens = _whole_number(row, "output_length", 1, MOST_TOKENS, where)
         hashed = row.get("hash_ids") is not None
         if self._hashed not in (None, hashed):
             raise TraceError(
@@ -273,7 +273,7 @@ def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefix
 
 
 def _number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> float:
-    value = _given(row, key, where)
+    value = _required_value(row, key, where)
     # NaN also fails this comparison.
     if type(value) not in (int, float) or not low <= value <= high:
         raise TraceError(
@@ -282,8 +282,8 @@ def _number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> f
     return float(value)
 
 
-def _whole(row: dict[str, Any], key: str, low: int, high: int, where: str) -> int:
-    value = _given(row, key, where)
+def _whole_number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> int:
+    value = _required_value(row, key, where)
     if type(value) is not int or not low <= value <= high:
         raise TraceError(
             f"{where}: {key}: {_shown(value)}; allowed: a whole number from {low:,} to {high:,}"
@@ -291,7 +291,7 @@ def _whole(row: dict[str, Any], key: str, low: int, high: int, where: str) -> in
     return value
 
 
-def _given(row: dict[str, Any], key: str, where: str) -> Any:
+def _required_value(row: dict[str, Any], key: str, where: str) -> Any:
     if key not in row:
         keys = _shown(", ".join(row)) if row else "none"
         raise TraceError(f"{where}: {key}: missing; the line has {keys}")

@@ -108,12 +108,12 @@ class Retaining:
                 return
         if forgotten and not self._announced and self._keep.rows_ns is not None:
             self._announced = True
-            _say(
+            _print_line(
                 f"Rows older than {time_text.length(self._keep.rows_ns)} are removed (--keep-rows)."
             )
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     with suppress(OSError):  # the terminal is gone
         click.echo(text)
 
@@ -125,10 +125,11 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
         The number of deleted requests and samples.
 
     Raises:
-        StoreUnavailable: the database cannot be used. Completed work is kept.
+        StoreUnavailable: the database cannot be used. Rollups and deletions that were completed
+            before remain.
         Exception: the first defect that prevented the building of a rollup, after all deletions.
     """
-    failure = await _settle(engine, clock() // 10**9)
+    failure = await _compute_marked(engine, clock() // 10**9)
     failures = [] if failure is None else [failure]
     now = clock.deletable_unix_ns
     forgotten = 0
@@ -160,7 +161,7 @@ def _raised_later(failures: list[Exception]) -> Iterator[None]:
         failures.append(error)
 
 
-async def _settle(engine: Engine, now_s: int) -> Exception | None:
+async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
     """Compute the marked rollups in slices, so that a request to stop waits for at most one slice.
 
     Returns:
@@ -182,6 +183,8 @@ async def _settle(engine: Engine, now_s: int) -> Exception | None:
         defect = defect or done.defect
         if made >= told_at:
             told_at += TOLD_EVERY
-            _say(f"Computing rollups of stored data: {made:,} minutes done, {done.left:,} left.")
+            _print_line(
+                f"Computing rollups of stored data: {made:,} minutes done, {done.left:,} left."
+            )
         if not done.left or time.monotonic() > deadline_s:
             return defect

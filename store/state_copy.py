@@ -53,7 +53,8 @@ def link_state(
         if found is None:
             link = new_link(state_name)
             _refuse_users(engine, name)
-            # First, so that after an interruption only this database can be used.
+            # Store the link before the copy, so that after an interruption no other database can be
+            # used as the state database.
             keep_link(engine, link)
             _copy(engine, connection, name, state_name, report)
             keep_identity(connection, link.state_id)

@@ -192,7 +192,7 @@ class Probe:
         attribute(
             names.PROBE_ITL_MAX,
             "s",
-            "The longest time between two events with tokens. Absent below two events.",
+            "Longest gap between two streamed events with tokens. Absent below two such events.",
             PROBER,
         ),
     ] = None

@@ -48,8 +48,8 @@ class Deploy:
     before: Window
 
     def after(self, to_unix_ns: int) -> Window | None:
-        """Return the range after the deploy that ends at or before an instant, or None if less
-        than the first step has passed."""
+        """Return the longest range of `STEPS_S` that begins at the deploy and ends at or before an
+        instant, or None if the shortest one has not passed yet."""
         begun_ns = self.change.to_unix_ns
         passed = [each for each in STEPS_S if each * _NS <= to_unix_ns - begun_ns]
         return Window(begun_ns, begun_ns + passed[-1] * _NS) if passed else None

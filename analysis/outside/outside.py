@@ -32,7 +32,7 @@ def answer_outside(engine: Engine, question: OutsideQuestion) -> OutsideAnswer:
     if not table.num_rows:
         return OutsideAnswer(window, (), 0, 0, 1.0, step_s)
     order, starts = _grouped(table)
-    chosen = _foremost(table, order, starts)
+    chosen = _places_with_most_failures(table, order, starts)
     rows = np.concatenate([order[starts[each] : starts[each + 1]] for each in chosen])
     table = table.take(pa.array(rows))
     results = Results.of(table, server_times(engine, window, table), window, step_s, scale)
@@ -67,7 +67,9 @@ def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     return order, np.append(starts, len(order))
 
 
-def _foremost(table: pa.Table, order: np.ndarray, starts: np.ndarray) -> Sequence[int]:
+def _places_with_most_failures(
+    table: pa.Table, order: np.ndarray, starts: np.ndarray
+) -> Sequence[int]:
     """Return the places with the most failures, and then those with the most probes."""
     number = len(starts) - 1
     if number <= MOST_PLACES:

@@ -45,7 +45,7 @@ class Reader:
         return cls(None if grants is None else Access.from_json(grants), reader["who"], door)
 
     def record(self, given: Sequence[tuple[str, str]], *, found: bool) -> None:
-        """Record in the audit log that the reader asked for a single request, if it is one.
+        """Record the question in the audit log if the reader asked for a single request.
 
         Args:
             given: names and values of the question's parameters.

@@ -172,14 +172,14 @@ def _lookup_s(reported: Reported, attributes: Mapping[str, AnyValue], batch: Bat
 def _value(attributes: Mapping[str, AnyValue], name: str, is_header: bool) -> object:
     """Return the value of an attribute or of a captured header, or None."""
     if not is_header:
-        return _plain(attributes[name]) if name in attributes else None
+        return _scalar_value(attributes[name]) if name in attributes else None
     given = next((attributes[each] for each in _HEADERS[name] if each in attributes), None)
     if given is None:
         return None
-    return ",".join(_texts(given)) or _plain(given)
+    return ",".join(_texts(given)) or _scalar_value(given)
 
 
-def _plain(value: AnyValue) -> object:
+def _scalar_value(value: AnyValue) -> object:
     """Return a text, a number or a boolean; another type as an invalid value."""
     kind = value.WhichOneof("value")
     if kind in ("string_value", "bool_value", "int_value", "double_value"):

@@ -116,7 +116,8 @@ def request_of_dynamo(
 
 
 def _outcome(span: Span, reported: str | None, status: int | None) -> Outcome:
-    """Return the outcome. A completion has none, so its HTTP status decides."""
+    """Return the outcome. The span of a completion does not report it, so the HTTP status
+    decides."""
     if reported == "cancelled":
         return Outcome.ABORT
     if status is not None and 400 <= status < 500:

@@ -38,7 +38,8 @@ class Retries(NamedTuple):
     share: float
     """Share of the arrivals."""
     age_s: float | None
-    """The median age at which the repeated requests were aborted; None without any."""
+    """The median age at which the repeated requests were aborted; None if no request was
+    repeated."""
     same_age: float
     """Share of these aborts at about the median age."""
     number: float

@@ -36,7 +36,7 @@ GAUGES: Final[Mapping[str, Series]] = {
     ),
     "itl_max_s": Series(
         "tailspan_probe_longest_gap_seconds",
-        "Longest time between two events with tokens of the latest probe, in seconds.",
+        "Longest gap between two streamed events with tokens, in the latest probe, in seconds.",
         PROBE_LABELS,
     ),
     "e2e_s": Series(

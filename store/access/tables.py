@@ -145,7 +145,7 @@ RULES: Final[Mapping[str, Rule]] = {
     # Ids of requests that were sent with a fast clock. Only the collector reads them.
     "clock_corrections": _nothing,
     "sender_clocks": _nothing,
-    # No labels: times, widths and random ids.
+    # These tables contain only times, widths and random ids, so they reveal no labels.
     "rollup_marks": _everything,
     "rollup_state": _everything,
     "sample_marks": _everything,
@@ -190,7 +190,7 @@ MASKED: Final = frozenset({REQUESTS.name, IN_FLIGHT.name})
 
 def visible_rows(table: Table, access: Access) -> ColumnElement[bool]:
     """Return the condition that the reader may see a row. It is never NULL."""
-    return or_(*(_granted(table, each) for each in access.grants))
+    return or_(*(_grant_condition(table, each) for each in access.grants))
 
 
 def served(table: Table, access: Access) -> ColumnElement[bool] | None:
@@ -198,7 +198,7 @@ def served(table: Table, access: Access) -> ColumnElement[bool] | None:
     return None if access.models is None else table.c.model.in_(sorted(access.models))
 
 
-def _granted(table: Table, grant: Grant) -> ColumnElement[bool]:
+def _grant_condition(table: Table, grant: Grant) -> ColumnElement[bool]:
     conditions = [
         and_(column.is_not(None), column.in_(sorted(names)))
         for column, names in ((table.c.tenant, grant.tenants), (table.c.model, grant.models))

@@ -78,7 +78,9 @@ def add_earlier(connection: Connection, table: Table) -> None:
     """Add the partition for old rows to a new table."""
     with _cursor(connection) as cursor:
         if partitions(cursor, table) == {}:
-            _attach(cursor, table, earlier(table), "MINVALUE", _today(cursor) - EARLIER_DAYS)
+            _attach_partition(
+                cursor, table, earlier(table), "MINVALUE", _today(cursor) - EARLIER_DAYS
+            )
 
 
 def add_days(cursor: Any, table: Table, days: Iterable[int]) -> None:
@@ -96,10 +98,12 @@ def add_days(cursor: Any, table: Table, days: Iterable[int]) -> None:
         name = f"{table.name}_{date(1970, 1, 1) + timedelta(day):%Y%m%d}"
         if name in known or (day + 1) * DAY_NS <= known[earlier(table)].until_unix_ns:
             continue
-        _attach(cursor, table, name, str(day * DAY_NS), day + 1)
+        _attach_partition(cursor, table, name, str(day * DAY_NS), day + 1)
 
 
-def _attach(cursor: Any, table: Table, name: str, from_unix_ns: str, until_day: int) -> None:
+def _attach_partition(
+    cursor: Any, table: Table, name: str, from_unix_ns: str, until_day: int
+) -> None:
     until = until_day * DAY_NS
     cursor.execute(f"CREATE TABLE {name} (LIKE {table.name} INCLUDING ALL)")
     cursor.execute(

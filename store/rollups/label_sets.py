@@ -40,7 +40,8 @@ _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica", "region", "lora", "route"}),
     frozenset(NAMED),
 )
-"""The labels that become `_other` if a label set has no place: the first entry, then the next."""
+"""The labels whose values become `_other` if there is no place for a label set. The entries are
+tried in order, until the label set has a place."""
 _REFRESH_S: Final = 3_600
 _TENANT: Final = LABELS.index("tenant")
 _MODEL: Final = LABELS.index("model")
@@ -74,7 +75,7 @@ class Assigned:
 
 
 def no_names() -> dict[str, Names]:
-    """Return the labels with a limited number of values, and `EXPORTED_TENANT`, all empty."""
+    """Return the names of all labels with a limit, and of `EXPORTED_TENANT`, without any values."""
     names = {label: Names(limit, label in OWNED) for label, limit in LIMITS.items()}
     return {**names, EXPORTED_TENANT: Names(EXPORTED_TENANTS)}
 
@@ -207,7 +208,7 @@ class LabelSets:
 
 
 def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
-    """Reduce label sets to the labels of a grouping. All other labels become None."""
+    """Return label sets in which only the labels of a grouping have values. Others are None."""
     kept = [name in GROUPINGS[grouping] for name in LABELS]
     return [
         tuple(v if keep else None for keep, v in zip(kept, labels, strict=True)) for labels in sets

@@ -41,19 +41,19 @@ def shared(
         read: reads the store. All callers share its result and must not change it.
         large: whether the result contains a row per request.
     """
-    kept = _large if large else _small
+    kept = _read_large if large else _read_small
     found: Found = kept((cache_key(engine), *key), read)
     return found
 
 
 @st.cache_resource(ttl=KEPT_S, max_entries=KEPT, show_spinner=False)
-def _small(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
+def _read_small(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
     del key  # part of Streamlit's cache key
     return _read()
 
 
 @st.cache_resource(ttl=KEPT_S, max_entries=KEPT_LARGE, show_spinner=False)
-def _large(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
+def _read_large(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
     del key
     return _read()
 

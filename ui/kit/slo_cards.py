@@ -44,7 +44,7 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
     told = wording.exact_percent(float(left))
     facts = [
         f"<b>{told}</b> of the {term('budget', 'error budget')} of {period} left",
-        _lasts(each),
+        _budget_outlook(each),
     ]
     if each.shown.events:
         good = wording.exact_percent(1 - float(each.shown.bad_ratio or 0))
@@ -101,7 +101,7 @@ def _label(each: SloState, silent_s: float | None) -> str:
     return f"<span class='state'>no {each.objective.rows}</span>"
 
 
-def _lasts(each: SloState) -> str:
+def _budget_outlook(each: SloState) -> str:
     status = each.status
     pace = f"last {durations.render(status.burning_s)}"
     if status.budget_left is not None and status.budget_left <= 0:

@@ -185,7 +185,7 @@ def said(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
         failed: whether the last sign-in failed.
     """
     provider, who = wording.for_html(asked.provider), wording.for_html(email, 80)
-    headline = f"<p class='headline'>{_said(asked, verdict, provider, who)}</p>"
+    headline = f"<p class='headline'>{_explanation(asked, verdict, provider, who)}</p>"
     if not failed or verdict is not Verdict.UNKNOWN:
         return headline
     return (
@@ -194,7 +194,7 @@ def said(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
     )
 
 
-def _said(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:
+def _explanation(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:
     match verdict:
         case Verdict.ENDED:
             return (
@@ -214,8 +214,8 @@ def _said(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:
             )
         case Verdict.NO_ROLE:
             return (
-                f"<b>{who} has no role.</b> No claim that {provider} sends gives one. The operator"
-                " of Tailspan can change the claims of a role in its roles file."
+                f"<b>{who} has no role.</b> {provider} sent no claim that grants a role. The"
+                " operator of Tailspan can change the claims of a role in its roles file."
             )
         case Verdict.MALFORMED:
             return (

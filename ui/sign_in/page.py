@@ -29,7 +29,7 @@ from ui.sign_in.redirect import FAILED
 
 _PAGES: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
 MOST_RECORDED: Final = 10_000
-"""Maximum number of sessions that are known to be in the audit log."""
+"""Maximum number of sessions to remember, so that each session is in the audit log only once."""
 MOST_KEY: Final = 256
 _HEADERS: Final = {
     "cache-control": "no-store",

@@ -131,7 +131,7 @@ def read_spending(
         whole = bill(read_, prices, DIMENSIONS)
         groups = matching(whole.groups, equals, DIMENSIONS)
         steps = [
-            _piece(of_replica(accounts(engine, each, DIMENSIONS), replica), prices, equals)
+            _cost_of_step(of_replica(accounts(engine, each, DIMENSIONS), replica), prices, equals)
             for each in pieces(billed, piece_s)
         ]
     cells = cells_of(read_.cells, equals)
@@ -157,7 +157,7 @@ def read_spending(
     )
 
 
-def _piece(read_: Accounts, prices: PriceList, equals: Mapping[str, str]) -> Step:
+def _cost_of_step(read_: Accounts, prices: PriceList, equals: Mapping[str, str]) -> Step:
     found = bill(read_, prices, DIMENSIONS)
     return Step(
         read_.from_unix_ns,

@@ -393,7 +393,7 @@ def notes(found: Spending, zone: tzinfo) -> list[str]:
         many = wording.counted(found.overflowed, "request")
         said.append(
             f"{many} are counted as _other in a label, because there are too many label values."
-            " Named values may be incomplete."
+            " The groups with a name may lack some of them."
         )
     return said
 

@@ -42,7 +42,7 @@ def sentence(row: Mapping[str, Any], account: Account, zone: tzinfo) -> str:
     ended = _ENDED[Outcome(row["outcome"])].format(whole=wording.seconds(row["e2e_s"]))
     first = _first_token(row)
     asked = f"<b class='name'>{name}</b> received {at}{where}."
-    return f"{asked} {ended}{first}. {_most(account, row['e2e_s'])}".strip()
+    return f"{asked} {ended}{first}. {_largest_parts(account, row['e2e_s'])}".strip()
 
 
 def _first_token(row: Mapping[str, Any]) -> str:
@@ -61,7 +61,7 @@ def _first_token(row: Mapping[str, Any]) -> str:
     return f"{first_byte}, its first content <b>{wording.seconds(row['first_content_s'])}</b>"
 
 
-def _most(account: Account, whole_s: float) -> str:
+def _largest_parts(account: Account, whole_s: float) -> str:
     largest = sorted(account.parts_s.items(), key=lambda part: -part[1])[:TOLD_PARTS]
     named = [
         f"{part_name(part)[0].removesuffix(': not split')} <b>{wording.seconds(seconds)}</b> "
@@ -92,15 +92,15 @@ def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None
                 f"too few similar requests to compare its {latency} ({wording.count(others)})"
             )
         elif place.quicker >= place.slower:
-            sentences.append(f"slower than {_of(place.quicker, others)} by {latency}")
+            sentences.append(f"slower than {_share_of(place.quicker, others)} by {latency}")
         else:
-            sentences.append(f"faster than {_of(place.slower, others)} by {latency}")
+            sentences.append(f"faster than {_share_of(place.slower, others)} by {latency}")
     if not sentences:
         return None
     return f"Compared with {like} received up to 30 min before or after it: {'; '.join(sentences)}."
 
 
-def _of(some: int, others: int) -> str:
+def _share_of(some: int, others: int) -> str:
     share = "all" if some == others else f"{wording.percent(some / others)}"
     return f"<b>{share}</b> of {wording.count(others)}"
 
