@@ -132,7 +132,7 @@ class RankBounds(NamedTuple):
 
 
 def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> RankBounds | None:
-    """Return the ranks of a window between which the quantiles q of 95 % of later windows are.
+    """Return ranks in a window. The quantiles q of 95 % of later windows lie between these ranks.
 
     The error of a predicted quantile comes from the share of requests below it, which differs
     between two windows of the same traffic. A share is a mean over many requests, so a few blocks

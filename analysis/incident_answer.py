@@ -90,7 +90,8 @@ class StoredAnswer:
         return next((each for each in self.explanations if each.question == question), None)
 
     def answers_whole(self, where: Mapping[str, str | None]) -> bool:
-        """Return whether a filter selects the requests of the incident: none, or its own."""
+        """Return whether a filter selects all requests of the incident: it is empty, or the same as
+        the incident's own filter."""
         return not where or where == self.verdict.first.question.where
 
     def computed(self, moment: Callable[[int], str]) -> str:

@@ -24,7 +24,7 @@ from store.replicas.engine_starts import in_force
 from telemetry.starts import Argument, EngineStart, loading_from, read
 
 POINTS: Final = ("p50", "p95", "p99")
-"""The percentiles that a comparison has."""
+"""The percentiles that are compared."""
 REPLICAS: Final = "replicas"
 ROUTER: Final = "router"
 AGAIN_NS: Final = 3_600 * 10**9

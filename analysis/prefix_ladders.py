@@ -17,8 +17,8 @@ from replay.edits import Edits
 from telemetry.prefix_ladders import POSITIONS, Ladders, read_ladders
 
 ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
-"""Engine arguments whose effect depends on what prompts share. Without prefix caching, vLLM hashes
-no blocks, so there are no ladders for the question what it would find."""
+"""Engine arguments whose effect depends on the prefixes that prompts share. If prefix caching is
+off, vLLM hashes no blocks, so there are no ladders to predict the effect of switching it on."""
 
 LEAST_KNOWN: Final = 0.95
 """Minimum share of the requests that have a ladder, among those with a whole block."""
@@ -123,7 +123,8 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
 def prefixes_of(
     ladders: Ladders, found_tokens: IntArray, positions: IntArray = _BLOCKS
 ) -> tuple[Prefixes, BoolArray]:
-    """Return what prompts share, and which requests found more than this explains.
+    """Return the shared prefixes of prompts, and the requests with more cache hits than these
+    explain.
 
     Two prompts part between their last equal rung and the next one. So the end of a segment is
     moved to where the engines' caches stopped finding more, if that is before the next rung.
@@ -239,7 +240,8 @@ def _moved_ends(
 
 
 def _common(nodes: _Nodes) -> BoolArray:
-    """Return for each segment of a request whether it, or a longer one, has many continuations."""
+    """Return for each segment of a request whether many different prompts continue it, or continue
+    a longer segment of the request."""
     many = nodes.continuations[nodes.key] >= COMMON_FROM
     last = np.full(int(nodes.row.max(initial=-1)) + 1, -1)
     np.maximum.at(last, nodes.row[many], nodes.level[many])

@@ -1,4 +1,4 @@
-"""Count how many kept predictions contain what was measured after the deploy that they predicted.
+"""Count how many stored predictions contain the change that was measured after the deploy.
 
 It reads the requests around the deploys again, so it covers deploys whose requests are still
 stored.

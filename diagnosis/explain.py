@@ -70,8 +70,9 @@ MIN_GROWTH_S: Final = {
 
 MIN_NAMED_SHARE: Final = 0.01
 MAX_NAMED_SHARE: Final = 0.05
-"""A cause is named if it alone would count as growth. The minimum share that follows from this is
-limited to between `MIN_NAMED_SHARE` and `MAX_NAMED_SHARE`."""
+"""Highest value of the minimum share of a named cause. A cause is named if its share of the growth
+would count as growth on its own. This minimum share is limited to between `MIN_NAMED_SHARE` and
+`MAX_NAMED_SHARE`."""
 
 
 def explain(

@@ -24,7 +24,7 @@ MOST_ROWS: Final = 200_000
 LONGEST_S: Final = 7 * 86_400
 """Longest duration, so that no sum overflows. The collector refuses longer durations."""
 _PARTS: Final = 96
-"""Number of parts of a window, of each of which a sample is read."""
+"""Number of parts of a window. A sample is read from each part."""
 _AT: Final = "at_unix_ns"
 _ANSWERED: Final = tuple(each.value for each in ProbeOutcome if each.succeeded)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
@@ -104,7 +104,7 @@ def probe_sample(
 
 
 def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
-    """Return the condition that an instant is in the interval to read of its part."""
+    """Return the condition that an instant is in the interval that is read from its part."""
     random = Random(window.from_unix_ns)
     at, length_ns = PROBES.c[_AT], (window.to_unix_ns - window.from_unix_ns) / _PARTS
     starts = [

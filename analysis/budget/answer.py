@@ -22,7 +22,7 @@ class BudgetQuestion:
 
 
 class BudgetVerdict(StrEnum):
-    """Whether the percentile keeps to the budget."""
+    """Whether the percentile is within the budget."""
 
     WITHIN = "within"
     OVER = "over"
@@ -57,7 +57,7 @@ class BudgetAnswer:
 
     @property
     def verdict(self) -> BudgetVerdict:
-        """Whether the percentile keeps to the budget of the known layers."""
+        """Whether the percentile is within the budget of the known layers."""
         if self.spending is None:
             return BudgetVerdict.INSUFFICIENT_DATA
         over = self.spending.percentile_s > self.spending.total_s

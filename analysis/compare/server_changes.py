@@ -154,8 +154,11 @@ def _nearest_end(
 
 
 def _first_starts(starts: Sequence[EngineStart]) -> int:
-    """Return how many starts make the first state of a fleet: those until an engine starts again,
-    or until a gap that is too long for one rolling deployment."""
+    """Return the number of starts that belong to the first deployment of a fleet.
+
+    The first deployment ends when an engine starts for the second time, or at a gap that is too
+    long for one rolling deployment.
+    """
     seen: set[tuple[str, int]] = set()
     for place, each in enumerate(starts):
         key = each.replica, each.engine

@@ -156,7 +156,7 @@ def decide(
 
 
 def replays(causes: int) -> int:
-    """Return the maximum number of combinations that `decide` replays, for its progress."""
+    """Return the maximum number of combinations that `decide` replays, for a progress bar."""
     return (DRAWS + RESAMPLED) * (1 << min(causes, MOST_FACTORS))
 
 

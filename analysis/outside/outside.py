@@ -1,4 +1,4 @@
-"""Answer what users of each region have from each endpoint, from the results of probes."""
+"""Summarise how each endpoint responds to each region, from the results of probes."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,7 +16,7 @@ from store.requests.network_time import server_times
 MOST_PLACES: Final = 60
 """Maximum number of places in an answer, so that a page and an answer stay readable."""
 STEPS: Final = 48
-"""About the number of steps of time in a window."""
+"""Approximate number of time steps in a window."""
 WIDTHS_S: Final = (
     *(5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600),
     *(2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400, 2 * 86_400, 7 * 86_400),

@@ -21,7 +21,7 @@ _OF_ONE: Final = ("request_id", "trace_id", "span_id")
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who asks a question.
+    """The reader who asks a question.
 
     Attributes:
         access: what the reader may see, or None for all.

@@ -55,7 +55,8 @@ MODEL_PATHS: Final = (
     ":generateContent",
     ":streamGenerateContent",
 )
-"""How the paths of a model's calls end. Headers that any web server may send count only there."""
+"""The ends of the paths of calls to a model. Headers that any web server may send are read only for
+these paths."""
 
 
 def _header(name: str) -> tuple[str, str]:
@@ -80,7 +81,7 @@ NAMES: Final = frozenset(
 
 
 def reports_a_lookup(span: Span) -> bool:
-    """Return whether a span has an attribute of a cache. Most spans have none."""
+    """Return whether a span has an attribute of a cache. Most spans have no such attribute."""
     return not NAMES.isdisjoint(pair.key for pair in span.attributes)
 
 
@@ -202,7 +203,7 @@ _MOST_VALUES: Final = 16
 
 
 def _text(reader: Reader, attributes: Mapping[str, AnyValue], names: tuple[str, ...]) -> str | None:
-    """Return the first text under these names. An array has its first text."""
+    """Return the first text that one of these attributes has, or the first text of its array."""
     for name in names:
         if name not in attributes:
             continue

@@ -189,7 +189,7 @@ def _distance(now: FloatArray | IntArray, before: FloatArray | IntArray) -> floa
 
 
 def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
-    """Return the length above which the added requests are; infinite if the excess may be chance.
+    """Return a length that all added requests exceed; infinite if the excess may be chance.
 
     The expected number of requests is that of the baseline, multiplied by the growth of the number
     of requests up to the baseline's median length. The result is the length above which the excess

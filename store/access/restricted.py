@@ -32,8 +32,8 @@ from store.state import separate_state, use_state
 
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
-"""What the reader may see for whom this process answers a question, or None for all.
-`open_database` restricts each database to it."""
+"""What the current reader may see, in a process that answers a reader's question; None for all.
+`open_database` restricts each database accordingly."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
 """Annotation of a column of ids that is compared with other ids, and is not returned."""

@@ -44,7 +44,7 @@ Rule = Callable[[Table, Access], Select[Any] | None]
 
 
 def _everything(_table: Table, _access: Access) -> None:
-    """No names."""
+    """Show all rows: the table has no names to hide."""
 
 
 def _nothing(table: Table, access: Access) -> Select[Any] | None:

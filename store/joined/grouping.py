@@ -178,7 +178,8 @@ def _answers(link: Link) -> bool:
 
 
 def _bounded(links: Sequence[Link]) -> Iterable[tuple[Link, ...]]:
-    """Yield a request, with the hops nearest to its end, and each further row alone."""
+    """Yield a request with its last `MOST_HOPS` hops, and each earlier row as a separate
+    request."""
     yield tuple(links[-MOST_HOPS:])
     yield from ((each,) for each in links[:-MOST_HOPS])
 

@@ -1,4 +1,4 @@
-"""Find the engines that only do prefills, so that their rows are no requests of users.
+"""Find the engines that only do prefills. Their rows do not count as requests of users.
 
 `kv_role` names the producers. With NIXL each engine is `kv_both`. Such an engine does prefills if
 other engines loaded the KV caches of its requests, and if it generated at most one token for each
@@ -23,7 +23,7 @@ from store.schema import REQUESTS
 EVIDENCE_NS: Final = 900 * 10**9
 """The rows of this time before an instant are evidence: the default range of questions."""
 MOST_LOADED: Final = 500
-"""Maximum number of rows whose KV cache was loaded that are evidence, the newest."""
+"""Maximum number of rows with a loaded KV cache to use as evidence: the newest."""
 _MINUTE_NS: Final = 60 * 10**9
 
 _Key = tuple[str, int | None]

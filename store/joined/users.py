@@ -39,7 +39,7 @@ _Span = tuple[str, str]
 
 
 class _Times(NamedTuple):
-    """The columns of a row that become those of the joined request."""
+    """The columns of the decode engine's row that get the values of the joined request."""
 
     received_unix_ns: int
     e2e_s: float

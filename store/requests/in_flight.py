@@ -90,8 +90,8 @@ def in_flight_tables(
 ) -> Iterator[pa.Table]:
     """Yield the requests in flight with a last report in (from, to], `ROWS` at a time.
 
-    Requests that have a row are left out. If a row arrives during the query, its request may be
-    missing; the next evaluation counts it.
+    Requests that have ended, and therefore have a row in the table of requests, are left out. If
+    such a row arrives during the query, its request may be missing; the next evaluation counts it.
 
     Args:
         engine: from `open_database`.

@@ -37,8 +37,8 @@ FIRST_NS: Final = 3600 * 10**9
 GROWTH: Final = 4
 """Each search range is longer than the previous one by this factor: 1 h, 4 h, 16 h."""
 KIN_NS: Final = 3600 * 10**9
-"""After a match, requests with the same id are searched up to this time before it, because an agent
-may send several requests with one id.
+"""If a request matches, earlier requests with the same id are searched up to this time before it,
+because an agent may send several requests with one id.
 """
 
 _RANK: Final = {Source.INSTRUMENTATION: 0, Source.SIMULATOR: 0, Source.NATIVE: 1, Source.CLIENT: 2}

@@ -18,8 +18,9 @@ OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
 
 
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
-    """Return the requests that shared a request's engine, including the request itself. Those that
-    the reader may not see have no names.
+    """Return the requests that shared a request's engine, including the request itself.
+
+    Requests that the reader may not see are included without names.
 
     Args:
         engine: from `open_database`.

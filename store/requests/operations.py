@@ -13,8 +13,8 @@ from store.schema import OPERATIONS
 from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
 
 MOST_IN_SQL: Final = 100
-"""Maximum number of traces that the database selects. The question about one request then receives
-few of the operations of its time range. The traces of a whole range are selected here."""
+"""Maximum number of traces to select in the database, so that a question about one request does not
+read all operations of its time range. More traces are selected in this process."""
 
 
 def operations_of(

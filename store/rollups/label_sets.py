@@ -34,7 +34,8 @@ from telemetry.sketches import IntArray
 SETS: Final = 1_000
 """Maximum number of label sets of the grouping with all labels, for each entry of `_FOLDS`."""
 MODELS_EACH: Final = 4
-"""Maximum number of pairs of a model and a value, per place of the value's label."""
+"""Maximum number of pairs of a model and a value of a label, divided by the number of places of the
+label."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),
@@ -132,7 +133,8 @@ class LabelSets:
     def _folded(
         self, coded: CodedLabels, rows: IntArray, numbers: IntArray, alive: list[LabelSet]
     ) -> IntArray:
-        """Fold the label sets without a place in the grouping with all labels.
+        """Replace labels by `_other` in label sets that have no place, in the grouping with all
+        labels.
 
         Args:
             coded: the values of the codes.
@@ -165,7 +167,7 @@ class LabelSets:
         alive: list[LabelSet],
         label: str,
     ) -> None:
-        """Replace the models of the pairs of a value and a model that have no place.
+        """Replace the model in each pair of a value and a model that has no place.
 
         Args:
             coded: the values of the codes.
@@ -222,7 +224,7 @@ def _folds(labels: LabelSet) -> int:
 
 
 def _levels(coded: CodedLabels, rows: IntArray) -> IntArray:
-    """Return the same number for each row of codes (sets, labels)."""
+    """Return `_folds` of each row of codes (sets, labels)."""
     other = [coded.code(label, OTHER) for label in LABELS]
     is_other = rows == np.array(other)
     folds = [is_other[:, [LABELS.index(label) for label in fold]].all(axis=1) for fold in _FOLDS]

@@ -122,8 +122,11 @@ class Rollups:
         return hidden(self._unnamed, self.groups, tuple(self.equals.values()), named)
 
     def _may_lack_names(self) -> bool:
-        """Return whether requests that a limited reader may see are perhaps stored without the name
-        of their tenant or model, so that they are not among the reader's label sets."""
+        """Return whether visible requests may be missing from the label sets that a reader may see.
+
+        They are missing if rollups store them without the name of their tenant or model. This
+        affects only readers who may not see all requests.
+        """
         access = access_of(self.engine)
         if access is None or not access.limits_rows:
             return False

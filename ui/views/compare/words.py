@@ -69,8 +69,8 @@ def parts(answer: CompareAnswer) -> str:
         ["load: other work at the same time", wording.growth(found.parts.load_s), ""],
         ["= before, at the mix and load after", wording.seconds(found.parts.equal_s), ""],
         ["change at the same mix and load", wording.growth(found.parts.change_s), between],
-        ["= after, with a counterpart", wording.seconds(found.parts.compared_s), ""],
-        ["mix: without a counterpart", wording.growth(found.parts.uncompared_s), ""],
+        ["= after, comparable requests", wording.seconds(found.parts.compared_s), ""],
+        ["mix: requests without a counterpart", wording.growth(found.parts.uncompared_s), ""],
         ["after", wording.seconds(found.after_s), ""],
     ]
     return _table(["part", "", "95 % interval"], rows)
