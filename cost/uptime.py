@@ -50,7 +50,7 @@ class Hour:
     wall_s: float = 0.0
     """Seconds that the engine was up, including loading.
 
-    The seconds of servers that share the name are added.
+    If several servers share the engine's name, their seconds are added.
     """
     loading_s: float = 0.0
     """The part of `wall_s` from the start of the process until the engine was ready."""

@@ -28,7 +28,7 @@ class ProbeOutcome(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     CACHED = "cached"
-    """A cache before the model answered, so the durations are not the model's."""
+    """A cache in front of the model answered, so the durations are not the model's."""
     REJECTED = "rejected"
     ERROR = "error"
     TIMEOUT = "timeout"

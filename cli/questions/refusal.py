@@ -12,10 +12,10 @@ from cli.questions.declared import Question, as_parameters
 from server.api.problem import problem
 
 _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
-"""The option that an error is about: the error begins with it."""
+"""Matches the option at the start of an error, which the error is about."""
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
-"""An option in a list, without a parameter of its name."""
+"""An option after a comma in a list, which is not a parameter."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
 _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
 """Settings of the server. The reader cannot correct an error in one of them."""

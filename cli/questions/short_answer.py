@@ -15,7 +15,7 @@ has at most 8,000 tokens."""
 DIGITS: Final = 6
 """Fewer digits would round an attainment of 99.996 % to 100 %."""
 OMITTED: Final = "omitted"
-"""The key of the note behind the elements of a shortened list."""
+"""The key of the note at the end of a shortened list."""
 
 _List = list[Any]
 

@@ -61,8 +61,8 @@ LAST: Final = Series(
 )
 RESULTS: Final = Series(
     "tailspan_probe_results_total",
-    "Probes by outcome. stop, length and cached (a cache before the model answered) are successes;"
-    " missed and over_budget were not sent.",
+    "Probes by outcome. stop, length and cached (a cache in front of the model answered) are"
+    " successes; missed and over_budget were not sent.",
     (*PROBE_LABELS, "outcome"),
 )
 COST: Final = Series(

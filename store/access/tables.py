@@ -58,12 +58,13 @@ def _requests(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _servers(table: Table, access: Access) -> Select[Any] | None:
-    """Rows about servers: visible by model."""
+    """Show the rows of servers with a visible model."""
     return _selected(table, access, served(table, access))
 
 
 def _gpus(table: Table, access: Access) -> Select[Any] | None:
-    """GPUs have no model: visible if a start event reports a visible model of the replica."""
+    """Show the rows of GPUs whose replica reported a visible model at a start. GPUs have no
+    model."""
     if access.models is None:
         return None
     replicas = select(STARTS.c.replica).where(STARTS.c.model.in_(sorted(access.models)))
@@ -71,8 +72,8 @@ def _gpus(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _rollups(table: Table, access: Access) -> Select[Any] | None:
-    """Rollups by tenant, whose label sets are restricted, too. Totals over all tenants are
-    hidden."""
+    """Show rollups by tenant, and hide totals over all tenants. The label sets are also
+    restricted."""
     if not access.limits_rows:
         return _selected(table, access, None)
     hidden = [name for name in ("requests", "overflowed") if name in table.c]

@@ -1,4 +1,4 @@
-"""Cache the results of store reads, for all viewers together who may see the same.
+"""Cache the results of store reads. Viewers with the same access share the cache.
 
 The key contains the time range. The range of a live page ends at a multiple of the page's refresh
 interval, so viewers of the same page share the results. The key also
@@ -21,7 +21,8 @@ KEPT_S: Final = 900
 """Seconds for which the cache keeps an entry, at least the longest refresh interval of a page."""
 KEPT: Final = 200
 KEPT_READERS: Final = 64
-"""Maximum number of databases and accesses of readers with a cache of their own."""
+"""Maximum number of caches. There is one for each combination of a database and a reader's
+access."""
 KEPT_LARGE: Final = 4
 """Maximum number of entries with a row per request. A million requests take about 300 MB."""
 
@@ -60,8 +61,8 @@ def _read_large(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
 
 @st.cache_resource(show_spinner=False)
 def opened(url: str) -> Engine:
-    """Return the open database, which all viewers share. Raises the same errors as "
-    "`open_database`."""
+    """Return the open database, which all viewers share. Raises the same errors as
+    `open_database`."""
     return open_database(url, create=False)
 
 

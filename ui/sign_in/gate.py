@@ -41,13 +41,13 @@ class Verdict(StrEnum):
     NO_ROLE = "no role"
     """The reader's claims give no role."""
     MALFORMED = "malformed claims"
-    """A claim that gives roles does not have the form of one."""
+    """A claim that grants roles is malformed."""
 
 
 ANOTHER_USER: Final = frozenset(
     {Verdict.REFUSED, Verdict.UNVERIFIED, Verdict.NO_ROLE, Verdict.MALFORMED}
 )
-"""The verdicts on people who are signed in: only another account helps."""
+"""The verdicts for which a reader who is signed in needs another account."""
 
 
 def judge(
@@ -136,7 +136,7 @@ def passes() -> bool:
     verdict = judge(claims, asked, time.time(), roles_in_force())
     if verdict is Verdict.WELCOME:
         return True
-    _way_in(asked, verdict, str(claims.get("email") or "you"))
+    _ask_to_sign_in(asked, verdict, str(claims.get("email") or "you"))
     return False
 
 
@@ -155,7 +155,7 @@ def kept(body: Body) -> Body:
     return guarded
 
 
-def way_out() -> None:
+def sign_out_button() -> None:
     """Show the reader's name and a sign-out button if sign-in is on."""
     if in_force() is None:
         return
@@ -164,7 +164,7 @@ def way_out() -> None:
     st.button(f"Sign out {who}", key="sign_out", type="tertiary", on_click=st.logout)
 
 
-def _way_in(asked: SignIn, verdict: Verdict, email: str) -> None:
+def _ask_to_sign_in(asked: SignIn, verdict: Verdict, email: str) -> None:
     """Ask the reader of an open page to sign in again. `SignInPage` handles new requests."""
     st.title("Sign in to Tailspan", anchor=False)
     st.html(said(asked, verdict, email, failed=False))

@@ -55,7 +55,8 @@ def sentence(answer: OutsideAnswer) -> str:
 
 
 def _worst(places: Sequence[Place]) -> str:
-    """Return the sentence about the places with the lowest share of answers; "" without one."""
+    """Return the sentence about the places with the lowest share of answers; "" without
+    failures."""
     ratios = [p.success_ratio for p in places if p.success_ratio is not None]
     lowest = min(ratios)
     worst = [p for p in places if p.success_ratio == lowest]

@@ -1,5 +1,4 @@
-"""The Overview page: The Overview page: SLOs, incidents, latencies compared with the usual range,
-traffic."""
+"""The Overview page: SLOs, incidents, latencies compared with the usual range, and traffic."""
 
 import os
 from collections.abc import Mapping, Sequence
