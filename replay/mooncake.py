@@ -233,7 +233,8 @@ class _Columns:
                     f"{where}: hash_ids: {_shown(number)}; allowed: whole numbers from 0 to 2⁶⁴ − 1"
                 )
             end = min(place * size, prompt_tokens)
-            # All numbers and the length of a prefix identify it, so include the previous key.
+            # A prefix is identified by all of its numbers and its length. The previous key stands
+            # for the earlier numbers.
             key = hash((key, number, end))
             self._keys.append(key)
             self._ends.append(end)

@@ -101,7 +101,7 @@ def _copy_table(connection: Connection, to: Connection, table: Table) -> int:
     for some in rows.partitions():
         values = [dict(row) for row in some]
         if table is NOTIFICATIONS:
-            # The terms of the leases begin again at 1 in the new database, and no sender runs.
+            # Copy no claims: no sender runs, and the new database numbers its terms from 1 again.
             values = [{**row, "claimed_term": None} for row in values]
         put(to, table, values)
         copied += len(values)

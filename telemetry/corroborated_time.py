@@ -45,7 +45,7 @@ interval of 15 s. NTP's usual steps are smaller (chrony's `makestep 1`, ntpd's 1
 STEPOUT_NS: Final = 300 * SECOND_NS
 """Time after which a jump without a witness is accepted, as in ntpd (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS
-"""Time after its last message during which a sender is a witness."""
+"""A sender remains a witness for this time after its last message."""
 GAP_NS: Final = 3_600 * SECOND_NS
 """At the start, the system clock is trusted if it is less than this ahead of the stored data, as
 after a normal restart.

@@ -1,8 +1,8 @@
 """Compute with rollups in memory: the label sets of many buckets, as columns.
 
 Pure. Buckets are merged by adding the counts, sums and bins of equal label sets, and by combining
-minima and maxima. Merging the buckets of several shards, in any order, therefore gives the bucket
-of all their requests (up to float rounding of sums).
+minima and maxima. So the buckets of several shards can be merged in any order. The result is the
+bucket of all their requests, except for rounding errors of sums.
 """
 
 from collections.abc import Callable, Mapping, Sequence
