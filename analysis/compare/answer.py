@@ -1,4 +1,4 @@
-"""Answer a comparison from the database: read both sides, decide, and add the witnesses."""
+"""Answer a comparison from the database: read both sides, decide, and add independent evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class CompareAnswer(Decided):
-    """The decision on a question, with independent witnesses of a changed server."""
+    """The decision on a question, with independent evidence that the server changed."""
 
     coefficients: Coefficients | None
     total: TotalChange

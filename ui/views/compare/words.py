@@ -40,7 +40,7 @@ def _range(window: Window, zone: tzinfo) -> str:
 def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
     """Return what limits the result, and what was predicted, as HTML."""
     found = answer.decision
-    # Without parts, the headline has the first reason.
+    # If there are no parts, the headline already contains the first reason.
     said = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
     said += [html.escape(each) for each in answer.notes]
     if found.parts is not None:
