@@ -19,7 +19,7 @@ from server.signals import stop_on_signals
 from server.stack import MOST_NAMED, Stack
 from telemetry.installing import install_plugin
 
-HEARD_NOTHING_S = 20.0
+NO_TELEMETRY_S = 20.0
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ async def _report_arrivals(stack: Stack, vllm: str | None) -> None:
     arrivals = stack.arrivals
     if vllm:
         try:
-            await asyncio.wait_for(arrivals.news.wait(), HEARD_NOTHING_S)
+            await asyncio.wait_for(arrivals.news.wait(), NO_TELEMETRY_S)
         except TimeoutError:
             say(f"No telemetry has arrived from {vllm} yet. {_how_to_connect(stack)}")
     told: set[str] = set()

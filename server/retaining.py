@@ -34,13 +34,13 @@ _log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
 
-KEEP_TOLD_S = 90 * 86_400
+KEEP_RESOLVED_S = 90 * 86_400
 """Retention of the notifications of resolved incidents and of predictions, in seconds."""
 
 AT_ONCE = 20
 """Number of rollups to compute before the next check whether to stop."""
 
-TOLD_EVERY = 1_000
+PROGRESS_EVERY = 1_000
 """Number of rollups between two progress messages. After an upgrade there may be thousands of
 rollups to compute."""
 
@@ -139,11 +139,11 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
         await asyncio.to_thread(delete_starts, engine, keep.rows_ns, keep.hours_ns, now)
     with _raised_later(failures):
         await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
-    await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_TOLD_S)
+    await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_RESOLVED_S)
     if keep.hours_ns is not None:
         # An answer still explains an incident whose requests are deleted, as rollups do.
         await asyncio.to_thread(delete_old_answers, engine, (now - keep.hours_ns) // 10**9)
-    await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_TOLD_S * 10**9)
+    await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_RESOLVED_S * 10**9)
     await asyncio.to_thread(keep_deleted_until, engine, now)
     if failures:
         raise failures[0]
@@ -168,7 +168,7 @@ async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
         The first error, so that data is deleted nevertheless. A rollup that cannot be computed
         does not prevent the computation of the others.
     """
-    made, told_at = 0, TOLD_EVERY
+    made, progress_at = 0, PROGRESS_EVERY
     failed: Failed = set()
     defect: Exception | None = None
     deadline_s = time.monotonic() + SETTLE_S
@@ -181,8 +181,8 @@ async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
             return error
         made += done.made
         defect = defect or done.defect
-        if made >= told_at:
-            told_at += TOLD_EVERY
+        if made >= progress_at:
+            progress_at += PROGRESS_EVERY
             _print_line(
                 f"Computing rollups of stored data: {made:,} minutes done, {done.left:,} left."
             )

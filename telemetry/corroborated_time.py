@@ -145,7 +145,7 @@ class CorroboratedClock:
                 self._newest_unix_ns = newest_unix_ns - BEHIND_NS
                 self._at_start = True
 
-    def hear(self, sender: str, newest_unix_ns: int) -> None:
+    def record_message(self, sender: str, newest_unix_ns: int) -> None:
         """Record the newest uncorrected timestamp of a message that has just arrived.
 
         Call this function only for senders with a unique name. At `MOST_SENDERS`, a new sender

@@ -165,7 +165,7 @@ def explain(
             "verdict_sentence": why.verdict.sentence,
             "stored": explain_incident.stored_as_json(why.stored),
         }
-        lines = [explain_incident.said(why.incident), *verdict_lines(why)]
+        lines = [explain_incident.incident_line(why.incident), *verdict_lines(why)]
         stored = why.stored is not None and why.stored.explained(why.explanation.question)
         _print_answer(Answer(why.explanation), form, question, lines, about, with_joined=not stored)
     elif request_id is not None:

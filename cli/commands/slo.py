@@ -327,7 +327,7 @@ def _as_json(found: Status) -> dict[str, Any]:
     }
 
 
-_SAID: Final = {
+_STATE_TEXTS: Final = {
     State.FIRING: "ALERTS",
     State.QUIET: "quiet",
     State.LOW_TRAFFIC: "not alerting: too few bad requests",
@@ -337,7 +337,7 @@ _SAID: Final = {
 
 
 def _state_text(found: Status, state: State) -> str:
-    return _SAID[state].replace("requests", found.objective.rows)
+    return _STATE_TEXTS[state].replace("requests", found.objective.rows)
 
 
 def _print_group(found: Status) -> None:

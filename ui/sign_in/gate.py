@@ -167,7 +167,7 @@ def sign_out_button() -> None:
 def _ask_to_sign_in(asked: SignIn, verdict: Verdict, email: str) -> None:
     """Ask the reader of an open page to sign in again. `SignInPage` handles new requests."""
     st.title("Sign in to Tailspan", anchor=False)
-    st.html(said(asked, verdict, email, failed=False))
+    st.html(reason_html(asked, verdict, email, failed=False))
     if verdict in ANOTHER_USER:
         st.button("Sign in as another user", key="sign_out", on_click=st.logout)
     else:
@@ -175,7 +175,7 @@ def _ask_to_sign_in(asked: SignIn, verdict: Verdict, email: str) -> None:
         st.html("<p class='note'>You come back to the page that you asked for.</p>")
 
 
-def said(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
+def reason_html(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
     """Return why a page is not shown, as HTML.
 
     Args:

@@ -98,7 +98,7 @@ class WayBack:
     def _changing(self, send: Send, change: Change) -> Send:
         emptied = False
 
-        async def told(message: Message) -> None:
+        async def send_changed(message: Message) -> None:
             nonlocal emptied
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(raw=[*message["headers"]])
@@ -111,7 +111,7 @@ class WayBack:
                 message = {"type": message["type"], "body": b""}
             await send(message)
 
-        return told
+        return send_changed
 
     def _secured(self, headers: MutableHeaders) -> MutableHeaders:
         """Mark Streamlit's cookies as secure, because it does not detect a proxy's HTTPS."""

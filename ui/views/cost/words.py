@@ -32,7 +32,7 @@ LARGE: Final = 0.5
 NOTHING: Final = 0.005
 """Share of the bill. A negative part that is smaller is a rounding error at the edges of the
 range."""
-NOT_TOLD: Final = "unknown"
+UNKNOWN_NAME: Final = "unknown"
 
 
 def sentence(found: Spending, total: Line, view: View) -> str:
@@ -195,7 +195,7 @@ def _row(
 ) -> str:
     whole, most = sizes_usd
     value = group.labels[0]
-    name = NOT_TOLD if value is None else wording.for_html(value)
+    name = UNKNOWN_NAME if value is None else wording.for_html(value)
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
         name = f"<a href='{html.escape(href)}'>{name}</a>"

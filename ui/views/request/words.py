@@ -17,10 +17,10 @@ from ui.kit.terms import LATENCY_NAMES, term
 
 ENOUGH: Final = 20
 """Minimum number of similar requests that a comparison needs."""
-TOLD_PARTS: Final = 3
+MOST_PARTS: Final = 3
 MOST_TENANTS: Final = 8
 """Maximum number of tenants in the table of delays. The delays by all other tenants are summed."""
-WORTH_TELLING: Final = 0.05
+LEAST_SHARE: Final = 0.05
 """Share of the total. The sentence omits parts with a smaller share."""
 
 _ENDED: Final = {
@@ -62,12 +62,12 @@ def _first_token(row: Mapping[str, Any]) -> str:
 
 
 def _largest_parts(account: Account, whole_s: float) -> str:
-    largest = sorted(account.parts_s.items(), key=lambda part: -part[1])[:TOLD_PARTS]
+    largest = sorted(account.parts_s.items(), key=lambda part: -part[1])[:MOST_PARTS]
     named = [
         f"{part_name(part)[0].removesuffix(': not split')} <b>{wording.seconds(seconds)}</b> "
         f"({wording.percent(seconds / whole_s)})"
         for part, seconds in largest
-        if whole_s > 0 and seconds >= WORTH_TELLING * whole_s and part != "unsplit"
+        if whole_s > 0 and seconds >= LEAST_SHARE * whole_s and part != "unsplit"
     ]
     return f"Most of it: {', '.join(named)}." if named else ""
 
