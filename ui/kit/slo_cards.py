@@ -127,7 +127,7 @@ def groups(found: Sequence[SloState], silent_s: float | None = None) -> str:
         "<th>burn rate</th></tr>"
     )
     rows = "".join(_group(each, silent_s) for each in found)
-    return wide_table(f"<table class='told groups'>{head}{rows}</table>")
+    return wide_table(f"<table class='data groups'>{head}{rows}</table>")
 
 
 def _group(each: SloState, silent_s: float | None) -> str:
@@ -157,7 +157,7 @@ def windows(each: SloState) -> str:
         "<th>state</th></tr>"
     )
     rows = "".join(_window(each, pair, state) for pair, state in each.status.states.items())
-    return wide_table(f"<table class='told windows'>{head}{rows}</table>")
+    return wide_table(f"<table class='data windows'>{head}{rows}</table>")
 
 
 def _window(each: SloState, pair: Pair, state: State) -> str:

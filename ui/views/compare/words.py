@@ -125,4 +125,4 @@ def _sentence(reason: str) -> str:
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for cells in rows)
-    return wide_table(f"<table class='told short'><thead><tr>{head}</tr></thead>{body}</table>")
+    return wide_table(f"<table class='data short'><thead><tr>{head}</tr></thead>{body}</table>")

@@ -97,7 +97,7 @@ def table(found: CachesAnswer) -> str:
         if more > 0
         else ""
     )
-    return wide_table(f"<table class='told payers'>{head}{rows}</table>") + note
+    return wide_table(f"<table class='data payers'>{head}{rows}</table>") + note
 
 
 def _row(group: CacheGroup) -> str:

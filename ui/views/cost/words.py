@@ -96,7 +96,7 @@ def sides(found: Sides, total: Line) -> str:
             f"<td>{_share(found.undivided_usd, total)}</td><td></td><td></td><td></td></tr>"
         )
     return (
-        "<table class='told'><thead><tr><th>side</th><th>cost</th><th>share of the bill</th>"
+        "<table class='data'><thead><tr><th>side</th><th>cost</th><th>share of the bill</th>"
         "<th>time in steps</th><th>MFU</th><th>MBU</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>"
     )
@@ -183,7 +183,7 @@ def payers(
     )
     more = len(groups) - MOST_ROWS
     note = f"<p class='note'>… and {more:,} more in the CSV.</p>" if more > 0 else ""
-    return wide_table(f"<table class='told payers'>{head}{rows}</table>") + note
+    return wide_table(f"<table class='data payers'>{head}{rows}</table>") + note
 
 
 def _row(
@@ -244,7 +244,7 @@ def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
         for each in compared
     )
     return wide_table(
-        "<table class='told payers'><tr><th>model</th>"
+        "<table class='data payers'><tr><th>model</th>"
         "<th>compared with</th><th>tokens in</th><th>cached tokens in</th><th>out</th>"
         f"<th>self-hosted</th><th>managed</th></tr>{rows}</table>"
     )

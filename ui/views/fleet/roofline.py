@@ -134,7 +134,7 @@ def as_html(found: Sequence[Bound]) -> str:
         device = wording.for_html(each.device or "", 40)
         rows.append(f"<tr><td>{name}</td><td>{device}</td><td>{_sentences(each)}</td></tr>")
     return (
-        "<table class='told configs'><thead><tr><th>replica</th><th>device</th>"
+        "<table class='data configs'><thead><tr><th>replica</th><th>device</th>"
         f"<th>bottleneck</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 

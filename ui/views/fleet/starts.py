@@ -120,7 +120,7 @@ def _table(shown: Sequence[ColdStart], zone: tzinfo) -> str:
         for each in reversed(shown)
     )
     return wide_table(
-        f"<table class='told payers'><thead><tr><th>replica</th>{head}<th>sum</th></tr></thead>"
+        f"<table class='data payers'><thead><tr><th>replica</th>{head}<th>sum</th></tr></thead>"
         f"<tbody>{rows}</tbody></table>"
     )
 

@@ -122,7 +122,7 @@ def configurations(groups: Sequence[Group]) -> str:
         return "<p class='note'>No engine reported its start arguments.</p>"
     rows = "".join(_row(group) for group in groups)
     return (
-        "<table class='told configs'><thead><tr><th>model</th><th>replicas</th>"
+        "<table class='data configs'><thead><tr><th>model</th><th>replicas</th>"
         f"<th>differs in</th></tr></thead><tbody>{rows}</tbody></table>"
     )
 

@@ -237,4 +237,4 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], text: int | None
         + "</tr>"
         for cells in rows
     )
-    return wide_table(f"<table class='told short'><thead><tr>{head}</tr></thead>{body}</table>")
+    return wide_table(f"<table class='data short'><thead><tr>{head}</tr></thead>{body}</table>")

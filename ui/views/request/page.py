@@ -191,7 +191,7 @@ def _list_of_matches(
     )
     st.html(
         f"<p class='headline'><b>{many} requests</b> have the id “{wording.for_html(asked, 80)}”. "
-        "Choose one:</p><table class='told'><thead><tr><th>request</th><th>received</th>"
+        "Choose one:</p><table class='data'><thead><tr><th>request</th><th>received</th>"
         f"<th>model</th><th>outcome</th><th>E2E</th></tr></thead><tbody>{listed}</tbody></table>"
     )
 
@@ -279,7 +279,7 @@ def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
         for each in costly
     )
     return (
-        "<table class='told'><thead><tr><th>request</th><th>tenant</th><th>prompt tokens</th>"
+        "<table class='data'><thead><tr><th>request</th><th>tenant</th><th>prompt tokens</th>"
         f"<th>its prefill delayed it by</th></tr></thead><tbody>{listed}</tbody></table>"
     )
 

@@ -147,7 +147,7 @@ def parts_table(account: Account, whole_s: float) -> str:
         )
     )
     return (
-        "<table class='told'><thead><tr><th>part</th><th>time</th><th>share</th></tr></thead>"
+        "<table class='data'><thead><tr><th>part</th><th>time</th><th>share</th></tr></thead>"
         f"<tbody>{rows}<tr><td><b>whole</b></td><td><b>{wording.seconds(whole_s)}</b></td>"
         "<td></td></tr></tbody></table>"
     )
@@ -172,7 +172,7 @@ def tenant_delays(found: Sequence[TenantDelay]) -> str:
         else ""
     )
     return (
-        "<table class='told'><thead><tr><th>delayed by tenant</th><th>requests</th>"
+        "<table class='data'><thead><tr><th>delayed by tenant</th><th>requests</th>"
         "<th>by their prefills</th><th>by their decodes</th><th>in all</th></tr></thead>"
         f"<tbody>{rows}</tbody></table>{note}"
     )
@@ -191,4 +191,4 @@ def raw(row: Mapping[str, Any]) -> str:
         for name, value in row.items()
         if value is not None
     )
-    return f"<table class='told raw'><tbody>{rows}</tbody></table>"
+    return f"<table class='data raw'><tbody>{rows}</tbody></table>"

@@ -49,7 +49,7 @@ def _table(spending: Spending) -> str:
         f"<tr>{''.join(f'<td>{wording.for_html(cell)}</td>' for cell in cells)}</tr>"
         for cells in rows
     )
-    return wide_table(f"<table class='told short'><thead><tr>{head}</tr></thead>{body}</table>")
+    return wide_table(f"<table class='data short'><thead><tr>{head}</tr></thead>{body}</table>")
 
 
 def _rows(line: Line) -> Iterator[tuple[str, str, str, str]]:

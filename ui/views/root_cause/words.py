@@ -258,7 +258,7 @@ def evidence(cause: Cause, *, with_levers: bool) -> str:
         "<p class='note'>The only evidence is the increase of its parts: no server reported a"
         " number.</p>"
     )
-    table = f"<table class='told'>{head}{rows}</table>" if rows else none
+    table = f"<table class='data'>{head}{rows}</table>" if rows else none
     levers = "".join(
         f"<p class='lever'><b>Try:</b> {cause_words.lever(one)}</p>" for one in cause.levers
     )
@@ -302,7 +302,7 @@ def hits(explanation: Explanation) -> str:
     more = len(explanation.dimensions) - len(shown)
     also = f" {more} more kinds are slow more often, with smaller factors." if more else ""
     return (
-        f"<table class='told'>{head}{rows}</table><p class='note'>{tested} were tested.{also}</p>"
+        f"<table class='data'>{head}{rows}</table><p class='note'>{tested} were tested.{also}</p>"
     )
 
 

@@ -234,7 +234,7 @@ def _lint(tried: Objectives) -> None:
     st.html(
         f"<p class='notice'><b>{number}</b></p>"
         + wide_table(
-            "<table class='told lint'>"
+            "<table class='data lint'>"
             f"<tr><th>line</th><th>key</th><th>error, and what is allowed</th></tr>{rows}</table>"
         )
     )
