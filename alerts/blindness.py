@@ -37,19 +37,20 @@ REASONS: Final[Mapping[str, Reason]] = {
         "no request matches its `where`. A field that `where` compares may be unknown for this"
         " source of spans (vLLM's native spans have no `streamed`), or a label was renamed",
         "compare its `where` with the values of `tailspan requests --format json`, and correct it;"
-        " or install the instrumentation beside vLLM, which sends every value",
+        " or install the instrumentation in vLLM's environment, which sends every value",
     ),
     NO_PROBE: Reason(
-        "probes arrive, but none of them counts: `where` matches none, none was sent (the budget of"
-        " the day is spent), or each lacks a value that `good` needs. For example, an answer of"
-        " reasoning alone has no first content",
+        "probes arrive, but none of them counts: `where` matches no probe, no probe was sent"
+        " because the budget of the day is spent, or every probe lacks a value that `good` needs."
+        " For example, an answer that contains only reasoning has no first content",
         "compare `where` and `good` with the results of `tailspan outside --format json`, and"
         " correct them",
     ),
     "unknown": Reason(
         "most requests lack a value that `good` needs. This source of spans may not send it",
         "find the value that is null in `tailspan requests --format json`; install the"
-        " instrumentation beside vLLM, which sends every value, or leave the value out of `good`",
+        " instrumentation in vLLM's environment, which sends every value, or leave the value out of"
+        " `good`",
     ),
     "late": Reason(
         "most requests are reported 5 min or more after they ended. The clock of the server or"

@@ -207,12 +207,12 @@ class _Parser:
         return False
 
     def _either(self, depth: int) -> Expression:
-        operands = [self._both(depth)]
+        operands = [self._conjunction(depth)]
         while self._taken("or"):
-            operands.append(self._both(depth))
+            operands.append(self._conjunction(depth))
         return operands[0] if len(operands) == 1 else Or(tuple(operands))
 
-    def _both(self, depth: int) -> Expression:
+    def _conjunction(self, depth: int) -> Expression:
         operands = [self._negated(depth)]
         while self._taken("and"):
             operands.append(self._negated(depth))
@@ -233,7 +233,7 @@ class _Parser:
     def _comparison(self) -> Expression:
         if self._next.kind != "name":
             raise self._unexpected(f"a field: {', '.join(self._vocabulary.kinds)}")
-        field = self._known(self._take())
+        field = self._known_field(self._take())
         if self._taken("is"):
             negated = self._taken("not")
             if not self._taken("unknown"):
@@ -241,7 +241,7 @@ class _Parser:
             return Not(IsUnknown(field)) if negated else IsUnknown(field)
         negated = self._taken("not")
         if self._taken("in"):
-            within = self._within(field)
+            within = self._value_list(field)
             return Not(within) if negated else within
         ordered = self._vocabulary.kinds[field] in (int, float)
         allowed = (*ORDERED, *EQUALITY) if ordered else EQUALITY
@@ -251,7 +251,7 @@ class _Parser:
         value, written = self._literal(field)
         return Comparison(field, operator, value, written)
 
-    def _within(self, field: str) -> Expression:
+    def _value_list(self, field: str) -> Expression:
         if not self._taken("("):
             raise self._unexpected("( after in")
         found = [Comparison(field, "==", *self._literal(field))]
@@ -261,7 +261,7 @@ class _Parser:
             raise self._unexpected("a comma or a closing )")
         return found[0] if len(found) == 1 else Or(tuple(found))
 
-    def _known(self, token: _Token) -> str:
+    def _known_field(self, token: _Token) -> str:
         if token.text in self._vocabulary.kinds:
             return token.text
         why = self._vocabulary.why_not.get(token.text)

@@ -57,12 +57,12 @@ PROBE_ANSWER_DURATIONS: Final = (
     *(WAIT, "first_content_s", "first_reasoning_s", "first_event_s", "first_byte_s"),
     *("itl_max_s", "e2e_s"),
 )
-"""The durations of a probe that include work of whatever answered it."""
+"""The durations of a probe that include work of the model or cache that answered it."""
 PROBE_DURATIONS: Final = (*PROBE_ANSWER_DURATIONS, *SET_UP_PARTS)
 PROBE_JUDGING: Final = (*PROBE_DURATIONS, "outcome", "output_tokens", "cost_usd")
 
 
-def _kind(field: str, row: type = RequestTimeline) -> type:
+def _field_type(field: str, row: type = RequestTimeline) -> type:
     if field in ("tpot_s", WAIT):
         return float
     hint: Any = get_type_hints(row)[field]
@@ -73,21 +73,21 @@ def _kind(field: str, row: type = RequestTimeline) -> type:
 
 
 WHERE: Final = Vocabulary(
-    kinds={field: _kind(field) for field in SELECTING},
+    kinds={field: _field_type(field) for field in SELECTING},
     choices={"source": tuple(Source)},
     why_not=dict.fromkeys(JUDGING, "is a result of the request; use it in good"),
 )
 """The vocabulary of `where`."""
 
 GOOD: Final = Vocabulary(
-    kinds={field: _kind(field) for field in JUDGING},
+    kinds={field: _field_type(field) for field in JUDGING},
     choices={"outcome": tuple(Outcome)},
     why_not=dict.fromkeys(SELECTING, "is a property of the request; use it in where"),
 )
 """The vocabulary of `good`."""
 
 PROBE_WHERE: Final = Vocabulary(
-    kinds={field: _kind(field, Probe) for field in PROBE_SELECTING},
+    kinds={field: _field_type(field, Probe) for field in PROBE_SELECTING},
     choices={},
     why_not={
         **dict.fromkeys(SELECTING, "is a property of requests, not of probes"),
@@ -97,7 +97,7 @@ PROBE_WHERE: Final = Vocabulary(
 """The vocabulary of `where` for probes."""
 
 PROBE_GOOD: Final = Vocabulary(
-    kinds={field: _kind(field, Probe) for field in PROBE_JUDGING},
+    kinds={field: _field_type(field, Probe) for field in PROBE_JUDGING},
     choices={"outcome": tuple(ProbeOutcome)},
     why_not={
         **dict.fromkeys(JUDGING, "is a result of requests, not of probes"),

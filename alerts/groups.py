@@ -87,7 +87,7 @@ def narrowed(
 
 
 def _is(by: Sequence[str], group: Group) -> Expression:
-    each = (_has(field, value) for field, value in zip(by, group, strict=True))
+    each = (_field_equals(field, value) for field, value in zip(by, group, strict=True))
     return _all([leaf for one in each for leaf in conjuncts(one)])
 
 
@@ -95,7 +95,7 @@ def _all(operands: list[Expression]) -> Expression:
     return operands[0] if len(operands) == 1 else And(tuple(operands))
 
 
-def _has(field: str, value: str) -> Expression:
+def _field_equals(field: str, value: str) -> Expression:
     """Return an expression that is true if the field has this value. The result of the expression
     is never unknown, so the expression can be negated."""
     if not value:

@@ -74,8 +74,8 @@ def policy_for(period_s: int, budget: Fraction) -> Policy:
     So no factor is lower than in the source of the policy.
 
     Args:
-        period_s: the length of the objective's period in seconds. The shortest allowed period is
-            that of the shortest policy.
+        period_s: the length of the objective's period in seconds, at least the period of the
+            shortest built-in policy.
         budget: the share of events that may be bad.
     """
     fitting = [each for each in built_in() if each.period_s <= period_s]

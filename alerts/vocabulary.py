@@ -17,8 +17,8 @@ REQUESTS: Final = "tailspan_requests_total"
 PROBES: Final = "tailspan_probe_results_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
-"""The time of evaluation, recorded while the counters exist. The minimum of the series over a
-window is the earliest time at which the counters existed."""
+"""The timestamp of the rule's evaluation. It is recorded only while the counters exist, so its
+minimum over a window is the earliest time in the window at which they existed."""
 
 PLACED: Final = "slo:tailspan_group_places:increase6h"
 """The groups that have a place, for objectives with Prometheus queries and `by`."""

@@ -48,7 +48,7 @@ step, and its third argument if it compiles the replay first."""
 
 
 class ChildAnswer(NamedTuple):
-    """The newest answer, or None without one, and the reason why there is no better answer.
+    """The newest answer, or None if there is no answer yet, and why there is no better answer.
 
     `unavailable` is true if the reason is that the database could not be read.
     """

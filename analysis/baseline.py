@@ -18,8 +18,8 @@ _NS = 10**9
 class Baseline:
     """A baseline, and the incident that follows it.
 
-    `before` is an incident that begins where the baseline ends, or None if the baseline ends where
-    the window begins.
+    `before` is the incident at whose start the baseline ends; None if the baseline ends at the
+    start of the window.
     """
 
     span: Span

@@ -17,9 +17,10 @@ def one_of_each(
 ) -> list[Report]:
     """Return one report of each lookup.
 
-    In one trace, the service that reported first counts, which is the application if it reports
-    lookups at all. Of a span and its parent, the parent counts. Reports with a known result count
-    before others. Lookups of embeddings and of answers are separate.
+    Within a trace, only the reports of the service that reported first are used. This is the
+    application if it reports lookups at all. If a span and its parent both report, the parent is
+    used. Reports with a known result are preferred. Lookups of embeddings and of answers are
+    separate.
 
     Args:
         reports: the reports.

@@ -1,7 +1,7 @@
-"""Compute what caches before the model answered: hit rates, times, and an estimate of the savings.
+"""Compute what caches in front of the model answered: hit rates, times and estimated savings.
 
-A hit is no request, so it is in no percentile, objective or bill. What a hit saved is estimated
-from the requests that the model answered in the same range.
+A hit is not a request, so no percentile, objective or bill includes it. What a hit saved is
+estimated from the requests that the model answered in the same range.
 """
 
 from collections import Counter, defaultdict
@@ -184,7 +184,8 @@ def _matches(lookup: Report, where: Mapping[str, str | None]) -> bool:
 _Key = tuple[str | None, str]
 """A tenant and a model, or `EVERY` and a model."""
 EVERY: Final = "\x00every tenant"
-"""No tenant has this name, because the collector replaces the character."""
+"""Stands for all tenants. No tenant has this name, because the collector replaces this
+character."""
 
 
 def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, MeanRequest]:
@@ -222,7 +223,7 @@ def _group(
     hits = [each for each in lookups if each.result == CacheResult.HIT]
     misses = [each for each in lookups if each.result == CacheResult.MISS]
     interval = wilson(len(hits), len(hits) + len(misses))
-    instead = [_instead(each, means) for each in hits]
+    instead = [_replaced_request(each, means) for each in hits]
     usd = [each.usd for each in instead if each is not None and each.usd is not None]
     engine_s = [each.engine_s for each in instead if each is not None and each.engine_s is not None]
     return CacheGroup(
@@ -239,7 +240,7 @@ def _group(
     )
 
 
-def _instead(hit: Report, means: Mapping[_Key, MeanRequest]) -> MeanRequest | None:
+def _replaced_request(hit: Report, means: Mapping[_Key, MeanRequest]) -> MeanRequest | None:
     """Return the mean request that the hit replaced, or None if no such request is known."""
     if hit.model is None:
         return None

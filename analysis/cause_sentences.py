@@ -19,12 +19,12 @@ NAMES: Final = {
 
 MOST: Final = 0.5
 """A share by accounting above this value is described as most of the growth. In simulations,
-this word is right for 94 % of single faults and 63 % of two simultaneous faults. Finer words were
-wrong more often (docs/benchmarks.md#shares-by-replay)."""
+this word is right for 94 % of single faults and 63 % of two simultaneous faults. More precise words
+were wrong more often (docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:
-    """Return a share by accounting in words, because the accounting cannot determine a percentage.
+    """Return a share in words. Use it for shares by accounting, which have no reliable percentage.
 
     Every page, command and message describes a share without an interval with these words.
     """
@@ -32,7 +32,8 @@ def rough_share(share: float) -> str:
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:
-    """Return a share by replay with its interval, or a share by accounting in words."""
+    """Format a share: as a percentage with its interval if it comes from a replay, otherwise in
+    words."""
     if low is None or high is None:
         return rough_share(share)
     return f"{share:.0%} [{low:.0%} to {high:.0%}]"

@@ -44,9 +44,9 @@ class Predicted(NamedTuple):
 
 
 def nested(parts: Sequence[Predicted], wholes: Sequence[Predicted]) -> list[Predicted]:
-    """Return the percentiles of a latency that is part of another: at most those of the other.
+    """Limit the percentiles of a latency to those of a longer latency that contains it.
 
-    Both latencies are corrected separately, so the part may exceed the whole by their errors.
+    Both latencies are corrected separately, so without this limit the part may exceed the whole.
     """
     return [
         Predicted(*(_at_most(*pair) for pair in zip(part, whole, strict=True)))
@@ -132,7 +132,7 @@ class RankBounds(NamedTuple):
 
 
 def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> RankBounds | None:
-    """Return the ranks of a window between which the quantiles q of 95 % of later windows are.
+    """Return ranks in a window. The quantiles q of 95 % of later windows lie between these ranks.
 
     The error of a predicted quantile comes from the share of requests below it, which differs
     between two windows of the same traffic. A share is a mean over many requests, so a few blocks

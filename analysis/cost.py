@@ -187,7 +187,7 @@ def _selected(found: Bill) -> SelectedRequests:
 def managed_prices(
     tokens: Mapping[str | None, Tokens], prices: PriceList
 ) -> tuple[list[Comparison], list[str]]:
-    """Return the managed price of each model's traffic, and the reasons why some traffic has none.
+    """Return the managed price of each model's traffic, and why some traffic has no such price.
 
     Args:
         tokens: token counts by served model.

@@ -115,7 +115,7 @@ def explain_question(
     found = joined_evidence([evidence(whole, each, columns, {}) for each in windows])
     found = with_unfinished_requests(whole, found, windows)
     if replicas is not None:
-        found = _only(found, replicas)
+        found = _rows_of_replicas(found, replicas)
     servers = servers_of(found.engines, found.gpus, found.starts, found.cold_starts)
     explanation = explain(
         requests_of(found.requests, beside),
@@ -160,7 +160,7 @@ def joined_evidence(found: Sequence[Evidence]) -> Evidence:
     )
 
 
-def _only(found: Evidence, replicas: Collection[str]) -> Evidence:
+def _rows_of_replicas(found: Evidence, replicas: Collection[str]) -> Evidence:
     wanted = pa.array(sorted(replicas), pa.string())
 
     def table(rows: pa.Table) -> pa.Table:

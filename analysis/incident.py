@@ -88,7 +88,7 @@ def questions_of(
         window,
         usual.span,
         () if goodput is None else metrics_of(goodput),
-        {} if goodput is None else _equals(goodput),
+        {} if goodput is None else _required_labels(goodput),
     )
 
 
@@ -167,7 +167,7 @@ def _attainment_loss(explanation: Explanation) -> float:
     )
 
 
-def _equals(goodput: Goodput) -> dict[str, str | None]:
+def _required_labels(goodput: Goodput) -> dict[str, str | None]:
     """Return the labels that the objective's filter requires."""
     return {
         each.field: str(each.value)

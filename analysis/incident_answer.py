@@ -26,8 +26,9 @@ from store.alerting.incidents import IncidentRow
 from telemetry import dataclass_json
 
 VERSION: Final = 1
-"""The version of the method. Increase it when the same data would get other shares. The server then
-computes the answers of the last day again, and older answers are shown with their version."""
+"""The version of the method. Increase it if a change makes the method compute other shares from the
+same data. The server then computes the answers of the last day again, and older answers are shown
+with their version."""
 MOST_BYTES: Final = 2**20
 """Maximum length of an answer. An answer with four causes and two latencies has about 20 kB."""
 
@@ -89,7 +90,8 @@ class StoredAnswer:
         return next((each for each in self.explanations if each.question == question), None)
 
     def answers_whole(self, where: Mapping[str, str | None]) -> bool:
-        """Return whether a filter selects the requests of the incident: none, or its own."""
+        """Return whether a filter selects all requests of the incident: it is empty, or the same as
+        the incident's own filter."""
         return not where or where == self.verdict.first.question.where
 
     def computed(self, moment: Callable[[int], str]) -> str:

@@ -24,7 +24,7 @@ from store.replicas.engine_starts import in_force
 from telemetry.starts import Argument, EngineStart, loading_from, read
 
 POINTS: Final = ("p50", "p95", "p99")
-"""The percentiles that a comparison has."""
+"""The percentiles that are compared."""
 REPLICAS: Final = "replicas"
 ROUTER: Final = "router"
 AGAIN_NS: Final = 3_600 * 10**9
@@ -40,9 +40,11 @@ REPORTED: Final[Mapping[str, str]] = {
     "num_speculative_tokens": "speculative.num_speculative_tokens",
     "max_model_len": "model.max_model_len",
 }
-"""The names under which an engine reports the arguments of what-if when it starts."""
+"""For each argument of what-if, the name under which an engine reports it when the engine
+starts."""
 MEASURED: Final = "cache.num_gpu_blocks"
-"""An engine measures this value when it starts, so it may differ between equal engines."""
+"""An engine measures this value when it starts, so engines with equal arguments may differ in
+it."""
 ABSENT: Final[Mapping[str, Argument]] = {
     "scheduling_policy": "fcfs",
     "long_prefill_token_threshold": 0,
@@ -68,7 +70,7 @@ class Deployed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A prediction of one percentile, beside what was measured after the deploy."""
+    """A prediction of one percentile, and the change that was measured after the deploy."""
 
     asked_unix_ns: int
     change: str
@@ -105,11 +107,11 @@ def canonical(edits: Sequence[str]) -> str | None:
 def keep(
     engine: Engine, answer: WhatIfAnswer, equals: Collection[str], asked_unix_ns: int
 ) -> Prediction | None:
-    """Keep a prediction. Return the row, or None if there is nothing to keep.
+    """Store a prediction. Return the stored row, or None if the prediction is not stored.
 
-    A prediction about some of the requests is not kept. If the engines cannot keep up, nothing is
-    kept, because the latencies then depend on how long the load lasts. The same change is kept once
-    an hour. A prediction of a restricted reader is not kept.
+    A prediction is not stored if labels select a part of the requests, if the reader may not see
+    all requests, or if the engines cannot keep up, because the latencies then depend on how long
+    the load lasts. The same change is stored at most once an hour.
 
     Args:
         engine: from `open_database`.

@@ -19,7 +19,7 @@ chart with equal distances shows both the middle and the tail."""
 def curve_of(values: FloatArray) -> FloatArray:
     """Return the percentiles `CURVE` of the finite values; NaN if there are none."""
     known = np.sort(values[np.isfinite(values)])
-    return known[_places(known.size)] if known.size else np.full(len(CURVE), np.nan)
+    return known[_rank_indices(known.size)] if known.size else np.full(len(CURVE), np.nan)
 
 
 def shares_below(values: FloatArray, curve: FloatArray) -> FloatArray:
@@ -33,7 +33,7 @@ def shares_below(values: FloatArray, curve: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=256)
-def _places(number: int) -> IntArray:
+def _rank_indices(number: int) -> IntArray:
     """Return the indices of the nearest ranks in the sorted values."""
     return np.array([nearest_rank(number, q) - 1 for q in CURVE])
 

@@ -17,8 +17,8 @@ from replay.edits import Edits
 from telemetry.prefix_ladders import POSITIONS, Ladders, read_ladders
 
 ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
-"""Engine arguments whose effect depends on what prompts share. Without prefix caching, vLLM hashes
-no blocks, so there are no ladders for the question what it would find."""
+"""Engine arguments whose effect depends on the prefixes that prompts share. If prefix caching is
+off, vLLM hashes no blocks, so there are no ladders to predict the effect of switching it on."""
 
 LEAST_KNOWN: Final = 0.95
 """Minimum share of the requests that have a ladder, among those with a whole block."""
@@ -49,10 +49,10 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
         are then only those of prompts from before the recording. Otherwise the same traffic.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
-    if not any(map(_matters, alternatives)) or not cached_tokens.any():
+    if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
         return Shared(recorded, ())
     ladders = read_ladders(recorded.requests["prefix_ladder"].to_pylist())
-    if lacking := _lacking(recorded, ladders, any(each.pools for each in alternatives)):
+    if lacking := _why_unusable(recorded, ladders, any(each.pools for each in alternatives)):
         return Shared(recorded, [f"cached tokens of each request stay as recorded: {lacking}"])
     external = np.nan_to_num(recorded.column("external_cached_tokens")).astype(np.int64)
     prefixes, before = prefixes_of(ladders, np.maximum(cached_tokens - external, 0))
@@ -88,13 +88,13 @@ def repeated_tokens(recorded: Recorded) -> IntArray:
     return found
 
 
-def _matters(edits: Edits) -> bool:
+def _edits_affect_cache(edits: Edits) -> bool:
     """Return whether the edits change what the cache finds."""
     arguments = {name.replace("-", "_") for name in edits.arguments or {}}
     return edits.pools or bool(edits.rates) or bool(arguments & ARGUMENTS)
 
 
-def _lacking(recorded: Recorded, ladders: Ladders, pools: bool) -> str | None:
+def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | None:
     """Return why the ladders cannot be used; None if they can.
 
     Args:
@@ -123,7 +123,8 @@ def _lacking(recorded: Recorded, ladders: Ladders, pools: bool) -> str | None:
 def prefixes_of(
     ladders: Ladders, found_tokens: IntArray, positions: IntArray = _BLOCKS
 ) -> tuple[Prefixes, BoolArray]:
-    """Return what prompts share, and which requests found more than this explains.
+    """Return the shared prefixes of prompts, and the requests with more cache hits than these
+    explain.
 
     Two prompts part between their last equal rung and the next one. So the end of a segment is
     moved to where the engines' caches stopped finding more, if that is before the next rung.
@@ -223,8 +224,11 @@ def _shared_nodes(ladders: Ladders) -> _Nodes:
 def _moved_ends(
     nodes: _Nodes, found_blocks: IntArray, found_level: IntArray, positions: IntArray
 ) -> IntArray:
-    """Return for each node the blocks to its end: the fewest that one of its requests found, among
-    those that found its rung and not the next one."""
+    """Return the position of each node's end, in blocks from the start of the prompt.
+
+    Some requests found the node's rung in the cache, but not the next rung. The end is the smallest
+    number of blocks that one of these requests found; without such a request, the node's position.
+    """
     ends = np.zeros(len(nodes.requests), dtype=np.int64)
     ends[nodes.key] = positions[nodes.level]
     stopped = nodes.level == found_level[nodes.row]
@@ -236,7 +240,8 @@ def _moved_ends(
 
 
 def _common(nodes: _Nodes) -> BoolArray:
-    """Return for each segment of a request whether it, or a longer one, has many continuations."""
+    """Return for each segment of a request whether many different prompts continue it, or continue
+    a longer segment of the request."""
     many = nodes.continuations[nodes.key] >= COMMON_FROM
     last = np.full(int(nodes.row.max(initial=-1)) + 1, -1)
     np.maximum.at(last, nodes.row[many], nodes.level[many])

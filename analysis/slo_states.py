@@ -159,8 +159,8 @@ def goes_on(row: IncidentRow, at_s: int) -> bool:
 
 
 def instant_s(window: Window, now_unix_ns: int) -> int:
-    """Return the end of the range, or the time of the last possible evaluation if this is
-    earlier."""
+    """Return the instant at which to show the states, in unix seconds: the end of the range, or the
+    time of the last possible evaluation if that is earlier."""
     end_s = min(window.to_unix_ns, now_unix_ns - ARRIVAL_S * _NS) // _NS
     return max(0, end_s // EVALUATION_S * EVALUATION_S)
 
@@ -174,7 +174,7 @@ def slo_states(
     burns: dict[str, list[list[IncidentRow]]] = {}
 
     def since(group: Objective) -> set[int]:
-        rows = _lately(read_incidents(engine, group.name), window, at_s)
+        rows = _recent_incidents(read_incidents(engine, group.name), window, at_s)
         burns[group.name] = overlapping(rows)
         is_open = [burn for burn in burns[group.name] if _open(burn, at_s)]
         return {shown_s, *(row.began_unix_s for burn in is_open for row in burn)}
@@ -283,7 +283,7 @@ def incident_of(
     )
 
 
-def _lately(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:
+def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:
     """Return the newest incidents that are open, overlap the range, or ended in the last week."""
     from_s = min(window.from_unix_ns // _NS, at_s - LATELY_S)
     known = [row for row in rows if row.fired_unix_s <= at_s + ARRIVAL_S]

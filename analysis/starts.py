@@ -23,9 +23,9 @@ LABELS: Final = ("replica", "model", "region")
 MOST_LISTED: Final = 20
 """Maximum number of starts in an answer; the newest. A crash loop has many."""
 FIRST_NS: Final = 600 * 10**9
-"""Requests of the first ten minutes are compared with the first of their shape."""
+"""The first request of a shape is compared with the requests of this time after the start."""
 MOST_REQUESTS: Final = 5_000
-"""Maximum number of requests of a start that are read; the first ones."""
+"""Maximum number of requests to read for each start: the first ones after it."""
 EXITED: Final = "exit"
 """The reason of a server that ended without an exception in its start."""
 LATER: Final = 19

@@ -162,7 +162,7 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
         tokens = sums.facts["output_tokens"][row]
         groups.append(
             {
-                **_named(dimensions, group),
+                **_group_labels(dimensions, group),
                 "requests": requests,
                 **{
                     name: ended.get((*group, outcome.value), 0)
@@ -171,7 +171,9 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
                 "throughput_rps": requests / length_s,
                 "output_tokens_per_s": float(tokens[1]) / length_s if tokens[0] else None,
                 **{
-                    latency: dict(zip(_POINTS, _known(quantiles[latency], place), strict=True))
+                    latency: dict(
+                        zip(_POINTS, _values_or_none(quantiles[latency], place), strict=True)
+                    )
                     for latency in LATENCIES
                 },
                 **{latency: dict.fromkeys(_POINTS) for latency in UNROLLED},
@@ -189,11 +191,11 @@ def _ranks(total: IntArray) -> IntArray:
     return np.concatenate([points, np.array(interval, np.int64).reshape(-1, 2)], axis=1)
 
 
-def _known(found: Quantiles, place: int) -> list[float | None]:
+def _values_or_none(found: Quantiles, place: int) -> list[float | None]:
     return [None if np.isnan(value) else float(value) for value in found.value_s[place]]
 
 
-def _named(dimensions: Sequence[str], group: Sequence[str | None]) -> dict[str, Any]:
+def _group_labels(dimensions: Sequence[str], group: Sequence[str | None]) -> dict[str, Any]:
     """Return a group's labels, with the same types as in a request."""
     named: dict[str, Any] = dict(zip(dimensions, group, strict=True))
     if named.get("streamed") is not None:

@@ -39,7 +39,7 @@ def thresholds(objectives: Iterable[Objective], metric: Metric) -> list[Threshol
             _Counts(goodput.where),
             whole=len(tuple(conjuncts(goodput.good))) == 1,
         )
-        for objective, goodput in _countable(objectives)
+        for objective, goodput in _with_countable_filters(objectives)
         if (seconds := _seconds(goodput, metric)) is not None
     ]
 
@@ -50,7 +50,7 @@ def metrics_of(goodput: Goodput) -> tuple[Metric, ...]:
     return tuple(Metric(LATENCIES[field]) for field in fields if field in LATENCIES)
 
 
-def _countable(objectives: Iterable[Objective]) -> Iterator[tuple[Objective, Goodput]]:
+def _with_countable_filters(objectives: Iterable[Objective]) -> Iterator[tuple[Objective, Goodput]]:
     for each in objectives:
         goodput = each.indicator
         if isinstance(goodput, Goodput):
@@ -82,39 +82,39 @@ class _Counts:
     def __call__(self, requests: Requests) -> BoolArray:
         if self._where is None:
             return np.ones(len(requests), dtype=np.bool_)
-        return _holds(self._where, requests)[0]
+        return _evaluate(self._where, requests)[0]
 
 
-def _holds(expression: Expression, requests: Requests) -> tuple[BoolArray, BoolArray]:
+def _evaluate(expression: Expression, requests: Requests) -> tuple[BoolArray, BoolArray]:
     """Return two masks (n,): where an expression is true, and where it is false.
 
     For all other requests the result is unknown.
     """
     match expression:
         case Not(operand):
-            true, false = _holds(operand, requests)
+            true, false = _evaluate(operand, requests)
             return false, true
         case And(operands):
-            found = [_holds(each, requests) for each in operands]
+            found = [_evaluate(each, requests) for each in operands]
             return (
                 np.logical_and.reduce([true for true, _ in found]),
                 np.logical_or.reduce([false for _, false in found]),
             )
         case Or(operands):
-            found = [_holds(each, requests) for each in operands]
+            found = [_evaluate(each, requests) for each in operands]
             return (
                 np.logical_or.reduce([true for true, _ in found]),
                 np.logical_and.reduce([false for _, false in found]),
             )
         case IsUnknown(field):
-            known = _known(field, requests)
+            known = _known_mask(field, requests)
             return ~known, known
         case Comparison():
-            known, true = _known(expression.field, requests), _compared(expression, requests)
+            known, true = _known_mask(expression.field, requests), _compared(expression, requests)
             return known & true, known & ~true
 
 
-def _known(field: str, requests: Requests) -> BoolArray:
+def _known_mask(field: str, requests: Requests) -> BoolArray:
     if field in LABELS:
         return np.asarray(requests.label(field).codes >= 0)
     return np.isfinite(requests.number(field))

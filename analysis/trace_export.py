@@ -16,8 +16,8 @@ from store.queries import Window
 from telemetry.prefix_ladders import read_ladders
 
 PART_REQUESTS: Final = 500_000
-"""Requests that are read at a time, so that a long window needs little memory. Prompts of two parts
-share no prefix."""
+"""Number of requests in a part. The requests are read in parts, so that a long window needs little
+memory. Prefixes that prompts of different parts share are not exported."""
 
 _COLUMNS: Final = ("received_unix_ns", "prompt_tokens", "output_tokens")
 _CACHE: Final = ("cached_tokens", "external_cached_tokens")
@@ -33,7 +33,7 @@ class ExportedPart:
     left_out: int
     """Requests whose prompt or answer tokens are unknown or 0, such as rejected ones."""
     without_ladder: int
-    """Requests for which it is not recorded what their prompt shares."""
+    """Number of requests without a prefix ladder, for which shared prefixes are unknown."""
 
 
 def exported_parts(

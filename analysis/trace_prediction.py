@@ -115,9 +115,9 @@ def predict_trace(
     Args:
         recorded: the window.
         question: the edits of the engines and of the trace, and the objectives.
-        trace: its requests; at least one.
+        trace: the requests of the trace, at least one.
         draws: number of resampled replays for the intervals; 0 for no intervals.
-        progress: called after each of them.
+        progress: called after each resampled replay.
 
     Raises:
         EditError: an edit is not allowed.
@@ -184,7 +184,8 @@ def predict_trace(
 
 
 def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
-    """Return the trace as the traffic of a pool of the window's engines."""
+    """Return a recording with the trace as the traffic of a pool that consists of the window's
+    engines."""
     drafted = [
         each.arrivals.acceptance
         for each in recorded.engines

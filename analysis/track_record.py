@@ -1,4 +1,4 @@
-"""Count how many kept predictions contain what was measured after the deploy that they predicted.
+"""Count how many stored predictions contain the change that was measured after the deploy.
 
 It reads the requests around the deploys again, so it covers deploys whose requests are still
 stored.
@@ -31,11 +31,11 @@ class TrackRecord:
 
     @property
     def sentence(self) -> str:
-        """The numbers as a sentence."""
+        """How many predictions contained the measured change, as a sentence."""
         deploys = "1 deploy" if self.deploys == 1 else f"{self.deploys} deploys"
         return (
-            f"{self.contained} of {self.percentiles} predictions contained what came (P99 of TTFT,"
-            f" TPOT and E2E; {deploys})."
+            f"The intervals of {self.contained} of {self.percentiles} predictions contained the"
+            f" measured change (P99 of TTFT, TPOT and E2E; {deploys})."
         )
 
 

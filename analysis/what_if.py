@@ -256,7 +256,11 @@ def _predict_group(
     progress: Callable[[], None],
     draws_for: Callable[[WhatIfAnswer], int] | None,
 ) -> list[WhatIfAnswer]:
-    """Do the same as `predict_each` for edits of which all or none set replicas or a router."""
+    """Predict the effects of alternative edits that either all set replicas or a router, or none
+    do.
+
+    See `predict_each`.
+    """
     recorded, assumptions = with_prefixes(recorded, alternatives)
     reporting = _Reporting(recorded, question, assumptions)
     first = alternatives[0]

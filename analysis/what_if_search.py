@@ -109,7 +109,7 @@ def sweep_of(text: str) -> Sweep:
     if bounds is None:
         values = [value.strip() for value in given.split(",") if value.strip()]
     else:
-        values = _between(name, *(_bound(text, each) for each in bounds.groups()))
+        values = _sweep_values(name, *(_bound(text, each) for each in bounds.groups()))
     if not 2 <= len(values) <= MOST_POINTS:
         raise EditError(
             f"sweep {text!r}: {len(values)} values; allowed: 2 to {MOST_POINTS}, as in"
@@ -139,7 +139,7 @@ def sweep(
     Raises:
         EditError: a value is not allowed.
     """
-    alternatives = [_with(question.edits, over.name, value) for value in over.values]
+    alternatives = [_with_edit(question.edits, over.name, value) for value in over.values]
     answers = predict_each(recorded, question, alternatives, draws, progress)
     return [SweepPoint(*each) for each in zip(over.values, answers, strict=True)]
 
@@ -189,7 +189,7 @@ def find(
             )
         return tried[value].met
 
-    value = _fewest(met) if wanted == "replicas" else _highest(met)
+    value = _smallest_that_meets(met) if wanted == "replicas" else _highest(met)
     ordered = sorted(tried.values(), key=lambda each: each.value)
     shown = value if value is not None else max(ordered, key=lambda each: each.good_ratio).value
     edits = _edits(question, wanted, shown)
@@ -197,7 +197,7 @@ def find(
     return Found(wanted, slo, float(objective.target), value, ordered, shown, answer)
 
 
-def _fewest(met: Callable[[float], bool]) -> float | None:
+def _smallest_that_meets(met: Callable[[float], bool]) -> float | None:
     """Return the smallest whole number that meets the SLO, by doubling and then by bisection."""
     high = 1
     while not met(high):
@@ -231,15 +231,17 @@ def _highest(met: Callable[[float], bool]) -> float | None:
 
 
 def _edits(question: WhatIfQuestion, wanted: Wanted, value: float) -> Edits:
-    return _with(question.edits, wanted, f"{value:g}x" if wanted == "rate" else str(int(value)))
+    return _with_edit(
+        question.edits, wanted, f"{value:g}x" if wanted == "rate" else str(int(value))
+    )
 
 
-def _with(edits: Edits, name: str, value: str) -> Edits:
+def _with_edit(edits: Edits, name: str, value: str) -> Edits:
     """Return edits with one additional edit. A rate is multiplied by the existing rates."""
-    return edits_of([*_others(edits.listed(), name), f"{name}={value}"])
+    return edits_of([*_without_edit(edits.listed(), name), f"{name}={value}"])
 
 
-def _others(listed: Iterable[str], name: str) -> list[str]:
+def _without_edit(listed: Iterable[str], name: str) -> list[str]:
     return [each for each in listed if name == "rate" or each.partition("=")[0] != name]
 
 
@@ -250,7 +252,7 @@ def _bound(text: str, given: str) -> float:
         raise EditError(f"sweep {text!r}: {given!r} is not a number") from None
 
 
-def _between(name: str, low: float, high: float) -> list[str]:
+def _sweep_values(name: str, low: float, high: float) -> list[str]:
     if not 0 < low < high < math.inf:
         raise EditError(
             f"sweep of {name}: {low:g}..{high:g}; the range must start above 0 and increase"

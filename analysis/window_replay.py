@@ -140,13 +140,13 @@ def replayed(
         outcome = replay(replace(model, engine=engine), changed, f"{seed} {number}", conditions)
         outcomes.append(outcome)
         fits = changed.prompt_tokens + changed.output_tokens <= engine.max_model_len
-        saturated.append(_saturates(outcome, fits, traffic.since_s))
+        saturated.append(_is_saturated(outcome, fits, traffic.since_s))
         sources.append(rows[copied])
     return Replayed(
         {name: np.concatenate([getattr(each, name) for each in outcomes]) for name in METRICS},
         np.concatenate(sources),
         np.concatenate([each.rejected for each in outcomes]),
-        _binds(outcomes),
+        _binding_limit(outcomes),
         any(saturated),
     )
 
@@ -206,7 +206,7 @@ def _concatenated(parts: Sequence[Arrivals], order: IntArray) -> Arrivals:
     return Arrivals(**joined)
 
 
-def _binds(outcomes: Sequence[Outcome]) -> Bind:
+def _binding_limit(outcomes: Sequence[Outcome]) -> Bind:
     totals: dict[Bind, float] = {"seats": 0.0, "kv": 0.0, "tokens": 0.0}
     for each in outcomes:
         totals["seats"] += float(each.engines.blocked_seats_s.sum())
@@ -216,7 +216,7 @@ def _binds(outcomes: Sequence[Outcome]) -> Bind:
     return longest if totals[longest] > 0 else "none"
 
 
-def _saturates(outcome: Outcome, fits: BoolArray, since_s: float) -> bool:
+def _is_saturated(outcome: Outcome, fits: BoolArray, since_s: float) -> bool:
     """Return whether the queue is full, or the queueing time grows until the end of the replay.
 
     Args:

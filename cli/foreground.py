@@ -19,7 +19,7 @@ from server.signals import stop_on_signals
 from server.stack import MOST_NAMED, Stack
 from telemetry.installing import install_plugin
 
-HEARD_NOTHING_S = 20.0
+NO_TELEMETRY_S = 20.0
 
 _log = logging.getLogger(__name__)
 
@@ -36,10 +36,10 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
     """
     stop = stop_on_signals(stack.kill_children)
     async with stack:
-        _let_imports_be()
+        _exclude_imports_from_gc()
         talking = [
-            asyncio.create_task(_tell(stack, vllm)),
-            asyncio.create_task(_tell_gpus(stack)),
+            asyncio.create_task(_report_arrivals(stack, vllm)),
+            asyncio.create_task(_announce_gpus(stack)),
             asyncio.create_task(_watch(stack)),
         ]
         for task in talking:
@@ -61,7 +61,7 @@ def _log_defect(task: asyncio.Task[None]) -> None:
         _log.error("announcements ended; the collector still runs", exc_info=error)
 
 
-def _let_imports_be() -> None:
+def _exclude_imports_from_gc() -> None:
     """Exclude imported objects from garbage collection, and collect less often.
 
     Requests create no reference cycles, and a collection after every 700 objects took a tenth of a
@@ -84,12 +84,12 @@ def say(text: str, *, err: bool = False) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-async def _tell(stack: Stack, vllm: str | None) -> None:
+async def _report_arrivals(stack: Stack, vllm: str | None) -> None:
     await _announce(stack, vllm)
     arrivals = stack.arrivals
     if vllm:
         try:
-            await asyncio.wait_for(arrivals.news.wait(), HEARD_NOTHING_S)
+            await asyncio.wait_for(arrivals.news.wait(), NO_TELEMETRY_S)
         except TimeoutError:
             say(f"No telemetry has arrived from {vllm} yet. {_how_to_connect(stack)}")
     told: set[str] = set()
@@ -102,7 +102,7 @@ async def _tell(stack: Stack, vllm: str | None) -> None:
     say("Messages about further servers are omitted.")
 
 
-async def _tell_gpus(stack: Stack) -> None:
+async def _announce_gpus(stack: Stack) -> None:
     """Print a sentence about the GPUs when the first GPU reports."""
     while stack.gpu_sampler is not None:
         states = stack.gpu_sampler.report()

@@ -44,7 +44,7 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
     say(f"Sampling GPUs for {endpoint}. Ctrl-C stops it.")
     working = [
         asyncio.create_task(sampler.run()),
-        asyncio.create_task(_tell(sampler, forwarder)),
+        asyncio.create_task(_report_changes(sampler, forwarder)),
     ]
     asked = asyncio.create_task(stop.wait())
     try:
@@ -61,7 +61,7 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
         say(summary(told, messages, forwarder.counts()[0]))
 
 
-async def _tell(sampler: GpuSampler, forwarder: Forwarder) -> None:
+async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
     said: str | None = None
     away, sent_before = False, 0
     while True:

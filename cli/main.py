@@ -30,7 +30,7 @@ COMMANDS: Final = {
     "trace": "Write recorded requests as a trace, for benchmark clients.",
     "cost": "Print the cost of serving: requests, recomputation, idle time and loading.",
     "outside": "Print the latency of endpoints as regions see it, from probes.",
-    "caches": "Show what caches before the model answered, and what this saved.",
+    "caches": "Show what caches in front of the model answered, and what this saved.",
     "slo": "Check objectives, generate rules, show their status, test notifications.",
     "mcp": "Serve questions as tools of the Model Context Protocol (MCP).",
     "config": "Show each engine's configuration, or the differences of two.",

@@ -27,7 +27,8 @@ def table() -> str:
     """Return one row per setting, in the order of `tailspan up --help`."""
     settings = sorted(all_settings(), key=lambda each: GROUPS.index(each.group))
     rows = [
-        f"| `{each.flag}` | `{each.variable}` | `{each.key}` | {_default(each)} | {_plain(each)} |"
+        f"| `{each.flag}` | `{each.variable}` | `{each.key}` | {_default(each)} |"
+        f" {_escaped_help(each)} |"
         for each in settings
     ]
     return "\n".join(
@@ -43,7 +44,7 @@ def _default(each: Setting) -> str:
     return f"`{each.default}`" if each.show_default else ""
 
 
-def _plain(each: Setting) -> str:
+def _escaped_help(each: Setting) -> str:
     """Return the help text with Markdown's special characters escaped."""
     text = each.help or ""
     for mark in "*_|<":

@@ -44,8 +44,8 @@ class Refusal(StrEnum):
     INSTANT_OUT_OF_RANGE = "instant_out_of_range"
     """The timestamp is before 2020; vLLM did not exist then."""
     IN_THE_FUTURE = "in_the_future"
-    """The timestamp is more than a day ahead of this machine's clock (more than a wrong time zone),
-    or a sample or engine start is far ahead of the rest of its message.
+    """The timestamp is more than a day ahead of this machine's clock, which a wrong time zone
+    cannot explain, or a sample or engine start is far ahead of the rest of its message.
     """
     TOO_OLD = "too_old"
     """The row is older than the retention."""
@@ -68,7 +68,7 @@ class Refusal(StrEnum):
     tokens of the kinds (reasoning, tool calls, content) do not sum to the output tokens.
     """
     NOT_CUMULATIVE = "not_cumulative"
-    """A sum is not monotonic and cumulative, so a lost export would lose data."""
+    """A sum is not monotonic or not cumulative, so a lost export would lose data."""
 
 
 WHY: Final[Mapping[Refusal, str]] = {
@@ -89,8 +89,7 @@ class DroppedValue(StrEnum):
     characters.
     """
     CACHE_VALUE = "cache_value"
-    """A status of a cache that is not documented, a similarity that is not from 0 to 1, or a
-    duration that is not one."""
+    """An undocumented status of a cache, a similarity outside 0 to 1, or a malformed duration."""
 
 
 class Unstored(StrEnum):

@@ -89,7 +89,7 @@ def sustainable_rate(
     band = _bands(measured)
     met = np.ones(int(band[-1]) + 1, bool)
     for each in objectives:
-        met &= _met(each, order, band)
+        met &= _bands_that_meet(each, order, band)
     if not met.any():
         return SustainableRate(requests, None)
     best = int(np.argmax(met))
@@ -114,7 +114,7 @@ def _bands(measured: IntArray) -> IntArray:
     return band
 
 
-def _met(judged: ObjectiveCounts, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
+def _bands_that_meet(judged: ObjectiveCounts, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
     """Return whether each band meets the objective, from the highest rate to the lowest:
     (bands,)."""
     good, every = judged.good[order].astype(float), judged.every[order].astype(float)
@@ -134,7 +134,11 @@ def _summed(which: IntArray, values: FloatArray, number: int) -> FloatArray:
 
 
 def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
-    """Return the block of each band: (n,). The share of good requests increases by block."""
+    """Pool neighbouring bands into blocks, so that the share of good requests increases from block
+    to block.
+
+    Return the index of each band's block: (n,).
+    """
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])

@@ -2,12 +2,13 @@
 
 Pure. Energy is read from counters at the ends of minutes. The energy of shorter intervals is not
 reliable, because power sensors do not measure continuously (an H100's sensor measures only a
-quarter of the time: arXiv 2312.02741). The model for the minutes of a replica (hours in a long
-range) is
+quarter of the time: arXiv 2312.02741). For each replica, a line is fitted to its minutes, or to its
+hours in a long range:
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
-a is the power of idle GPUs, so idle energy is a·(T − busy). If there are too few minutes, or their
+E is the energy of an interval of length T in which the engines were busy for `busy`. a is the power
+of idle GPUs, so the idle energy is a·(T − busy). If there are too few minutes, or their
 busy shares are too similar, idle time gets the same power as busy time, so idle energy is too high.
 The rest of the energy belongs to the requests and is divided in proportion to their cost. The
 energy of unbilled busy time is not assigned to any request.
@@ -67,7 +68,7 @@ def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, E
 
     Empty if the range is shorter than a minute."""
     drawn = _by_bucket(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
-    busy = _busy(accounts, uptime)
+    busy = _busy_shares(accounts, uptime)
     gpus_of = Counter(replica for replica, _ in accounts.gpus.gpus)
     found = {}
     for replica, (at, joules, seconds) in drawn.items():
@@ -140,12 +141,12 @@ def energy_by_group(bill: Bill, energies: Mapping[str, Energy]) -> list[GroupEne
                 continue
             share = usd / whole_usd * (1 - energy.idle_j / energy.joules)
             grams = None if energy.co2_g is None else energy.co2_g * share
-            drawn = _both(drawn, GroupEnergy(energy.joules * share, grams))
+            drawn = _sum_of_both(drawn, GroupEnergy(energy.joules * share, grams))
         found.append(drawn)
     return found
 
 
-def _both(one: GroupEnergy | None, other: GroupEnergy) -> GroupEnergy:
+def _sum_of_both(one: GroupEnergy | None, other: GroupEnergy) -> GroupEnergy:
     if one is None:
         return other
     known = one.co2_g is not None and other.co2_g is not None
@@ -202,7 +203,7 @@ def _by_bucket(gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int) -> dict[s
     }
 
 
-def _busy(accounts: Accounts, uptime: Uptime) -> Mapping[str, tuple[IntArray, FloatArray]]:
+def _busy_shares(accounts: Accounts, uptime: Uptime) -> Mapping[str, tuple[IntArray, FloatArray]]:
     """Return the busy share of the covered time by replica: the buckets, and for each the mean over
     the replica's engines.
     """

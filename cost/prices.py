@@ -131,10 +131,10 @@ class PriceList:
             gpus: number of devices. None means one device, as on a CPU.
             region: the engine's region.
         """
-        named = _first(self.replicas, replica)
+        named = _first_match(self.replicas, replica)
         if named is not None:
             return Rate(named.usd_per_hour / HOUR_S, replica or "", 1, named.origin)
-        priced = _first(self.devices, device)
+        priced = _first_match(self.devices, device)
         if priced is None:
             return None
         number = 1 if gpus is None else gpus
@@ -143,17 +143,17 @@ class PriceList:
 
     def managed_model(self, model: str | None) -> ManagedModel | None:
         """Return the managed model that corresponds to a served model."""
-        return _first(self.managed, model)
+        return _first_match(self.managed, model)
 
     def carbon_of(self, region: str | None) -> Carbon | None:
         """Return the emissions of a region's electricity.
 
         For an unknown region, the entry that matches any region is used.
         """
-        return _first(self.carbon, region or "unknown")
+        return _first_match(self.carbon, region or "unknown")
 
 
-def _first(entries: Sequence[_Entry], name: str | None) -> _Entry | None:
+def _first_match(entries: Sequence[_Entry], name: str | None) -> _Entry | None:
     if name is None:
         return None
     low = name.lower()

@@ -50,7 +50,7 @@ class Hour:
     wall_s: float = 0.0
     """Seconds that the engine was up, including loading.
 
-    The seconds of servers that share the name are added.
+    If several servers share the engine's name, their seconds are added.
     """
     loading_s: float = 0.0
     """The part of `wall_s` from the start of the process until the engine was ready."""
@@ -106,12 +106,12 @@ def uptime_of(
         count = samples.counts[int(samples.which[rows[0]])]
         engine = (count.replica, count.engine)
         regions[count.replica] = samples.regions[int(samples.which[rows[0]])]
-        segments, beyond_s = _placed(_segments(samples, rows, count.started_unix_ns))
+        segments, beyond_s = _move_surplus_earlier(_segments(samples, rows, count.started_unix_ns))
         contradicted_s += float(beyond_s[_inside(segments, from_unix_ns, to_unix_ns)].sum())
         whole.setdefault(engine, []).append(
             Sender(
                 count.process,
-                *_joined(segments.start_ns, segments.end_ns),
+                *_merged_ranges(segments.start_ns, segments.end_ns),
                 counts_steps=bool(np.isfinite(segments.grown["busy_s_total"]).any()),
             )
         )
@@ -178,9 +178,10 @@ def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Seg
     return _Segments(start_ns[order], end_ns[order], grown)
 
 
-def _placed(segments: _Segments) -> tuple[_Segments, FloatArray]:
-    """Move surplus busy time to earlier segments. Return the segments, and the seconds without
-    room: (n,).
+def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
+    """Move busy time that exceeds a segment's length to earlier segments.
+
+    Return the segments, and for each of them the busy seconds that no segment has room for: (n,).
 
     From the last segment to the first, the surplus of a segment is moved to the previous segment.
     This is the recursion of a queue (Lindley 1952), solved by a running minimum. The surplus is not
@@ -286,7 +287,7 @@ class Sender(NamedTuple):
     """Whether the process sends totals of the engine's steps. One process per engine does."""
 
 
-def _joined(start_ns: IntArray, end_ns: IntArray) -> Spans:
+def _merged_ranges(start_ns: IntArray, end_ns: IntArray) -> Spans:
     """Return the union of time ranges in order. Ranges that touch are merged."""
     order = np.argsort(start_ns, kind="stable")
     start_ns, end_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
@@ -304,18 +305,18 @@ def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
     processes are API servers and do not count.
     """
 
-    found = _there([each for each in senders if each.counts_steps], at_ns)
-    found = np.maximum(found, np.minimum(_there(senders, at_ns), 1))
+    found = _senders_up([each for each in senders if each.counts_steps], at_ns)
+    found = np.maximum(found, np.minimum(_senders_up(senders, at_ns), 1))
     by_process: dict[int, list[Sender]] = defaultdict(list)
     for each in senders:
         by_process[each.process].append(each)
     often = sorted(by_process.values(), key=len, reverse=True)[:MOST_PROCESSES]
     for several in (each for each in often if len(each) > 1):
-        found = np.maximum(found, _there(several, at_ns))
+        found = np.maximum(found, _senders_up(several, at_ns))
     return found
 
 
-def _there(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
+def _senders_up(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
     """Return the number of senders that are up at each instant: (n,)."""
     begun, ended = (
         np.sort(np.concatenate([np.zeros(0, np.int64), *edges]))
@@ -361,7 +362,9 @@ def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
             begun_ns = each.at_unix_ns - round(each.loading_s * _NS)
             found[each.replica, each.engine].append((begun_ns, each.at_unix_ns))
     return {
-        engine: _joined(*(np.array(column, np.int64) for column in zip(*several, strict=True)))
+        engine: _merged_ranges(
+            *(np.array(column, np.int64) for column in zip(*several, strict=True))
+        )
         for engine, several in found.items()
     }
 
@@ -372,7 +375,7 @@ def _covered_s(several: Sequence[Spans], from_unix_ns: int, to_unix_ns: int) -> 
     end_ns = np.concatenate([np.zeros(0, np.int64), *(each.end_ns for each in several)])
     if not start_ns.size:
         return 0.0
-    whole = _joined(start_ns, end_ns)
+    whole = _merged_ranges(start_ns, end_ns)
     inside = np.minimum(whole.end_ns, to_unix_ns) - np.maximum(whole.start_ns, from_unix_ns)
     return float(np.maximum(inside, 0).sum()) / _NS
 

@@ -50,7 +50,9 @@ Source: genai-prices 0.2.3."""
 
 
 def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float) -> Weights | None:
-    """Return the weights of one replica's hour from its engines' step models, or None without any.
+    """Return the token weights of one replica in one hour, from the step models of its engines.
+
+    Return None if no engine reported a step model.
 
     Args:
         hours: this hour of each engine of the replica.

@@ -11,12 +11,13 @@ from exporters.definitions.series_types import Series
 _WINDOWS: Final = ("5m", "1h", "6h", "3d")
 
 
-def _over(of: Series, window: str) -> str:
+def _increase_over(of: Series, window: str) -> str:
     return f"sum by (slo) (increase({of.name}{{{OBJECTIVES}}}[{window}]))"
 
 
-def _bad(window: str) -> str:
-    return f"({_over(series.SLO_EVENTS, window)} - {_over(series.SLO_GOOD_EVENTS, window)})"
+def _bad_events(window: str) -> str:
+    events = _increase_over(series.SLO_EVENTS, window)
+    return f"({events} - {_increase_over(series.SLO_GOOD_EVENTS, window)})"
 
 
 BOARD: Final = Board(
@@ -42,8 +43,8 @@ BOARD: Final = Board(
                     queries=(
                         Query(
                             share(
-                                _over(series.SLO_GOOD_EVENTS, "$__range"),
-                                _over(series.SLO_EVENTS, "$__range"),
+                                _increase_over(series.SLO_GOOD_EVENTS, "$__range"),
+                                _increase_over(series.SLO_EVENTS, "$__range"),
                             ),
                             "{{slo}}",
                         ),
@@ -73,7 +74,10 @@ BOARD: Final = Board(
                     width=8,
                     queries=(
                         Query(
-                            share(_bad("$__range"), _over(series.SLO_EVENTS, "$__range"))
+                            share(
+                                _bad_events("$__range"),
+                                _increase_over(series.SLO_EVENTS, "$__range"),
+                            )
                             + f" / on (slo) (1 - max by (slo) ({series.SLO_TARGET.name}))",
                             "{{slo}}",
                         ),

@@ -112,7 +112,7 @@ BOARD: Final = Board(
                     title="Oldest undelivered message",
                     description=(
                         "The age of the oldest message that a channel has not delivered, or 0"
-                        " without one."
+                        " if all are delivered."
                     ),
                     unit=Unit.SECONDS,
                     kind=Kind.NUMBER,
@@ -199,8 +199,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Values and batches that were left out",
                     description=(
-                        "Invalid optional values, and batches that are stored but missing in"
-                        " series of this page's collectors, per second."
+                        "Per second: invalid optional values that were left out, and stored batches"
+                        " that the series of a collector lack."
                     ),
                     unit=Unit.PER_S,
                     queries=(

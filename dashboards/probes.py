@@ -116,7 +116,7 @@ BOARD: Final = Board(
                     title="Success, by endpoint and region",
                     description=(
                         "The share of the sent probes with a complete answer. Probes that the"
-                        " prober did not send or stopped do not count."
+                        " prober did not send, or that it stopped, do not count."
                     ),
                     unit=Unit.SHARE,
                     most=1,
@@ -178,7 +178,7 @@ BOARD: Final = Board(
                 ),
                 _by_place(
                     "Longest gap, by endpoint and region",
-                    "The longest time between two events with tokens.",
+                    "The longest gap between two streamed events that contain tokens.",
                     f"max by ({_BY}) ({of(GAUGES['itl_max_s'], PROBES)})",
                 ),
             ),

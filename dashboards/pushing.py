@@ -125,7 +125,7 @@ def _connect(url: str, token: str) -> Any:
 
 def _folder(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
     what = f"folder {wanted['title']}"
-    there = _there(url, f"the {what}", lambda: api.folder.get_folder(wanted["uid"]))
+    there = _existing_object(url, f"the {what}", lambda: api.folder.get_folder(wanted["uid"]))
     if there is not None:
         return Change(what, "unchanged")
     if not dry_run:
@@ -136,7 +136,9 @@ def _folder(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
 
 def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
     what = f"data source {wanted['name']}"
-    there = _there(url, f"the {what}", lambda: api.datasource.get_datasource_by_uid(wanted["uid"]))
+    there = _existing_object(
+        url, f"the {what}", lambda: api.datasource.get_datasource_by_uid(wanted["uid"])
+    )
     if there is None:
         if not dry_run:
             with _refusals(url, f"to create the {what} (requires the role Admin)"):
@@ -160,7 +162,7 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
 
 def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
     what = f"dashboard {wanted['title']}"
-    there = _there(url, f"the {what}", lambda: api.dashboard.get_dashboard(wanted["uid"]))
+    there = _existing_object(url, f"the {what}", lambda: api.dashboard.get_dashboard(wanted["uid"]))
     change, version = Change(what, "create"), None
     if there is not None:
         held = dict(there["dashboard"])
@@ -195,7 +197,7 @@ def _difference(before: Document, after: Document) -> tuple[str, ...]:
     return tuple(difflib.unified_diff(old, new, "in Grafana", "here", lineterm="", n=1))
 
 
-def _there(url: str, what: str, get: Callable[[], Document]) -> Document | None:
+def _existing_object(url: str, what: str, get: Callable[[], Document]) -> Document | None:
     """Return the existing object, or None if it does not exist."""
     try:
         with _refusals(url, f"to show {what}"):
@@ -214,7 +216,7 @@ def _refusals(url: str, asked: str) -> Iterator[None]:
     try:
         yield
     except GrafanaException as error:
-        raise _refused(url, asked, error) from error
+        raise _push_error(url, asked, error) from error
     except requests.exceptions.TooManyRedirects as error:
         raise PushError(
             f"{url} redirects to another address, which is not followed: use that address"
@@ -241,7 +243,7 @@ def _innermost(error: BaseException) -> str:
     return str(error)
 
 
-def _refused(url: str, asked: str, error: GrafanaException) -> PushError:
+def _push_error(url: str, asked: str, error: GrafanaException) -> PushError:
     message = error.response.get("message", "") if isinstance(error.response, Mapping) else ""
     reason = f" ({message})" if message else ""
     match error.status_code:

@@ -45,8 +45,8 @@ MIN_GROWTH_RATIO: Final = 1.10
 """If no objective decides, the low end of the growth ratio's interval must exceed this factor."""
 
 CHANCE: Final = 0.01
-"""Error probability of a verdict. This probability is smaller than that of the displayed intervals,
-because verdicts are computed more often."""
+"""Error probability of a verdict. It is smaller than the error probability of the displayed
+intervals, because verdicts are computed more often."""
 
 MORE_SLOW_RATIO: Final = 1.6
 """Factor by which the number of requests slower than the start of the baseline's tail must grow."""
@@ -70,8 +70,9 @@ MIN_GROWTH_S: Final = {
 
 MIN_NAMED_SHARE: Final = 0.01
 MAX_NAMED_SHARE: Final = 0.05
-"""A cause is named if it alone would count as growth. The minimum share that follows from this is
-limited to between `MIN_NAMED_SHARE` and `MAX_NAMED_SHARE`."""
+"""Highest value of the minimum share of a named cause. A cause is named if its share of the growth
+would count as growth on its own. This minimum share is limited to between `MIN_NAMED_SHARE` and
+`MAX_NAMED_SHARE`."""
 
 
 def explain(
@@ -110,7 +111,7 @@ def explain(
             needed(),
             attainments=attainments,
         )
-    answer = _explained(question, servers, now, before, tails, share, attainments)
+    answer = _explain_tails(question, servers, now, before, tails, share, attainments)
     # Include the baseline's requests, because some of them may still have waited in the window.
     return replace(answer, contradictions=contradictions(requests, servers.engines, window))
 
@@ -120,7 +121,7 @@ def _stretch(requests: Requests, question: Question, span: Span) -> Stretch:
     return stretch(latency, requests.received_unix_ns, span.from_unix_ns, span.seconds)
 
 
-def _explained(
+def _explain_tails(
     question: Question,
     servers: Servers,
     now: Requests,

@@ -171,7 +171,7 @@ class PrometheusExporter(Families):
             tenants: the tenants, at most `LIMIT`. They take the places of other tenants.
         """
         with self._lock:
-            # The requests that wait were received before these tenants were named.
+            # Count the waiting requests first, because they arrived before these tenants had names.
             self._count(self._waiting_since_unix_ns)
             self._labels.share_tenants(tenants, self._clock_unix_ns())
 

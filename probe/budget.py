@@ -147,7 +147,7 @@ class Budget:
             raise ValueError
         if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < 1e12:
             raise ValueError
-        if day >= self._day:  # a clock that was set back does not give the budget again
+        if day >= self._day:  # ignore an older day: the budget of a past day is not available again
             self._day, self._tokens, self._usd = day, tokens, float(usd)
 
     def _turn_the_day(self) -> None:

@@ -202,11 +202,11 @@ class _Exchange(asyncio.Protocol):
         except ProbeFailure as failure:
             self._fail(failure)
         except h11.RemoteProtocolError:
-            self._fail(_cut(self._response, "the server closed the connection"))
+            self._fail(_cut_off_failure(self._response, "the server closed the connection"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = "the server closed the connection" if exc is None else reason_of(exc)
-        self._fail(_cut(self._response, why))
+        self._fail(_cut_off_failure(self._response, why))
 
     def _note_written(self) -> None:
         timings = self._timings
@@ -249,7 +249,7 @@ class _Exchange(asyncio.Protocol):
             self.done.exception()  # marks it as seen, because the exchange may have ended before
 
 
-def _cut(response: Response, why: str) -> ProbeFailure:
+def _cut_off_failure(response: Response, why: str) -> ProbeFailure:
     if response.status:
         return ProbeFailure("truncated", f"the answer was cut off: {why}")
     return ProbeFailure("disconnected", f"no answer: {why}")

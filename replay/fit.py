@@ -178,7 +178,7 @@ def fit_front_end(reports: EdgeReports) -> FrontEndModel:
     write a token begins when the token is produced, or when the last request was passed on, if that
     is later.
     """
-    passed_s = np.sort(_known(reports.received_s + reports.frontend_s))
+    passed_s = np.sort(_finite(reports.received_s + reports.frontend_s))
 
     def without_waiting(from_s: FloatArray, seconds: FloatArray) -> FloatArray:
         """Return the seconds without the time that the process spent on earlier requests."""
@@ -195,11 +195,11 @@ def fit_front_end(reports: EdgeReports) -> FrontEndModel:
             first_byte_s=without_waiting(received_s + reports.first_token_s, reports.first_byte_s),
             delivery_s=without_waiting(received_s + reports.last_token_s, reports.delivery_s),
         )
-    template_s, prompt_token_s, running_s = _regress(
+    template_s, prompt_token_s, running_s = _non_negative_fit(
         reports.frontend_s, reports.prompt_tokens, running
     )
-    first_byte_s, first_byte_sequence_s = _regress(reports.first_byte_s, running)
-    flush_s, flush_sequence_s = _regress(reports.delivery_s, running)
+    first_byte_s, first_byte_sequence_s = _non_negative_fit(reports.first_byte_s, running)
+    flush_s, flush_sequence_s = _non_negative_fit(reports.delivery_s, running)
     return FrontEndModel(
         read_s=0.0,
         template_s=template_s,
@@ -212,11 +212,11 @@ def fit_front_end(reports: EdgeReports) -> FrontEndModel:
     )
 
 
-def _known(values: FloatArray) -> FloatArray:
+def _finite(values: FloatArray) -> FloatArray:
     return values[np.isfinite(values)]
 
 
-def _regress(values_s: FloatArray, *by: FloatArray) -> list[float]:
+def _non_negative_fit(values_s: FloatArray, *by: FloatArray) -> list[float]:
     """Return a non-negative constant, and a non-negative slope for each column.
 
     The fit minimises absolute deviations by iterated weights, so that a slow client does not affect

@@ -195,8 +195,8 @@ class _Columns:
                 f"{where}: timestamp: {received_ms:.15g}; allowed: at least"
                 f" {self.received_ms[-1]:.15g}, as in the line before. Sort the lines by timestamp."
             )
-        prompt_tokens = _whole(row, "input_length", 1, MOST_TOKENS, where)
-        output_tokens = _whole(row, "output_length", 1, MOST_TOKENS, where)
+        prompt_tokens = _whole_number(row, "input_length", 1, MOST_TOKENS, where)
+        output_tokens = _whole_number(row, "output_length", 1, MOST_TOKENS, where)
         hashed = row.get("hash_ids") is not None
         if self._hashed not in (None, hashed):
             raise TraceError(
@@ -233,7 +233,8 @@ class _Columns:
                     f"{where}: hash_ids: {_shown(number)}; allowed: whole numbers from 0 to 2⁶⁴ − 1"
                 )
             end = min(place * size, prompt_tokens)
-            # All numbers and the length of a prefix identify it, so include the previous key.
+            # A prefix is identified by all of its numbers and its length. The previous key stands
+            # for the earlier numbers.
             key = hash((key, number, end))
             self._keys.append(key)
             self._ends.append(end)
@@ -273,7 +274,7 @@ def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefix
 
 
 def _number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> float:
-    value = _given(row, key, where)
+    value = _required_value(row, key, where)
     # NaN also fails this comparison.
     if type(value) not in (int, float) or not low <= value <= high:
         raise TraceError(
@@ -282,8 +283,8 @@ def _number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> f
     return float(value)
 
 
-def _whole(row: dict[str, Any], key: str, low: int, high: int, where: str) -> int:
-    value = _given(row, key, where)
+def _whole_number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> int:
+    value = _required_value(row, key, where)
     if type(value) is not int or not low <= value <= high:
         raise TraceError(
             f"{where}: {key}: {_shown(value)}; allowed: a whole number from {low:,} to {high:,}"
@@ -291,7 +292,7 @@ def _whole(row: dict[str, Any], key: str, low: int, high: int, where: str) -> in
     return value
 
 
-def _given(row: dict[str, Any], key: str, where: str) -> Any:
+def _required_value(row: dict[str, Any], key: str, where: str) -> Any:
     if key not in row:
         keys = _shown(", ".join(row)) if row else "none"
         raise TraceError(f"{where}: {key}: missing; the line has {keys}")

@@ -21,7 +21,7 @@ def draft_draws(seed: str) -> list[float]:
 
 
 def draw_at(number: int, made_tokens: int, place: int) -> int:
-    """Return the index of a drafted token's random number.
+    """Return the index of the random number that decides on a drafted token.
 
     It does not depend on the order of the requests.
     """

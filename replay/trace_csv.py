@@ -72,7 +72,7 @@ def parse_trace(
     """Parse the lines of a trace. Error messages contain `name`. See `read_trace`."""
     reader = csv.reader(lines)
     header = [cell.strip().lower() for cell in next(reader, [])]
-    places = {what: _place(header, what, names, name) for what, names in COLUMNS.items()}
+    places = {what: _column_index(header, what, names, name) for what, names in COLUMNS.items()}
     found: list[TraceRow] = []
     for number, cells in enumerate(reader, 2):
         if not any(cell.strip() for cell in cells):
@@ -103,7 +103,7 @@ def parse_trace(
     return tuple(row._replace(at_s=row.at_s - found[0].at_s) for row in found)
 
 
-def _place(header: list[str], what: str, names: tuple[str, ...], name: str) -> int:
+def _column_index(header: list[str], what: str, names: tuple[str, ...], name: str) -> int:
     for each in names:
         if each in header:
             return header.index(each)

@@ -41,7 +41,8 @@ def engines_of(samples: pa.Table) -> dict[EngineKey, Columns]:
 
 
 def gpus_of(samples: pa.Table, replica: str) -> Columns | None:
-    """Return the samples of a replica's GPUs from a table of `GpuSample`s, or None without any."""
+    """Return the samples of a replica's GPUs from a table of `GpuSample`s; None if it has no
+    rows."""
     mine = samples.filter(pc.equal(samples["replica"].cast(pa.string()), replica))
     if not mine.num_rows:
         return None

@@ -24,7 +24,7 @@ class Chunks(NamedTuple):
 
 
 def read_chunks(arguments: str) -> Chunks | None:
-    """Read the limits from an engine's arguments (`EngineStart.arguments`), or None if missing."""
+    """Return the limits in an engine's arguments (`EngineStart.arguments`); None if missing."""
     told = read(arguments)
     budget = told.get("scheduler.max_num_batched_tokens")
     longest = told.get("scheduler.long_prefill_token_threshold")
@@ -50,10 +50,10 @@ def read_back(
 
         R = Σ start ≥ Q/c − P/2,   and ≥ 0
 
-    The bound is exact if all chunks have the maximum length, as in a long prompt except for its
-    last chunk. The bound is too low for short prompts on long cached contexts. Decodes use a part
-    of a step's token budget; as an approximation, the mean number of decodes per step is subtracted
-    from the budget.
+    The bound is exact if all chunks have the maximum length. In a long prompt, all chunks but the
+    last have this length. The bound is too low for short prompts on long cached contexts. Decodes
+    use a part of a step's token budget; as an approximation, the mean number of decodes per step is
+    subtracted from the budget.
 
     Args:
         steps: (n,) number of steps in each time range. The other arrays have the same shape. Use

@@ -83,7 +83,7 @@ def summed(
     draft_tokens: FloatArray | None = None,
     prefill_context_tokens: FloatArray | None = None,
 ) -> Load:
-    """Return the load of windows of steps, from the increases of an engine's totals.
+    """Return the load of each time range, from the increases of an engine's totals in the range.
 
     Args:
         steps: (n,) number of steps; NaN if unknown. All other arrays have the same shape.

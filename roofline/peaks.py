@@ -63,11 +63,11 @@ def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> De
     if not name:
         return None
     devices = _by_name(given)
-    found = devices.get(_plain(name))
+    found = devices.get(_normalised_name(name))
     if found is not None:
         return found
     sliced = _SLICE.match(name)
-    whole = devices.get(_plain(sliced["whole"])) if sliced else None
+    whole = devices.get(_normalised_name(sliced["whole"])) if sliced else None
     if sliced is None or whole is None or whole.memory_bytes is None:
         return None
     return _part(name, whole, int(sliced["compute"]), float(sliced["memory"]))
@@ -95,7 +95,7 @@ def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
     )
 
 
-def _plain(name: str) -> str:
+def _normalised_name(name: str) -> str:
     """Normalise a name to letters and digits. Manufacturers and drivers use different
     separators."""
     words = re.split(r"[\s_/-]+", name.casefold())
@@ -105,10 +105,10 @@ def _plain(name: str) -> str:
 def _by_name(given: Mapping[str, Any] | None) -> dict[str, Device]:
     devices = dict(_table())
     for name, values in (given or {}).items():
-        known = devices.get(_plain(name))
+        known = devices.get(_normalised_name(name))
         if not isinstance(values, Mapping):
             raise PeaksError(f"{name}: {values!r}; allowed: bytes_per_s and flops_per_s")
-        devices[_plain(name)] = _device(name, values, known)
+        devices[_normalised_name(name)] = _device(name, values, known)
     return devices
 
 
@@ -119,7 +119,7 @@ def _table() -> Mapping[str, Device]:
     for name, values in tomllib.loads(text)["device"].items():
         device = _device(name, values, None)
         for alias in (name, *values.get("also", ())):
-            devices[_plain(alias)] = device
+            devices[_normalised_name(alias)] = device
     return devices
 
 

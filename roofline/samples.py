@@ -81,7 +81,7 @@ class Rises:
 
         Each process of an engine counts a part of the total, so their increases are added.
         """
-        rise = self._each(name)
+        rise = self._increases(name)
         return self._summed(rise, np.isfinite(rise))
 
     def combined(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
@@ -89,11 +89,11 @@ class Rises:
 
         The sum is NaN if no sample of the window reports all of the totals.
         """
-        rises = [self._each(name) for name in names]
+        rises = [self._increases(name) for name in names]
         known = np.logical_and.reduce([np.isfinite(rise) for rise in rises])
         return self._summed(make(*(np.where(known, rise, 0.0) for rise in rises)), known)
 
-    def _each(self, name: str) -> FloatArray:
+    def _increases(self, name: str) -> FloatArray:
         return self._counters.rises(self._samples.number(name))
 
     def covered_s(self) -> FloatArray:

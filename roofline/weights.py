@@ -27,12 +27,12 @@ class Weights(NamedTuple):
 
 def parameters(shape: ModelShape) -> float:
     """Return the number of all parameters, without norms and biases."""
-    return _counted(shape, shape.experts.count if shape.experts else 0)
+    return _weights_with_experts(shape, shape.experts.count if shape.experts else 0)
 
 
 def active_parameters(shape: ModelShape) -> float:
     """Return the number of parameters that one token uses, including tables: the 3B in "A3B"."""
-    return _counted(shape, shape.experts.per_token if shape.experts else 0)
+    return _weights_with_experts(shape, shape.experts.per_token if shape.experts else 0)
 
 
 def model_weights(shape: ModelShape) -> Weights:
@@ -55,7 +55,7 @@ def kv_heads_of_a_gpu(shape: ModelShape) -> float:
     return max(1.0, shape.kv_heads / shape.parallel.tensor)
 
 
-def _counted(shape: ModelShape, experts: int) -> float:
+def _weights_with_experts(shape: ModelShape, experts: int) -> float:
     whole = model_weights(shape)
     head = 0.0 if shape.tied else whole.head
     besides = whole.attention + whole.dense + whole.shared + whole.router

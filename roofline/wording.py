@@ -15,7 +15,7 @@ def sentence(window: Window) -> str:
     terms = window.terms
     if window.verdict is None or terms is None:
         return "Unknown: the model's shape, the device's peaks or the step ledger is missing."
-    needs = _needs(terms)
+    needs = _memory_and_compute(terms)
     if window.verdict is Verdict.MEMORY_BOUND:
         if Finding.LOW_UTILISATION_LONG_STEPS in window.findings:
             return _low_utilisation(window, terms)
@@ -60,9 +60,9 @@ def _low_utilisation(window: Window, terms: Terms) -> str:
     return (
         f"Memory-bound, not idle: {_percent(utilisation)} {what} and steps of"
         f" {_ms(terms.step_s)} look like a GPU with spare capacity, but each step moves"
-        f" {step_bytes / 1e9:.1f} GB ({_needs(terms)}). More requests per step cost little. Faster"
-        " arithmetic gains nothing. Moving fewer bytes helps: smaller weights or KV cache (fp8),"
-        " shorter contexts, more GPUs."
+        f" {step_bytes / 1e9:.1f} GB ({_memory_and_compute(terms)}). More requests per step cost"
+        " little. Faster arithmetic gains nothing. Moving fewer bytes helps: smaller weights or KV"
+        " cache (fp8), shorter contexts, more GPUs."
     )
 
 
@@ -85,7 +85,7 @@ def _difference(window: Window) -> str:
     )
 
 
-def _needs(terms: Terms) -> str:
+def _memory_and_compute(terms: Terms) -> str:
     memory, compute = terms.memory_s, terms.compute_s
     return (
         f"a step of {_ms(terms.step_s)} needs {_ms(memory)} of memory time (MBU"

@@ -125,12 +125,12 @@ def _expert_elements(shape: ModelShape, weights: Weights, load: Load) -> FloatAr
     with np.errstate(divide="ignore", invalid="ignore"):
         decoding = np.where(load.steps > 0, (load.decodes + load.draft_tokens) / load.steps, 0.0)
         prompt = np.where(load.prefill_steps > 0, load.prefill_tokens / load.prefill_steps, 0.0)
-    touched = load.prefill_steps * _touched(experts, data * (decoding + prompt))
-    touched += (load.steps - load.prefill_steps) * _touched(experts, data * decoding)
+    touched = load.prefill_steps * _experts_used(experts, data * (decoding + prompt))
+    touched += (load.steps - load.prefill_steps) * _experts_used(experts, data * decoding)
     return touched * weights.expert / data
 
 
-def _touched(experts: Experts, tokens: FloatArray) -> FloatArray:
+def _experts_used(experts: Experts, tokens: FloatArray) -> FloatArray:
     untouched = np.power(1 - experts.per_token / experts.count, tokens)
     return experts.count * (1 - untouched)
 

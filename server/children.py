@@ -88,7 +88,7 @@ async def start(
         ChildError: the log cannot be written, or the program cannot be run.
     """
     try:
-        with _begin(log) as output:
+        with _open_log(log) as output:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *command),
                 env=child_process.environment(environment),
@@ -102,7 +102,7 @@ async def start(
     return Child(name, process, log)
 
 
-def _begin(log: Path) -> IO[bytes]:
+def _open_log(log: Path) -> IO[bytes]:
     log.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     create(log)
     log.chmod(FILE_MODE)  # an earlier version may have left the file readable by other users

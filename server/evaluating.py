@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 class Evaluating:
     """Evaluates the objectives every 15 s, and prints new incidents.
 
-    A sender may deliver old requests when it starts. When the first request arrives that has just
-    ended, all old requests have arrived. An evaluation then runs immediately, so that an incident
-    among the old requests is found without a delay.
+    When a sender starts, it may first deliver old requests. The first request that has only just
+    ended shows that all old requests have arrived. An evaluation then runs immediately, so that an
+    incident among the old requests is found without delay.
 
     Only the holder of the lease on evaluation evaluates. The other collectors read the results.
 

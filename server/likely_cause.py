@@ -205,7 +205,7 @@ def is_due(
 
     Args:
         incident: the incident as it is now.
-        answer: the stored answer, or None without one.
+        answer: the stored answer, or None if no answer is stored.
         tried: the age in seconds and the phase at the last computation in this process, which may
             have failed; None before the first one.
     """

@@ -91,7 +91,7 @@ class Notifying:
 
     def start(self) -> None:
         """Start the outbox thread, which waits for the first evaluation."""
-        self._start(OUTBOX, self._fill)
+        self._start(OUTBOX, self._fill_outbox)
 
     def evaluated(self) -> None:
         """Wake the outbox thread, because objectives were evaluated or a cause was found."""
@@ -115,7 +115,7 @@ class Notifying:
         }
 
     def oldest_pending_s(self) -> dict[str, float]:
-        """Return the age of the oldest undelivered message of each channel, 0 without one.
+        """Return the age of the oldest undelivered message of each channel; 0 if all are delivered.
 
         Empty if another process sends the notifications.
         """
@@ -133,7 +133,7 @@ class Notifying:
         thread.start()
         self.tasks[name].alive = thread.is_alive
 
-    def _fill(self) -> None:
+    def _fill_outbox(self) -> None:
         delivering = False
         while self._evaluated.wait() and not self._stop.is_set():
             self._evaluated.clear()
@@ -166,7 +166,7 @@ class Notifying:
                     return
                 ended = partial(self._ended, term)
                 for attempt in sender.deliver(ended, term.token):
-                    self._tell(sender.channel, attempt)
+                    self._report_attempt(sender.channel, attempt)
 
         while not self._stop.is_set():
             wake.clear()
@@ -197,7 +197,7 @@ class Notifying:
             return True
         return False
 
-    def _tell(self, channel: Channel, attempt: Attempt) -> None:
+    def _report_attempt(self, channel: Channel, attempt: Attempt) -> None:
         line = sentence(channel, attempt)
         if line is not None:
             self._say(line, attempt.result is not Result.DELIVERED)

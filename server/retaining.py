@@ -34,13 +34,13 @@ _log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
 
-KEEP_TOLD_S = 90 * 86_400
+KEEP_RESOLVED_S = 90 * 86_400
 """Retention of the notifications of resolved incidents and of predictions, in seconds."""
 
 AT_ONCE = 20
 """Number of rollups to compute before the next check whether to stop."""
 
-TOLD_EVERY = 1_000
+PROGRESS_EVERY = 1_000
 """Number of rollups between two progress messages. After an upgrade there may be thousands of
 rollups to compute."""
 
@@ -108,12 +108,12 @@ class Retaining:
                 return
         if forgotten and not self._announced and self._keep.rows_ns is not None:
             self._announced = True
-            _say(
+            _print_line(
                 f"Rows older than {time_text.length(self._keep.rows_ns)} are removed (--keep-rows)."
             )
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     with suppress(OSError):  # the terminal is gone
         click.echo(text)
 
@@ -125,10 +125,11 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
         The number of deleted requests and samples.
 
     Raises:
-        StoreUnavailable: the database cannot be used. Completed work is kept.
+        StoreUnavailable: the database cannot be used. Rollups and deletions that were completed
+            before remain.
         Exception: the first defect that prevented the building of a rollup, after all deletions.
     """
-    failure = await _settle(engine, clock() // 10**9)
+    failure = await _compute_marked(engine, clock() // 10**9)
     failures = [] if failure is None else [failure]
     now = clock.deletable_unix_ns
     forgotten = 0
@@ -138,11 +139,11 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
         await asyncio.to_thread(delete_starts, engine, keep.rows_ns, keep.hours_ns, now)
     with _raised_later(failures):
         await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
-    await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_TOLD_S)
+    await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_RESOLVED_S)
     if keep.hours_ns is not None:
         # An answer still explains an incident whose requests are deleted, as rollups do.
         await asyncio.to_thread(delete_old_answers, engine, (now - keep.hours_ns) // 10**9)
-    await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_TOLD_S * 10**9)
+    await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_RESOLVED_S * 10**9)
     await asyncio.to_thread(keep_deleted_until, engine, now)
     if failures:
         raise failures[0]
@@ -160,14 +161,14 @@ def _raised_later(failures: list[Exception]) -> Iterator[None]:
         failures.append(error)
 
 
-async def _settle(engine: Engine, now_s: int) -> Exception | None:
+async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
     """Compute the marked rollups in slices, so that a request to stop waits for at most one slice.
 
     Returns:
         The first error, so that data is deleted nevertheless. A rollup that cannot be computed
         does not prevent the computation of the others.
     """
-    made, told_at = 0, TOLD_EVERY
+    made, progress_at = 0, PROGRESS_EVERY
     failed: Failed = set()
     defect: Exception | None = None
     deadline_s = time.monotonic() + SETTLE_S
@@ -180,8 +181,10 @@ async def _settle(engine: Engine, now_s: int) -> Exception | None:
             return error
         made += done.made
         defect = defect or done.defect
-        if made >= told_at:
-            told_at += TOLD_EVERY
-            _say(f"Computing rollups of stored data: {made:,} minutes done, {done.left:,} left.")
+        if made >= progress_at:
+            progress_at += PROGRESS_EVERY
+            _print_line(
+                f"Computing rollups of stored data: {made:,} minutes done, {done.left:,} left."
+            )
         if not done.left or time.monotonic() > deadline_s:
             return defect

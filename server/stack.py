@@ -46,7 +46,7 @@ from exporters.self_metrics.scrapes import ScrapeMetrics
 from exporters.self_metrics.tasks import TaskMetrics
 from exporters.totals.latest_starts import LatestStarts
 from exporters.totals.rooflines import RooflineMetrics
-from server.api.app import api_app, beside
+from server.api.app import api_app, with_api_paths
 from server.api.limits import PREFIX, ApiLimits
 from server.api.problem import ProblemGate
 from server.api.readers import Readers
@@ -345,7 +345,7 @@ class Stack:
                 access.roles.path if access.roles else None,
             )
             self._api = WorkerPool(environment, api)
-            scraped = beside(scraped, api_app(self._api, Readers(access.roles)))
+            scraped = with_api_paths(scraped, api_app(self._api, Readers(access.roles)))
         if access.tokens is not None:
             scraped = BearerGate(scraped, access.tokens, PROBES, role_paths=PREFIX)
         scraped = HostGate(scraped, access.hosts or AllowedHosts(), open_paths=PROBES)
@@ -410,7 +410,7 @@ class Stack:
                 self.supervisor.start(self.scraper.task, self.scraper.run)
             if self.gpu_sampler is not None:
                 self.supervisor.start(self.gpu_sampler.task, self.gpu_sampler.run)
-            for child in self._kept:
+            for child in self._kept_children:
                 await child.start()
                 self.supervisor.start(child.task, child.step)
         except BaseException:
@@ -451,13 +451,13 @@ class Stack:
             self._loop.call_soon_threadsafe(self._evaluating.evaluate_soon)
 
     @property
-    def _kept(self) -> list[KeptExplorer | KeptSimulator]:
+    def _kept_children(self) -> list[KeptExplorer | KeptSimulator]:
         return [child for child in (self._explorer, self._simulator) if child is not None]
 
     @property
     def children(self) -> list[Child]:
         """The child processes."""
-        return [kept.child for kept in self._kept if kept.child is not None]
+        return [kept.child for kept in self._kept_children if kept.child is not None]
 
     @property
     def explorer(self) -> Child | None:

@@ -93,7 +93,7 @@ class _Fleet:
                 self._next = next(self._coming, None)
             self._let_give_up(end)
             self._advance(end)
-            yield Second(end, tuple(self._tell(end)), self._routed(end), self._lost)
+            yield Second(end, tuple(self._report_second(end)), self._routed(end), self._lost)
 
     def _busy(self) -> bool:
         if self._pools is not None and self._pools.busy:
@@ -146,7 +146,7 @@ class _Fleet:
             if request is not None and request.retries:
                 self._meet(replace(request, at_s=at_s, retries=request.retries - 1))
 
-    def _tell(self, end: float) -> Iterator[ReplicaSecond]:
+    def _report_second(self, end: float) -> Iterator[ReplicaSecond]:
         for replica, outbox in zip(self._replicas, self._outboxes, strict=True):
             delivered = sorted(
                 (record for record in outbox if record.delivered <= end),

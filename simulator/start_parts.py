@@ -8,7 +8,7 @@ from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.otlp.start_span import span_of_parts
 
 FIRST_S: Final = 48.0
-"""Duration of the start before the simulation. Real ones are between seconds and minutes."""
+"""Duration of the start before the simulation. Real starts take from seconds to minutes."""
 SHARES: Final = {
     names.START_IMPORTS: 0.12,
     names.START_CONFIG: 0.06,

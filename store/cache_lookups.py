@@ -1,4 +1,4 @@
-"""Query lookups in caches before the model."""
+"""Query lookups in caches in front of the model."""
 
 from typing import Final, NamedTuple
 

@@ -30,8 +30,9 @@ CORRECTIONS: Final = Table(
 )
 """The correction of each corrected row, by the timestamp that the sender sent and the row's ids."""
 MOST_NS: Final = 2**53
-"""Corrections above this, about 104 days, are not stored: `clock_ahead_s` does not store them
-exactly. The collector corrects by at most a day, or by the step of its own clock."""
+"""Maximum correction that is stored, about 104 days, because the column `clock_ahead_s` cannot
+represent larger ones exactly. The collector corrects by at most a day, or by the step of its own
+clock."""
 _AT_ONCE: Final = 500
 """Number of timestamps in one statement."""
 _INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")

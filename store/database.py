@@ -121,7 +121,10 @@ class Use(NamedTuple):
     """The start of messages about its URL."""
 
     def can_use(self, dialect: Dialect) -> bool:
-        """Return whether the database is suitable. The state needs transactions."""
+        """Return whether databases of this dialect are suitable.
+
+        The state needs transactions, which additive dialects do not have.
+        """
         return self is TELEMETRY_USE or not dialect.ADDITIVE
 
 

@@ -1,4 +1,4 @@
-"""Predictions of what a change would do, kept so that they can be compared with what came.
+"""Store predictions of the effect of a change, to compare them with the measured effect later.
 
 Any process that predicts adds a row, also one that otherwise only reads. Rows are never changed,
 and only the collector deletes them.

@@ -24,7 +24,7 @@ MOST_ROWS: Final = 200_000
 LONGEST_S: Final = 7 * 86_400
 """Longest duration, so that no sum overflows. The collector refuses longer durations."""
 _PARTS: Final = 96
-"""Number of parts of a window, of each of which a sample is read."""
+"""Number of parts of a window. A sample is read from each part."""
 _AT: Final = "at_unix_ns"
 _ANSWERED: Final = tuple(each.value for each in ProbeOutcome if each.succeeded)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
@@ -55,19 +55,20 @@ def probe_table(
     Returns:
         Text columns except ids are dictionary-encoded.
     """
-    return _table(engine, [_which(window, equals)], columns)
+    return _table(engine, [_conditions(window, equals)], columns)
 
 
 def ended_probes(
     engine: Engine, window: Window, columns: Sequence[str], ended_after_unix_ns: int
 ) -> pa.Table:
-    """Return the probes of a window that ended after a time, with arguments of `probe_table`.
+    """Return the probes of a window that ended after an instant.
 
-    The result may include probes that ended up to a millisecond before, because databases round.
+    The result may include probes that ended up to a millisecond before the instant, because
+    databases round. The other arguments are those of `probe_table`.
     """
     lasted_s = sum((func.coalesce(PROBES.c[name], 0.0) for name in WAIT_PARTS), literal(0.0))
     after = lasted_s * 1e9 > ended_after_unix_ns - 10**6 - PROBES.c[_AT]
-    return _table(engine, [[*_which(window, _ALL), after]], columns)
+    return _table(engine, [[*_conditions(window, _ALL), after]], columns)
 
 
 def probe_sample(
@@ -77,17 +78,18 @@ def probe_sample(
     equals: Mapping[str, str | None] = _ALL,
     most_rows: int = MOST_ROWS,
 ) -> Sample:
-    """Return about `most_rows` probes of a window at most, and if possible all failures.
+    """Return a sample of at most about `most_rows` probes of a window, with all failures if
+    possible.
 
-    The answered probes of a long window are those of one interval in each of 96 parts. The
-    interval begins at an arbitrary instant of its part, so that a fixed schedule of probes
-    does not decide which of them are read. Arguments are those of `probe_table`.
+    A long window is divided into 96 parts. From each part, the sample has the answered probes of
+    one short interval. The interval begins at an arbitrary instant of the part, so that a fixed
+    schedule of probes does not decide which of them are read. Arguments are those of `probe_table`.
     """
     number = probe_count(engine, window, equals)
     if number <= most_rows:
         return Sample(probe_table(engine, window, columns, equals), 1.0)
     answered = PROBES.c["outcome"].in_(_ANSWERED)
-    which = _which(window, equals)
+    which = _conditions(window, equals)
     some = select(PROBES.c[_AT]).where(*which, ~answered).limit(most_rows // 2 + 1)
     with reading(engine) as connection:
         others = connection.scalar(select(func.count()).select_from(some.subquery())) or 0
@@ -95,12 +97,14 @@ def probe_sample(
     inside = _part_of_each(window, share)
     if others > most_rows // 2:
         return Sample(_table(engine, [[*which, inside]], columns), 1.0)
-    found = _table(engine, [[*_equal(equals), inside, answered], [*which, ~answered]], columns)
+    found = _table(
+        engine, [[*_label_conditions(equals), inside, answered], [*which, ~answered]], columns
+    )
     return Sample(found, 1 / share)
 
 
 def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
-    """Return the condition that an instant is in the interval to read of its part."""
+    """Return the condition that an instant is in the interval that is read from its part."""
     random = Random(window.from_unix_ns)
     at, length_ns = PROBES.c[_AT], (window.to_unix_ns - window.from_unix_ns) / _PARTS
     starts = [
@@ -132,7 +136,7 @@ def _table(
 
 def probe_count(engine: Engine, window: Window, equals: Mapping[str, str | None] = _ALL) -> int:
     """Return the number of probes that were due in a window."""
-    statement = select(func.count()).select_from(PROBES).where(*_which(window, equals))
+    statement = select(func.count()).select_from(PROBES).where(*_conditions(window, equals))
     with reading(engine) as connection:
         return connection.scalar(statement) or 0
 
@@ -140,7 +144,7 @@ def probe_count(engine: Engine, window: Window, equals: Mapping[str, str | None]
 def probe_label_values(engine: Engine, window: Window, label: str) -> list[str]:
     """Return the values of a label in a window, sorted, without unknown values."""
     column = PROBES.c[label]
-    statement = select(column).distinct().where(*_which(window, _ALL), column.is_not(None))
+    statement = select(column).distinct().where(*_conditions(window, _ALL), column.is_not(None))
     with reading(engine) as connection:
         return sorted(connection.scalars(statement).all())
 
@@ -159,24 +163,24 @@ def _bound(
     engine: Engine, bound: ColumnElement[int], equals: Mapping[str, str | None]
 ) -> int | None:
     with reading(engine) as connection:
-        found: Any = connection.scalar(select(bound).where(*_equal(equals)))
+        found: Any = connection.scalar(select(bound).where(*_label_conditions(equals)))
         return None if found is None else int(found)
 
 
-def _which(window: Window, equals: Mapping[str, str | None]) -> list[ColumnElement[bool]]:
+def _conditions(window: Window, equals: Mapping[str, str | None]) -> list[ColumnElement[bool]]:
     inside = and_(PROBES.c[_AT] >= window.from_unix_ns, PROBES.c[_AT] < window.to_unix_ns)
-    return [inside, *_equal(equals)]
+    return [inside, *_label_conditions(equals)]
 
 
-def _equal(equals: Mapping[str, str | None]) -> list[ColumnElement[bool]]:
+def _label_conditions(equals: Mapping[str, str | None]) -> list[ColumnElement[bool]]:
     return [
         PROBES.c[label].is_(None) if value is None else PROBES.c[label] == value
         for label, value in equals.items()
-        if _known(label)
+        if _check_label(label)
     ]
 
 
-def _known(label: str) -> bool:
+def _check_label(label: str) -> bool:
     if label not in LABELS:
         raise ValueError(f"unknown label {label!r}; allowed: {', '.join(LABELS)}")
     return True

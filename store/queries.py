@@ -102,7 +102,7 @@ def request_table(
     wanted = known_columns(columns)
     statement = select_requests(wanted, window, equals, ended_after_unix_ns=ended_after_unix_ns)
     if order_by is not None:
-        (name,) = _known([order_by.removeprefix("-")], REQUEST_COLUMNS)
+        (name,) = _check_names([order_by.removeprefix("-")], REQUEST_COLUMNS)
         key = _request_column(name)
         statement = statement.order_by(
             (key.desc() if order_by.startswith("-") else key.asc()).nulls_last()
@@ -121,7 +121,7 @@ def known_columns(given: Sequence[str] | None) -> Sequence[str]:
     Raises:
         ValueError: a column is unknown.
     """
-    return _known(given, REQUEST_COLUMNS)
+    return _check_names(given, REQUEST_COLUMNS)
 
 
 def select_requests(
@@ -188,7 +188,7 @@ def sample_peaks(
 
     Returns: replica, engine, at_unix_ns (the start of the bin) and the gauges, unordered.
     """
-    known = _known(gauges, SAMPLES.columns.keys())
+    known = _check_names(gauges, SAMPLES.columns.keys())
     at = SAMPLES.c.at_unix_ns
     begins = (at - (at - literal(first_unix_ns)) % literal(width_ns)).label("at_unix_ns")
     who = (SAMPLES.c.replica, SAMPLES.c.engine)
@@ -221,7 +221,7 @@ def _samples(
     equals: Mapping[str, str | None],
     columns: Sequence[str] | None,
 ) -> pa.Table:
-    wanted = _known(columns, table.columns.keys())
+    wanted = _check_names(columns, table.columns.keys())
     statement = select_samples(table, row_type, window, equals, wanted).order_by(table.c.at_unix_ns)
     return fetched(engine, statement, sample_schema(row_type, wanted))
 
@@ -238,7 +238,7 @@ def select_samples(
     Raises:
         ValueError: a column or label is unknown.
     """
-    wanted = _known(columns, table.columns.keys())
+    wanted = _check_names(columns, table.columns.keys())
     return select(*(table.c[name] for name in wanted)).where(
         _in(window, table.c.at_unix_ns), *_conditions(table, equals, labels_of(row_type))
     )
@@ -266,7 +266,7 @@ def label_values(engine: Engine, window: Window, label: str) -> list[str]:
     Raises:
         ValueError: the label is unknown.
     """
-    _known([label], REQUEST_LABELS, "label")
+    _check_names([label], REQUEST_LABELS, "label")
     column = REQUESTS.c[label]
     statement = select(column).distinct().where(*requests_in(window), column.is_not(None))
     with reading(engine) as connection:
@@ -318,7 +318,7 @@ def _any(engine: Engine, *which: ColumnElement[bool]) -> bool:
         return bool(connection.scalar(select(exists().where(*which))))
 
 
-def _known(
+def _check_names(
     given: Sequence[str] | None, allowed: Sequence[str], what: str = "column"
 ) -> Sequence[str]:
     for name in given or ():
@@ -373,7 +373,7 @@ def conditions_of(equals: Mapping[str, str | None]) -> list[ColumnElement[bool]]
 def _conditions(
     table: Table, equals: Mapping[str, str | None], labels: Sequence[str]
 ) -> list[ColumnElement[bool]]:
-    _known(list(equals), labels, "label")
+    _check_names(list(equals), labels, "label")
     return [
         table.c[label].is_(None) if text is None else table.c[label] == _value(table, label, text)
         for label, text in equals.items()

@@ -237,7 +237,8 @@ def _deletable_until_s(
 ) -> int:
     """Return the time before which data can be deleted.
 
-    Data from the oldest missing rollup on is kept, but for at most `overdue_s` longer.
+    If rollups are missing, this is the time of the oldest missing rollup, so that it can still be
+    built. Deletion waits for this at most `overdue_s`.
     """
     missing = set()
     for width_s in widths_s:

@@ -114,7 +114,7 @@ def _table(
         METADATA,
         *_columns(row_type),
         PrimaryKeyConstraint(*key),
-        # Every query has a time window.
+        # The index is by time, because every query has a time window.
         Index(f"{name}_{instant}", instant),
         info={KEPT_FIRST: True, **({BY_DAY: instant} if by_day else {})},
         postgresql_partition_by=f"RANGE ({instant})" if by_day else None,

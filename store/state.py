@@ -25,7 +25,7 @@ def state_of(engine: Engine) -> Engine:
 
 
 def separate_state(engine: Engine) -> Engine | None:
-    """Return the separate database of the state, or None without one."""
+    """Return the separate database of the state, or None if no such database is used."""
     state = state_of(engine)
     return None if state is engine else state
 

@@ -53,7 +53,8 @@ def link_state(
         if found is None:
             link = new_link(state_name)
             _refuse_users(engine, name)
-            # First, so that after an interruption only this database can be used.
+            # Store the link before the copy, so that after an interruption no other database can be
+            # used as the state database.
             keep_link(engine, link)
             _copy(engine, connection, name, state_name, report)
             keep_identity(connection, link.state_id)
@@ -100,7 +101,7 @@ def _copy_table(connection: Connection, to: Connection, table: Table) -> int:
     for some in rows.partitions():
         values = [dict(row) for row in some]
         if table is NOTIFICATIONS:
-            # The terms of the leases begin again at 1 in the new database, and no sender runs.
+            # Copy no claims: no sender runs, and the new database numbers its terms from 1 again.
             values = [{**row, "claimed_term": None} for row in values]
         put(to, table, values)
         copied += len(values)

@@ -23,8 +23,8 @@ LINK = Table(
     Column("shown", Text, nullable=False),
     Column("complete", Boolean, nullable=False),
 )
-"""At most one row: the separate database of the state, its URL without secrets, and whether the
-state has been copied."""
+"""The link to the separate database of the state: at most one row, with that database's id, its URL
+without secrets, and whether the state has been copied to it."""
 IDENTITY = Table("state_identity", STATE_METADATA, Column("state_id", Text, primary_key=True))
 """At most one row: the id of this database, if it is a separate database."""
 _NAME = "state"
@@ -39,7 +39,7 @@ class Link(NamedTuple):
 
 
 def read_link(engine: Engine) -> Link | None:
-    """Return the separate database of the state, or None if there is none."""
+    """Return the link to the separate database of the state, or None if no such database is set."""
     with reading(engine) as connection:
         row = connection.execute(select(LINK.c.state_id, LINK.c.shown, LINK.c.complete)).first()
     return None if row is None else Link(*row)

@@ -174,7 +174,7 @@ def status_of(value: object) -> Status | None:
 
 
 def similarity_of(value: object) -> float | None:
-    """Return a similarity from 0 to 1, or None if the value is not one."""
+    """Return a similarity from 0 to 1, or None if the value is not a number in this range."""
     number = number_of(value)
     if number is None or not 0 <= number <= 1 + ROUNDING:
         return None
@@ -218,8 +218,8 @@ Get = Callable[[str, bool], object]
 
 def reported_by(names: CacheNames, get: Get) -> Reported | None:
     """Return what is reported under the names of one product, or None if no name is present."""
-    given = _first(get, names.attributes, names.headers)
-    near = _first(get, names.similarity_attributes, names.similarity_headers)
+    given = _first_value(get, names.attributes, names.headers)
+    near = _first_value(get, names.similarity_attributes, names.similarity_headers)
     if given is None and near is None:
         return None
     status = None if given is None else status_of(given[1])
@@ -265,7 +265,7 @@ def in_headers(headers: Mapping[str, str]) -> Reported | None:
     return decisive(each for each in found if each is not None)
 
 
-def _first(
+def _first_value(
     get: Get, attributes: tuple[str, ...], headers: tuple[str, ...]
 ) -> tuple[str, object] | None:
     for name in (*attributes, *headers):

@@ -1,4 +1,5 @@
-"""A lookup in a cache of answers or embeddings, in an application or a gateway before the model.
+"""A lookup in a cache of answers or embeddings, in an application or a gateway in front of the
+model.
 
 A hit is an answer that no engine computed. Lookups are stored apart from requests, and a hit has no
 row among the requests. Caches inside the engine (prefix caches) are no lookups.

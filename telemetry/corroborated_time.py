@@ -45,7 +45,7 @@ interval of 15 s. NTP's usual steps are smaller (chrony's `makestep 1`, ntpd's 1
 STEPOUT_NS: Final = 300 * SECOND_NS
 """Time after which a jump without a witness is accepted, as in ntpd (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS
-"""Time after its last message during which a sender is a witness."""
+"""A sender remains a witness for this time after its last message."""
 GAP_NS: Final = 3_600 * SECOND_NS
 """At the start, the system clock is trusted if it is less than this ahead of the stored data, as
 after a normal restart.
@@ -145,7 +145,7 @@ class CorroboratedClock:
                 self._newest_unix_ns = newest_unix_ns - BEHIND_NS
                 self._at_start = True
 
-    def hear(self, sender: str, newest_unix_ns: int) -> None:
+    def record_message(self, sender: str, newest_unix_ns: int) -> None:
         """Record the newest uncorrected timestamp of a message that has just arrived.
 
         Call this function only for senders with a unique name. At `MOST_SENDERS`, a new sender
@@ -171,7 +171,12 @@ class CorroboratedClock:
         with self._lock:
             self._update()
             known = self._senders.get(sender)
-            return self._doubted and known is not None and known.since_jump and self._moved(known)
+            return (
+                self._doubted
+                and known is not None
+                and known.since_jump
+                and self._clock_jumped(known)
+            )
 
     @property
     def _doubted(self) -> bool:
@@ -222,7 +227,7 @@ class CorroboratedClock:
         self._follows_system = True
         self._at_start = False
 
-    def _moved(self, sender: _Sender) -> bool:
+    def _clock_jumped(self, sender: _Sender) -> bool:
         """Return whether a sender's clock jumped with the system clock."""
         if sender.before_ns is None:
             return False
@@ -236,7 +241,7 @@ class CorroboratedClock:
                 continue
             if self._at_start and self._looked_ns + each.offset_ns < self._newest_unix_ns:
                 continue  # the sender's clock is behind the stored data
-            if self._at_start or (each.before_ns is not None and not self._moved(each)):
+            if self._at_start or (each.before_ns is not None and not self._clock_jumped(each)):
                 witnesses += 1
                 to_held_ns = abs(each.offset_ns - self._held_ns)
                 if to_held_ns <= abs(each.offset_ns - self._system_ns):

@@ -35,7 +35,7 @@ def read(kind: type[Read], text: str) -> Read:
         ValueError: the text is not JSON, or a field is missing, unknown or has another type.
     """
     try:
-        found = json.loads(text, parse_constant=_refused)
+        found = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ValueError("the JSON is nested too deeply") from error
     value: Read = _value(kind, found, kind.__name__)
@@ -47,7 +47,7 @@ def _number(value: Any) -> Any:
     return value.item()
 
 
-def _refused(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"the JSON contains {name}, which is not a number")
 
 

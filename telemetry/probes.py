@@ -28,7 +28,7 @@ class ProbeOutcome(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     CACHED = "cached"
-    """A cache before the model answered, so the durations are not the model's."""
+    """A cache in front of the model answered, so the durations are not the model's."""
     REJECTED = "rejected"
     ERROR = "error"
     TIMEOUT = "timeout"
@@ -192,7 +192,7 @@ class Probe:
         attribute(
             names.PROBE_ITL_MAX,
             "s",
-            "The longest time between two events with tokens. Absent below two events.",
+            "Longest gap between two streamed events with tokens. Absent below two such events.",
             PROBER,
         ),
     ] = None

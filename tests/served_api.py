@@ -20,7 +20,7 @@ from collector.listen.bearer_tokens import BearerGate, Tokens
 from collector.listen.connections import ConnectionLimits
 from collector.listen.host_check import AllowedHosts, HostGate
 from collector.testing import background_loop
-from server.api.app import api_app, beside
+from server.api.app import api_app, with_api_paths
 from server.api.limits import PREFIX, ApiLimits
 from server.api.problem import ProblemGate
 from server.api.readers import Readers
@@ -117,7 +117,7 @@ def served(
     """Serve the API and `/metrics`, with the checks and limits of `tailspan up`."""
     environment = reading_environment(url, objectives, None, None, roles.path if roles else None)
     pool = WorkerPool(environment, limits or ApiLimits(seconds=300))
-    app: ASGIApp = beside(PlainTextResponse("up 1\n"), api_app(pool, Readers(roles)))
+    app: ASGIApp = with_api_paths(PlainTextResponse("up 1\n"), api_app(pool, Readers(roles)))
     if tokens is not None:
         app = BearerGate(app, tokens, role_paths=PREFIX)
     app = ProblemGate(HostGate(app, AllowedHosts()), PREFIX)

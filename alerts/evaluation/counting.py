@@ -52,8 +52,8 @@ SETTLED_S: Final = 600
 """Seconds after which all requests of a step are in the store, because senders stop retrying much
 earlier."""
 LONGEST_REQUEST_S: Final = 3600
-"""A request that ran longer than this is missing from the stored counts. Such a request is counted
-only while its step is not stored yet."""
+"""A request that ran longer than this is counted only until the counts of its step are stored. The
+stored counts do not include it."""
 CHUNK_S: Final = 6 * 3600
 """Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
@@ -329,8 +329,10 @@ def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | N
 
 
 def first_stretch(engine: Engine, goodput: GoodEvents) -> Counted | None:
-    """Return the instant before the oldest request or probe, at which counting begins, as an empty
-    time range. Return None without any."""
+    """Return the instant at which counting begins, as an empty time range.
+
+    It is just before the oldest request or probe. Return None if there are no requests or probes.
+    """
     oldest_s = _oldest_s(engine, goodput)
     if oldest_s is None:
         return None
@@ -444,8 +446,11 @@ def _bad_in_flight(
 
 
 def _oldest_s(engine: Engine, goodput: GoodEvents) -> int | None:
-    """Return the time at which the counts begin: that of the oldest probe, or that of the oldest
-    row or of the oldest report of a request in flight."""
+    """Return the time at which the counts begin, in unix seconds.
+
+    This is the time of the oldest probe or, for objectives on requests, of the oldest request or
+    report of a request in flight.
+    """
     if isinstance(goodput, GoodProbes):
         known = [oldest_probe_unix_ns(engine)]
     else:

@@ -60,8 +60,8 @@ many times the duration before the next recount. So a sender of old requests can
 ARRIVAL_S: Final = 15
 """Seconds that the evaluator waits for the rows of requests that have just ended."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
-"""Maximum number of transactions whose marks are read at a time. Up to a hundred transactions
-commit per second."""
+"""Maximum number of transactions whose marks are read at a time. Collectors commit up to a hundred
+transactions per second."""
 
 
 class Evaluator:

@@ -246,7 +246,7 @@ class Places:
             place_groups(self._engine, definition, new)
 
     def _burning(self, objective: Objective, placed: Iterable[Group]) -> frozenset[Group]:
-        """Return those of the groups that have an open incident."""
+        """Return the groups that have an open incident, among the given groups."""
         by = objective.by
         return frozenset(
             each

@@ -4,10 +4,10 @@
 - A probe that the prober stopped (`abort`) is excluded.
 - Any other probe without a complete answer is bad, also if the server refused it (4xx). This is the
   same condition as that of `tailspan_probe_success`.
-- If `good` is unknown, for example the first content of an answer of reasoning alone, the probe is
-  excluded.
-- If a cache before the model answered (`cached`), the times of the answer are unknown, because they
-  are not the model's. The outcome and the times of the connection are known.
+- If `good` needs an unknown value, the probe is excluded. For example, an answer that contains only
+  reasoning has no first content.
+- If a cache in front of the model answered (`cached`), the times of the answer count as unknown,
+  because they are not the model's. The outcome and the times of the connection are known.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def columns_of_probes(*expressions: Expression | None) -> tuple[str, ...]:
 
 
 def table_of_probes(probes: Sequence[Probe], columns: Sequence[str]) -> pa.Table:
-    """Return probes, which need not be stored, as a table."""
+    """Return probes as a table. The probes need not be in the store."""
     return pa.table(
         {
             name: pa.array([getattr(each, name) for each in probes], arrow_type(name, Probe))
@@ -58,7 +58,7 @@ def lasted_s(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _wait_s(table: pa.Table) -> pa.ChunkedArray:
-    """Return the whole wait of each probe: unknown if its connection was never ready."""
+    """Return the whole wait of each probe in seconds; null if its connection was never ready."""
     return pc.if_else(pc.is_null(table["e2e_s"]), pa.scalar(None, pa.float64()), lasted_s(table))
 
 

@@ -63,7 +63,7 @@ class AtLeast:
 def selects(where: Expression | None, request: RequestTimeline) -> bool:
     """Return whether the objective selects the request. If `where` is None, it selects every
     request."""
-    return where is None or _holds(where, request) is True
+    return where is None or _evaluate(where, request) is True
 
 
 def judge(good: Expression, request: RequestTimeline) -> Verdict:
@@ -72,7 +72,7 @@ def judge(good: Expression, request: RequestTimeline) -> Verdict:
         return Verdict.BAD
     if request.outcome is Outcome.REJECTED:
         return Verdict.CLIENT_ERROR if clients_fault(request.http_status) else Verdict.BAD
-    met = _holds(good, request)
+    met = _evaluate(good, request)
     if met is None:
         return Verdict.ABORTED if request.outcome is Outcome.ABORT else Verdict.UNKNOWN
     return Verdict.GOOD if met else Verdict.BAD
@@ -83,20 +83,20 @@ def clients_fault(http_status: int | None) -> bool:
     return http_status is not None and 400 <= http_status < 500 and http_status != TOO_MANY_REQUESTS
 
 
-def _holds(expression: Expression, request: RequestTimeline) -> bool | None:
+def _evaluate(expression: Expression, request: RequestTimeline) -> bool | None:
     match expression:
         case Comparison():
             return _compare(expression, _value(expression.field, request))
         case IsUnknown(field):
             return _value(field, request) is None
         case Not(operand):
-            met = _holds(operand, request)
+            met = _evaluate(operand, request)
             return None if met is None else not met
         case And(operands):
-            found = {_holds(operand, request) for operand in operands}
+            found = {_evaluate(operand, request) for operand in operands}
             return False if False in found else None if None in found else True
         case Or(operands):
-            found = {_holds(operand, request) for operand in operands}
+            found = {_evaluate(operand, request) for operand in operands}
             return True if True in found else None if None in found else False
 
 

@@ -65,7 +65,7 @@ def columns_of(*expressions: Expression | None) -> tuple[str, ...]:
 
 
 def table_of(requests: RequestRows, columns: Iterable[str]) -> pa.Table:
-    """Return requests, which need not be stored, as a table."""
+    """Return requests as a table. The requests need not be in the store."""
     return pa.table({name: _array(requests, name) for name in columns})
 
 
@@ -88,7 +88,7 @@ def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> 
     """
     outcome, status = table["outcome"], pc.fill_null(table["http_status"], 0)
     aborted = pc.fill_null(pc.equal(outcome, Outcome.ABORT.value), True)
-    met = _holds(good, table, aborted)
+    met = _evaluate(good, table, aborted)
     good_mask, bad_mask = pc.fill_null(met, False), pc.fill_null(pc.invert(met), False)
     clients_fault = pc.and_(
         pc.and_(pc.greater_equal(status, 400), pc.less(status, 500)),
@@ -116,7 +116,7 @@ def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> 
         code[Verdict.UNKNOWN],
     ).astype(np.int8)
     if where is not None:
-        selected = _mask(pc.fill_null(_holds(where, table, aborted), False))
+        selected = _mask(pc.fill_null(_evaluate(where, table, aborted), False))
         codes[~selected] = NOT_SELECTED
     return codes
 
@@ -125,7 +125,7 @@ def _mask(values: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(values.to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _holds(expression: Expression, table: pa.Table, aborted: pa.ChunkedArray) -> pa.ChunkedArray:
+def _evaluate(expression: Expression, table: pa.Table, aborted: pa.ChunkedArray) -> pa.ChunkedArray:
     def leaf(part: Comparison | IsUnknown) -> pa.ChunkedArray:
         if isinstance(part, Comparison):
             return _compare(part, table, aborted)
@@ -153,12 +153,12 @@ def holds(
         case Not(operand):
             return pc.invert(holds(operand, leaf))
         case And(operands):
-            return _folded(pc.and_kleene, [holds(operand, leaf) for operand in operands])
+            return _combined(pc.and_kleene, [holds(operand, leaf) for operand in operands])
         case Or(operands):
-            return _folded(pc.or_kleene, [holds(operand, leaf) for operand in operands])
+            return _combined(pc.or_kleene, [holds(operand, leaf) for operand in operands])
 
 
-def _folded(join: pc.Function, found: list[pa.ChunkedArray]) -> pa.ChunkedArray:
+def _combined(join: pc.Function, found: list[pa.ChunkedArray]) -> pa.ChunkedArray:
     result = found[0]
     for each in found[1:]:
         result = join(result, each)
@@ -196,8 +196,10 @@ def _values(
 def _until_it_left(
     field: str, values: pa.ChunkedArray, table: pa.Table
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the times between tokens of incomplete responses, and a mask of the values that are
-    exact. The times include the wait for the next token."""
+    """Return the times between tokens of incomplete responses, and a mask of the exact values.
+
+    A time includes the client's wait for the next token, which ended when the client left.
+    """
     tokens, wait_s = table["output_tokens"], table["delivery_s"]
     if field == "tpot_s":
         some = pc.if_else(pc.equal(tokens, 0), pa.scalar(None, tokens.type), tokens)

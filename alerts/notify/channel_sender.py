@@ -89,7 +89,7 @@ class ChannelSender:
         self._lock = threading.Lock()
         self.oldest_pending_unix_s: int | None = None
         """Creation of the oldest message that was not delivered, at the end of the last call of
-        `deliver`. None without one."""
+        `deliver`. None if no message waits."""
 
     @property
     def counts(self) -> dict[Result, int]:
@@ -135,14 +135,14 @@ class ChannelSender:
         else:
             answer = self._send(post)
             repeats = repeated and message.ended_unix_s is None
-        settled, result = _settled(row, answer, self._clock_s(), self._chance(), repeats)
+        settled, result = _row_after_attempt(row, answer, self._clock_s(), self._chance(), repeats)
         keep_result(self._engine, settled, term)
         with self._lock:
             self._counts[result] += 1
         return Attempt(settled, result, answer, row.state == Delivery.DELIVERED)
 
 
-def _settled(
+def _row_after_attempt(
     row: Notification, answer: Answer, now_s: float, chance: float, repeats: bool
 ) -> tuple[Notification, Result]:
     """Return the row as it is stored after an attempt, and the result. If a repeat fails, the row

@@ -90,18 +90,18 @@ def _channel(reader: Reader, folder: Path, environ: Mapping[str, str]) -> Channe
     if url is None and kind is Kind.PAGERDUTY:
         url = Secret(pagerduty.URL)
     if url is None:
-        raise _missing(reader, "url")
+        raise _missing_key_error(reader, "url")
     _check_url(reader, url)
     authorization = secret("authorization")
     signs = secret("routing_key") if kind is Kind.PAGERDUTY else secret("signing_key")
     if signs is None and kind is Kind.PAGERDUTY:
-        raise _missing(reader, "routing_key")
+        raise _missing_key_error(reader, "routing_key")
     severities = reader.choices("severities", SEVERITIES)
     _check_exposure(reader, kind, url, authorization)
     return Channel(name, kind, severities, url, signs, authorization)
 
 
-def _missing(reader: Reader, key: str) -> DocumentError:
+def _missing_key_error(reader: Reader, key: str) -> DocumentError:
     either = ", ".join(f"{key}{source}" for source in SOURCES)
     return reader.error(key, f"is missing; give one of {either}")
 

@@ -58,18 +58,18 @@ class Hangs:
         hung = {HANG + each.replica: each for each in found.hung}
         rows = []
         for name, open_rows in begun.items():
-            if name not in hung and self._over(open_rows[0], found.reporting, now_s):
+            if name not in hung and self._hang_ended(open_rows[0], found.reporting, now_s):
                 rows += self._ended(open_rows, now_s)
         room = MOST_OPEN - len(begun)
         for name, each in hung.items():
             if name in begun:
-                rows += self._missing(begun[name], now_s)
+                rows += self._missing_rows(begun[name], now_s)
             elif room > 0:
                 room -= 1
                 rows += self._begun(each, now_s)
         keep_notifications(self._engine, rows)
 
-    def _over(self, begun: Notification, reporting: frozenset[str], now_s: int) -> bool:
+    def _hang_ended(self, begun: Notification, reporting: frozenset[str], now_s: int) -> bool:
         replica = begun.slo.removeprefix(HANG)
         if replica in reporting:
             return True
@@ -93,7 +93,7 @@ class Hangs:
         )
         return [_row(HANG + hung.replica, message, name, now_s) for name in self._channels]
 
-    def _missing(self, begun: Sequence[Notification], now_s: int) -> list[Notification]:
+    def _missing_rows(self, begun: Sequence[Notification], now_s: int) -> list[Notification]:
         """Return the rows to add for channels that were configured after the hang began."""
         has = {row.channel for row in begun}
         rows = [replace(begun[0], channel=name) for name in self._channels if name not in has]

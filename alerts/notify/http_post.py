@@ -134,7 +134,7 @@ def _send(channel: Channel, post: Post) -> Answer:
             finally:
                 response.close()
     except (exceptions.HTTPError, OSError, ValueError) as error:
-        return Answer(None, _why(error))
+        return Answer(None, _error_reason(error))
     return Answer(
         response.status,
         _visible_answer(channel, response.status, body.decode("utf-8", "replace")),
@@ -151,7 +151,7 @@ def _pool(url: str) -> urllib3.PoolManager:
     return urllib3.ProxyManager(proxy, timeout=timeout, retries=False)
 
 
-def _why(error: Exception) -> str:
+def _error_reason(error: Exception) -> str:
     """Return the reason for an error without the address, which the libraries' messages contain."""
     match error:
         case exceptions.NameResolutionError():

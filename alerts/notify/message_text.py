@@ -56,8 +56,10 @@ def _title(message: Message) -> str:
     lasted = length((message.ended_unix_s or message.as_of_unix_s) - message.began_unix_s)
     if message.hang is not None:
         if over:
-            return f"{marks}{_place(message.hang)} no longer hangs, after {lasted}"
-        return f"{marks}{_place(message.hang)} hangs with {_requests(message.hang)} in flight"
+            return f"{marks}{_hung_engines(message.hang)} no longer hangs, after {lasted}"
+        return (
+            f"{marks}{_hung_engines(message.hang)} hangs with {_requests(message.hang)} in flight"
+        )
     if over:
         return f"{marks}{message.slo}: the error budget no longer burns too fast, after {lasted}"
     if message.burn is None:
@@ -69,10 +71,10 @@ def _title(message: Message) -> str:
 def facts(message: Message) -> list[tuple[str, str]]:
     """Return the facts as pairs of heading and text. The link is not included."""
     found: list[tuple[str, str | None]] = [
-        ("What", _what(message)),
+        ("What", _description(message)),
         ("How bad", _how_bad(message)),
         ("Budget", _budget(message)),
-        ("Since", _since(message)),
+        ("Since", _period_text(message)),
         ("Likely cause", message.likely_cause),
         ("Fired by", _pairs(message.fired_by)),
         (
@@ -114,7 +116,7 @@ def length(seconds: float) -> str:
     return f"{days:.1f} d" if days < 10 else f"{days:.0f} d"
 
 
-def _what(message: Message) -> str:
+def _description(message: Message) -> str:
     hang = message.hang
     if hang is None:
         return f"{message.display_name}. {message.promise}"
@@ -124,7 +126,7 @@ def _what(message: Message) -> str:
     return f"{_requests(hang)} in flight, and no engine step for {age}. Users wait. {MEND_HUNG}"
 
 
-def _place(hang: Hang) -> str:
+def _hung_engines(hang: Hang) -> str:
     numbers = f" {', '.join(map(str, hang.engines))}" if hang.engines else ""
     return f"{hang.replica}: the engine{numbers}"
 
@@ -162,7 +164,7 @@ def _budget(message: Message) -> str | None:
     return _sentence(parts)
 
 
-def _since(message: Message) -> str:
+def _period_text(message: Message) -> str:
     if message.ended_unix_s is not None:
         return f"{moment(message.began_unix_s)}, until {moment(message.ended_unix_s)}."
     return f"{moment(message.began_unix_s)}; alerted {moment(message.fired_unix_s)}."

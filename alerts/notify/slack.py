@@ -24,9 +24,9 @@ def render(channel: Channel, message: Message, now_s: int) -> Post:
     """Return the request that posts the title, the facts and the link."""
     heading = title(message)
     blocks: list[dict[str, Any]] = [
-        {"type": "header", "text": _plain(heading, HEADER)},
+        {"type": "header", "text": _plain_text(heading, HEADER)},
         *(
-            {"type": "section", "text": _plain(f"{name}: {fact}", FIELD)}
+            {"type": "section", "text": _plain_text(f"{name}: {fact}", FIELD)}
             for name, fact in facts(message)
         ),
     ]
@@ -45,13 +45,13 @@ def render(channel: Channel, message: Message, now_s: int) -> Post:
     return Post(json.dumps(whole).encode())
 
 
-def _plain(text: str, longest: int) -> dict[str, Any]:
-    return {"type": "plain_text", "text": _cut(text, longest), "emoji": False}
+def _plain_text(text: str, longest: int) -> dict[str, Any]:
+    return {"type": "plain_text", "text": _truncated(text, longest), "emoji": False}
 
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _cut(text: str, longest: int) -> str:
+def _truncated(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

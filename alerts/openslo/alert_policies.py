@@ -161,19 +161,19 @@ def _policies(
         raise slo.error("alertPolicies", "must be a sequence (- …)")
     for place, each in enumerate(node.items):
         if isinstance(each, Text):
-            yield _named(slo, each.text, policies, conditions)
+            yield _policy_by_name(slo, each.text, policies, conditions)
             continue
         inner = Reader(
             each, slo.file, f"{slo.path}.alertPolicies[{place}]", ("alertPolicyRef", *_INLINE)
         )
         if "alertPolicyRef" in inner:
-            yield _named(slo, inner.text("alertPolicyRef"), policies, conditions)
+            yield _policy_by_name(slo, inner.text("alertPolicyRef"), policies, conditions)
         else:
             name = name_of(inner.inner("metadata", METADATA))
             yield read_policy(inner.inner("spec", POLICY), name, conditions)
 
 
-def _named(
+def _policy_by_name(
     slo: Reader, wanted: str, policies: Mapping[str, Reader], conditions: Mapping[str, Reader]
 ) -> AlertPolicy:
     if wanted not in policies:
@@ -185,8 +185,10 @@ def _named(
 def resolved(
     chosen: tuple[AlertPolicy, ...], objective: Reader, period_s: int, target: Fraction
 ) -> Policy:
-    """Return the policy of one objective: that of its AlertPolicies or, if there are none, the
-    built-in policy for the period.
+    """Return the policy of one objective.
+
+    It comes from the objective's AlertPolicies or, without AlertPolicies, it is the built-in policy
+    for the period.
 
     Raises:
         DocumentError: a condition can never be met, not even by a total failure.

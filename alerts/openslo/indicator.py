@@ -71,8 +71,8 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
         raise ratio.error("good", "give good or bad: one of them, not both")
     part_key = "good" if "good" in ratio else "bad"
     total, part = _source(ratio, "total"), _source(ratio, part_key)
-    kind = _kind(part, sources)
-    if _kind(total, sources) != kind:
+    kind = _source_type(part, sources)
+    if _source_type(total, sources) != kind:
         raise total.error("type", f"must be the same as that of {part_key}: {kind}")
     if kind == "prometheus":
         gauges = not ratio.flag("counter", True)
@@ -144,7 +144,7 @@ def _raw(ratio: Reader, sources: Mapping[str, str]) -> RawRatio:
     raw_type = ratio.choice("rawType", ("success", "failure"))
     ratio.flag("counter", False)
     source = _source(ratio, "raw")
-    if _kind(source, sources) != "prometheus":
+    if _source_type(source, sources) != "prometheus":
         raise source.error("type", "a raw ratio is a Prometheus query; allowed: Prometheus")
     if _labels(source):
         raise source.inner("spec", _QUERY).error(
@@ -159,7 +159,7 @@ def _source(ratio: Reader, key: str) -> Reader:
     return ratio.inner(key, ("metricSource",)).inner("metricSource", _SOURCE)
 
 
-def _kind(source: Reader, sources: Mapping[str, str]) -> str:
+def _source_type(source: Reader, sources: Mapping[str, str]) -> str:
     """Return the type of a source, which is given inline or by the referenced DataSource."""
     if "type" in source or "metricSourceRef" not in source:
         return source.choice("type", TYPES).lower()

@@ -274,8 +274,10 @@ class _Rules:
         return Alert(alert, expr, {**theirs, **own}, annotations, for_=for_)
 
     def _arms(self, conditions: Sequence[tuple[Pair, Sequence[str]]]) -> str:
-        """Return the expression of the long burn rate of a pair whose conditions are all met.
-        Without such a pair, it has no result."""
+        """Return an expression with the burn rate over the long window of each pair of windows.
+
+        A pair has a result only while all of its conditions are met.
+        """
         arms = []
         for pair, needed in conditions:
             burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))

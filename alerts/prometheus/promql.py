@@ -93,7 +93,7 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
             )
         summed = f"sum by ({', '.join(by)}) " if by else "sum"
         return Query(f"{summed}({functions[aggregation]}({selector}[{WINDOW}]))", per_second=False)
-    if (losing := _losing(tree, by)) is not None:
+    if (losing := _label_removing_aggregation(tree, by)) is not None:
         raise ExpressionError(
             f"{losing} removes labels of by; allowed: sum by ({', '.join(by)}) (…), or no sum"
         )
@@ -101,7 +101,7 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
     if not names:
         raise ExpressionError(f"it does not count events over a window; allowed: {allowed}")
     _parsed(f"sum(\n{text}\n)")
-    whole = _bare(tree)
+    whole = _without_parentheses(tree)
     if isinstance(whole, promql.BinaryExpr) and str(whole.op) == "/" and _counts(whole.rhs):
         raise ExpressionError(
             "it divides events by events, which gives a ratio and not a count; allowed: one query"
@@ -209,10 +209,10 @@ def _plain(tree: promql.Expr) -> tuple[str, str] | None:
 
     For a selector without an aggregation, the aggregation is sum.
     """
-    tree, aggregation = _bare(tree), "sum"
+    tree, aggregation = _without_parentheses(tree), "sum"
     if isinstance(tree, promql.AggregateExpr) and str(tree.op) in _OVER_TIME and _ungrouped(tree):
         aggregation = str(tree.op)
-        tree = _bare(tree.expr)
+        tree = _without_parentheses(tree.expr)
     if isinstance(tree, promql.VectorSelector) and tree.offset is None and tree.at is None:
         written = str(tree.prettify())
         return aggregation, written.removesuffix("{}")
@@ -223,7 +223,7 @@ def _ungrouped(tree: promql.AggregateExpr) -> bool:
     return str(tree.prettify()).startswith(f"{tree.op}(")
 
 
-def _losing(tree: promql.Expr, by: tuple[str, ...]) -> str | None:
+def _label_removing_aggregation(tree: promql.Expr, by: tuple[str, ...]) -> str | None:
     """Return the first aggregation in the expression that removes one of these labels; None if
     there is none."""
     match tree:
@@ -234,19 +234,27 @@ def _losing(tree: promql.Expr, by: tuple[str, ...]) -> str | None:
             lost = set(by) - named if kind == "by" else set(by) & named
             # These aggregations select series and preserve their labels.
             chosen = str(each.op) in ("topk", "bottomk", "limitk", "limit_ratio")
-            return f"{each.op}()" if lost and not chosen else _losing(each.expr, by)
+            return (
+                f"{each.op}()"
+                if lost and not chosen
+                else _label_removing_aggregation(each.expr, by)
+            )
         case promql.BinaryExpr():
-            return _losing(tree.lhs, by) or _losing(tree.rhs, by)
+            return _label_removing_aggregation(tree.lhs, by) or _label_removing_aggregation(
+                tree.rhs, by
+            )
         case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
-            return _losing(tree.expr, by)
+            return _label_removing_aggregation(tree.expr, by)
         case promql.Call():
-            return next(filter(None, (_losing(each, by) for each in tree.args)), None)
+            return next(
+                filter(None, (_label_removing_aggregation(each, by) for each in tree.args)), None
+            )
     return None
 
 
 def _single(tree: promql.Expr) -> bool:
     """Return whether an expression always returns exactly one series, without labels."""
-    match _bare(tree):
+    match _without_parentheses(tree):
         case promql.NumberLiteral():
             return True
         case promql.AggregateExpr() as each:
@@ -271,7 +279,9 @@ def _instant(tree: promql.Expr) -> str | None:
             return _instant(tree.lhs) or _instant(tree.rhs)
         case promql.AggregateExpr() | promql.ParenExpr() | promql.UnaryExpr():
             return _instant(tree.expr)
-        case promql.Call() if not any(isinstance(_bare(each), _RANGES) for each in tree.args):
+        case promql.Call() if not any(
+            isinstance(_without_parentheses(each), _RANGES) for each in tree.args
+        ):
             return next(filter(None, map(_instant, tree.args)), None)
     return None
 
@@ -289,7 +299,7 @@ def _outermost(tree: promql.Expr, *, counts: bool = True) -> Iterator[promql.Cal
     """
     match tree:
         case promql.Call():
-            if any(isinstance(_bare(each), _RANGES) for each in tree.args):
+            if any(isinstance(_without_parentheses(each), _RANGES) for each in tree.args):
                 yield tree
                 return
             for each in tree.args:
@@ -330,7 +340,7 @@ def _ranged(call: promql.Call, functions: tuple[str, ...], allowed: str) -> str:
     name = str(call.func.name)
     if name not in (*RATES, *functions):
         raise ExpressionError(f"{name}() does not count events; allowed: {allowed}")
-    for each in map(_bare, call.args):
+    for each in map(_without_parentheses, call.args):
         if isinstance(each, _RANGES) and each.range != _PLACEHOLDER:
             raise ExpressionError(
                 f"{name}() always covers {each.range} (h:mm:ss) instead of the window; allowed:"
@@ -339,7 +349,7 @@ def _ranged(call: promql.Call, functions: tuple[str, ...], allowed: str) -> str:
     return name
 
 
-def _bare(tree: promql.Expr) -> promql.Expr:
+def _without_parentheses(tree: promql.Expr) -> promql.Expr:
     while isinstance(tree, promql.ParenExpr):
         tree = tree.expr
     return tree

@@ -54,7 +54,7 @@ class Queries:
             return None
         events = _count(self.ratio.total, "6h", self.ratio.by)
         # A group whose own name is `other` cannot have a place.
-        none = self._other("vector(0)")
+        none = self._as_other_group("vector(0)")
         kept = f"2 * ({events}) and {self._on} {self._recorded(vocabulary.PLACED)}"
         return f"topk({PLACES}, (({kept}) or ({events})) unless {self._on} {none})"
 
@@ -76,7 +76,7 @@ class Queries:
         if not self.ratio.by:
             return whole
         placed = f"{self._on} {self._recorded(vocabulary.PLACED)}"
-        beyond = self._other(f"sum(({whole}) unless {placed})")
+        beyond = self._as_other_group(f"sum(({whole}) unless {placed})")
         return f"((({whole}) and {placed}) or {beyond})"
 
     @property
@@ -86,7 +86,7 @@ class Queries:
     def _recorded(self, name: str) -> str:
         return f"{name}{{{vocabulary.SLO}={quoted(self.slo)}}}"
 
-    def _other(self, expression: str) -> str:
+    def _as_other_group(self, expression: str) -> str:
         """Return the expression with the labels of the group `other`."""
         for label in self.ratio.by:
             expression = f'label_replace({expression}, "{label}", "{OTHER}", "", "")'
@@ -133,13 +133,13 @@ class Seconds:
 
     def events(self, window: str) -> str:
         """Return the expression for all events: the window's seconds, if the ratio is a number."""
-        return f"0 * ({self._known(window)}) + {durations.parse_s(window)}"
+        return f"0 * ({self._clamped_ratio(window)}) + {durations.parse_s(window)}"
 
     def bad(self, window: str) -> str:
         """Return the expression for the bad events: failure ratio times the window's seconds."""
-        share = f"({self._known(window)})"
+        share = f"({self._clamped_ratio(window)})"
         return f"{share if self.ratio.is_bad else f'(1 - {share})'} * {durations.parse_s(window)}"
 
-    def _known(self, window: str) -> str:
+    def _clamped_ratio(self, window: str) -> str:
         """Return the ratio, clamped to 0 to 1. The comparison removes NaN."""
         return f"clamp(sum(\n{self.ratio.query.over(window)}\n), 0, 1) >= 0"

@@ -112,6 +112,6 @@ def check_writable(path: Path) -> None:
 
 
 def audit_log() -> AuditLog | None:
-    """Return the audit log of this process, or None without one."""
+    """Return the audit log of this process, or None if it writes no audit log."""
     roles = roles_in_force()
     return None if roles is None or roles.audit is None else AuditLog(roles.audit)

@@ -27,11 +27,13 @@ def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: boo
     Raises:
         ClaimError: a claim that gives roles is neither a text nor a list of texts, or is too long.
     """
-    grants = [each.grant for each in roles.roles if _has(claims, each, unverified=unverified)]
+    grants = [
+        each.grant for each in roles.roles if _grants_role(claims, each, unverified=unverified)
+    ]
     return Access.of(grants) if grants else None
 
 
-def _has(claims: Mapping[str, Any], role: Role, *, unverified: bool) -> bool:
+def _grants_role(claims: Mapping[str, Any], role: Role, *, unverified: bool) -> bool:
     return any(
         not wanted.isdisjoint(_values(claims, name, unverified=unverified))
         for name, wanted in role.claims.items()

@@ -49,7 +49,7 @@ class Roles:
     path: Path
     """The file."""
     audit: Path | None = None
-    """The audit log, or None for none."""
+    """The audit log, or None if no audit log is written."""
     by_name: Mapping[str, Role] = field(init=False)
 
     def __post_init__(self) -> None:

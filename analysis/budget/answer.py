@@ -22,7 +22,7 @@ class BudgetQuestion:
 
 
 class BudgetVerdict(StrEnum):
-    """Whether the percentile keeps to the budget."""
+    """Whether the percentile is within the budget."""
 
     WITHIN = "within"
     OVER = "over"
@@ -57,7 +57,7 @@ class BudgetAnswer:
 
     @property
     def verdict(self) -> BudgetVerdict:
-        """Whether the percentile keeps to the budget of the known layers."""
+        """Whether the percentile is within the budget of the known layers."""
         if self.spending is None:
             return BudgetVerdict.INSUFFICIENT_DATA
         over = self.spending.percentile_s > self.spending.total_s
@@ -79,7 +79,7 @@ def answer_budget(engine: Engine, question: BudgetQuestion) -> BudgetAnswer:
     found = measure(engine, window, requests, budget.latency)
     numbers = {extent: int((found.extents >= extent).sum()) for extent in Extent}
     needed = least_requests(budget.percentile)
-    wanted = _wanted(budget)
+    wanted = _required_extent(budget)
     extent = next(
         (each for each in reversed(Extent) if each <= wanted and numbers[each] >= needed),
         Extent.SERVER,
@@ -97,7 +97,7 @@ def answer_budget(engine: Engine, question: BudgetQuestion) -> BudgetAnswer:
     )
 
 
-def _wanted(budget: Budget) -> Extent:
+def _required_extent(budget: Budget) -> Extent:
     layers = {line.partition(".")[0] for line in budget.layers_ns}
     if layers & set(AROUND):
         return Extent.APPLICATION

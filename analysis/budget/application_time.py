@@ -45,11 +45,11 @@ def around(span_id: str, trace: Sequence[ApplicationOperation]) -> Around | None
     calls = [each for each in mine if each.operation is Operation.CALL]
     earlier = max((each.end_ns for each in calls if each.end_ns <= call.start_ns), default=0)
     earliest = min((each.start_ns for each in mine if each.end_ns > earlier), default=call.start_ns)
-    before = _split(mine, max(earlier, earliest), call.start_ns)
+    before = _divide_range(mine, max(earlier, earliest), call.start_ns)
     if any(each.start_ns >= call.end_ns for each in calls):
         return Around(before, {})
     latest = max(each.end_ns for each in mine)
-    return Around(before, _split(mine, call.end_ns, latest))
+    return Around(before, _divide_range(mine, call.end_ns, latest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Span:
         return cls(each.operation, start_ns, start_ns + round(each.length_s * 1e9), each.process)
 
 
-def _split(spans: Sequence[_Span], from_ns: int, to_ns: int) -> dict[Operation, int]:
+def _divide_range(spans: Sequence[_Span], from_ns: int, to_ns: int) -> dict[Operation, int]:
     """Divide a range among the spans."""
     inside = sorted(
         (each for each in spans if each.start_ns < to_ns and each.end_ns > from_ns),

@@ -139,7 +139,7 @@ def _around(
         its = around(span_id, traces.get(trace_id, ()))
         if its is not None:
             extents[row] = Extent.APPLICATION
-            _fill(seconds[row], its, ends)
+            _fill_application_times(seconds[row], its, ends)
     return extents
 
 
@@ -151,7 +151,7 @@ def _spans(found: Sequence[Pair | None]) -> Mapping[int, tuple[str, str]]:
     }
 
 
-def _fill(row: FloatArray, its: Around, ends: bool) -> None:
+def _fill_application_times(row: FloatArray, its: Around, ends: bool) -> None:
     for layer, spent_ns in (("before", its.before_ns), ("after", its.after_ns if ends else {})):
         for operation, ns in spent_ns.items():
             row[_PLACE[f"{layer}.{operation}"]] = ns / 1e9

@@ -115,6 +115,6 @@ def way_out(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, str]]
             yield (
                 line.layer,
                 f"{first_upper(layer_name(line.layer))} must fall by {seconds(line.over_s)}"
-                f" ({share}) to keep to its budget. If it had kept to it in each request and"
+                f" ({share}) to stay within its budget. If it had done so in each request and"
                 f" nothing else had changed, {name} would be {seconds(line.within_s)}.",
             )

@@ -1,4 +1,4 @@
-"""Answer a comparison from the database: read both sides, decide, and add the witnesses."""
+"""Answer a comparison from the database: read both sides, decide, and add independent evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class CompareAnswer(Decided):
-    """The decision on a question, with independent witnesses of a changed server."""
+    """The decision on a question, with independent evidence that the server changed."""
 
     coefficients: Coefficients | None
     total: TotalChange
@@ -102,7 +102,7 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
     before, after = (_read(engine, side, question) for side in (question.before, question.after))
     groups = group_numbers([before.table, after.table], without=question.labels)
     chosen = [
-        _chosen(each, side)
+        _rows_of_side(each, side)
         for each, side in zip((before, after), (question.before, question.after), strict=True)
     ]
     if question.overlap:
@@ -167,7 +167,7 @@ def _with_lead(window: Window) -> Window:
     return Window(max(0, window.from_unix_ns - LEAD_S * _NS), window.to_unix_ns)
 
 
-def _chosen(of: Requests, side: Side) -> BoolArray:
+def _rows_of_side(of: Requests, side: Side) -> BoolArray:
     return np.asarray(
         (of.received_unix_ns >= side.window.from_unix_ns) & matching(of.table, side.equals)
     )
@@ -188,9 +188,10 @@ def _refuse_common(before: Requests, after: Requests, chosen: Sequence[BoolArray
 def _settled(
     engine: Engine, question: CompareQuestion, before: Requests, chosen: Sequence[BoolArray]
 ) -> tuple[int, str | None]:
-    """Return the instant from which on slow requests may not have ended yet, in unix nanoseconds.
+    """Return the end of the complete data in unix nanoseconds, and a note if data is left out.
 
-    Only requests that have ended are stored. At the end of the data, the slow ones are missing.
+    Only requests that have ended are stored, so just before the newest request the slow ones are
+    still missing.
     """
     newest = newest_unix_ns(engine)
     lasted_s = (before.ended_s - before.instants.received_s)[chosen[0]]

@@ -63,7 +63,7 @@ def attainment_of(objective: Objective, before: Chosen, after: Chosen) -> Attain
         for name, value in indicator.thresholds()
         if name in _METRIC_OF and value > 0
     }
-    sides = [_judged(each, indicator) for each in (before, after)]
+    sides = [_good_and_counted(each, indicator) for each in (before, after)]
     if any(not known.any() for _, known in sides):
         return None
     was, now = (float(good[known].mean()) for good, known in sides)
@@ -72,7 +72,7 @@ def attainment_of(objective: Objective, before: Chosen, after: Chosen) -> Attain
     return AttainmentParts(*whole, *(parts or (None, None, None)))
 
 
-def _judged(side: Chosen, indicator: Goodput) -> tuple[BoolArray, BoolArray]:
+def _good_and_counted(side: Chosen, indicator: Goodput) -> tuple[BoolArray, BoolArray]:
     """Return which requests are good, and which are good or bad."""
     codes = judge_table(indicator.where, indicator.good, side.requests.table)
     good = codes == VERDICTS.index(Verdict.GOOD)

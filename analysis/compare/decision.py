@@ -1,4 +1,5 @@
-"""Decide whether a latency is worse: parts, interval, curve and verdict, or the reasons for none.
+"""Decide whether a latency is worse: parts, interval, curve and verdict, or why there is no
+verdict.
 
 Pure. All that the benchmark measures is computed here.
 """
@@ -34,8 +35,9 @@ LEAST_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared. With less, the verdict would
 be about a minority."""
 LEAST_FOR_WORSE: Final = 0.1
-"""The same for the verdict `worse`. A much slower server has so many more requests running that
-most have no counterpart. If the others are clearly worse, a pipeline must stop."""
+"""The minimum share for the verdict `worse`. It is lower, because a much slower server has so many
+more running requests that most requests have no counterpart before the change. If the others are
+clearly worse, a deployment pipeline must stop."""
 MOST_COMPARED: Final = 10_000
 """Maximum number of requests of a side. If there are more, only every 2nd, 3rd or nth request is
 used, so that the intervals are computed within seconds."""

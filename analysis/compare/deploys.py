@@ -29,7 +29,7 @@ MOST_REQUESTS: Final = 50_000
 """Maximum number of requests to read on each side. A comparison uses 10,000 of them. Two latencies
 of 50,000 requests take about 4 s of CPU time."""
 QUANTILE: Final = "p99"
-"""The percentile that the pages and the burn rates of a usual objective are about."""
+"""The percentile to compare. The pages show it, and a usual objective (99 % good) is about it."""
 DEFAULT_METRICS: Final = ("ttft", "tpot")
 _NS: Final = 10**9
 _ORDER: Final = (
@@ -48,8 +48,8 @@ class Deploy:
     before: Window
 
     def after(self, to_unix_ns: int) -> Window | None:
-        """Return the range after the deploy that ends at or before an instant, or None if less
-        than the first step has passed."""
+        """Return the longest range of `STEPS_S` that begins at the deploy and ends at or before an
+        instant, or None if the shortest one has not passed yet."""
         begun_ns = self.change.to_unix_ns
         passed = [each for each in STEPS_S if each * _NS <= to_unix_ns - begun_ns]
         return Window(begun_ns, begun_ns + passed[-1] * _NS) if passed else None
@@ -110,7 +110,7 @@ def compare_deploy(
 
 
 def missing(found: Decided) -> int:
-    """Return how many more requests after the deploy a verdict needs at least."""
+    """Return the minimum number of further requests after the deploy that a verdict needs."""
     return max(0, least_requests(found.question.quantile) - found.requests_after)
 
 

@@ -18,8 +18,9 @@ from replay.arrivals import BoolArray, FloatArray, IntArray
 MATCHES: Final = 30
 """Number of matches in a large group. The mean of 30 has a fifth of the spread of one."""
 FEWER: Final = (10, 15)
-"""Numbers of matches in a group with fewer than five times as many requests as the next number, so
-that the matches stay near. Each divides `MATCHES`, so that they can be repeated."""
+"""Possible numbers of matches in smaller groups, so that the matches stay near. A number is used if
+the group has fewer than five times as many requests as the next number. Each number divides
+`MATCHES`, so that the matches can be repeated."""
 FARTHEST: Final = 0.7
 """Largest median difference of the logarithms of the expected latencies: half of the matches'
 latencies are scaled by at most 2."""

@@ -147,12 +147,12 @@ class Comparison:
         self.before, self.after = joined_groups(before, after)
         self._by_mix = ExpectedLatency(self.before.mix, self.before.value_s)
         self._by_work = ExpectedLatency(self.before.work, self.before.value_s)
-        matches = _matched(self._by_work, self.before, self.after, "work")
+        matches = _match_by(self._by_work, self.before, self.after, "work")
         self.known_group = matches.there
         """(m,) whether the group of each request after the change has requests before it."""
         self.seen = seen(self.before.work, self.after.work)
         """(m,) whether its work is within the amounts before the change."""
-        by_mix = _matched(self._by_mix, self.before, self.after, "mix")
+        by_mix = _match_by(self._by_mix, self.before, self.after, "mix")
         self.comparable = near(matches) & near(by_mix) & self.seen
         """(m,) whether each request after the change can be compared."""
         self.effective = matches.of(self.comparable).effective(self.before.at_s.size)
@@ -176,7 +176,7 @@ class Comparison:
     def parts(self, q: float) -> Parts:
         """Return the parts of the difference of a percentile."""
         compared, before_s = self.equal()
-        mixed_s = _matched(self._by_mix, self.before, compared, "mix").latencies(
+        mixed_s = _match_by(self._by_mix, self.before, compared, "mix").latencies(
             self.before.value_s
         )
         return Parts(
@@ -189,10 +189,10 @@ class Comparison:
 
 
 def _equal(before: Observed, compared: Observed, fit: ExpectedLatency) -> Equal:
-    return Equal(compared, _matched(fit, before, compared, "work").latencies(before.value_s))
+    return Equal(compared, _match_by(fit, before, compared, "work").latencies(before.value_s))
 
 
-def _matched(fit: ExpectedLatency, before: Observed, after: Observed, terms: str) -> Matches:
+def _match_by(fit: ExpectedLatency, before: Observed, after: Observed, terms: str) -> Matches:
     return match(
         Group(before.group, fit.of(getattr(before, terms))),
         Group(after.group, fit.of(getattr(after, terms))),

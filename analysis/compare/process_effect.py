@@ -25,8 +25,8 @@ from analysis.corrected_prediction import student
 Key = TypeVar("Key")
 
 LEAST_FREEDOM: Final = 3
-"""Minimum number of processes beyond the first of each configuration. With 2, Student's quantile is
-4.3, so that an effect of 5 % would hide changes up to 30 %."""
+"""Minimum degrees of freedom: the number of processes, minus the number of configurations. With 2,
+Student's quantile is 4.3, so that an effect of 5 % would hide changes up to 30 %."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from store.replicas.engine_starts import in_force, starts_between
 from telemetry.starts import EngineStart, loading_from
 
 LOOK_BACK_NS: Final = 7 * 86_400 * 10**9
-"""Requests are kept as long by default."""
+"""How far back to look for earlier processes: the default retention of requests."""
 MOST_PROCESSES: Final = 8
 """Maximum number of processes of a configuration. A standard deviation of 8 values is known to
 within a factor of 2, and more processes take longer: 0.1 s each."""

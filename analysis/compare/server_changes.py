@@ -77,7 +77,7 @@ def change_of(
     if not before:
         number = _first_starts(during)
         before, during = during[:number], during[number:]
-    silent = _silent(last_unix_ns)
+    silent = _silent_replicas(last_unix_ns)
     latest = {(each.replica, each.engine): each for each in before}
     known = {each.replica for each in before}
     replaced: dict[str, str] = {}
@@ -133,7 +133,7 @@ def _difference(was: EngineStart | None, now: EngineStart) -> str | None:
     return VERSION if was.version != now.version else None
 
 
-def _silent(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
+def _silent_replicas(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
     """Return the last sample of each replica that is silent while others send samples."""
     newest = max(last_unix_ns.values(), default=0)
     return {name: last for name, last in last_unix_ns.items() if newest - last > STALE_NS}
@@ -154,8 +154,11 @@ def _nearest_end(
 
 
 def _first_starts(starts: Sequence[EngineStart]) -> int:
-    """Return how many starts make the first state of a fleet: those until an engine starts again,
-    or until a gap that is too long for one rolling deployment."""
+    """Return the number of starts that belong to the first deployment of a fleet.
+
+    The first deployment ends when an engine starts for the second time, or at a gap that is too
+    long for one rolling deployment.
+    """
     seen: set[tuple[str, int]] = set()
     for place, each in enumerate(starts):
         key = each.replica, each.engine

@@ -2,7 +2,7 @@
 
 Pure. Each stretch of some seconds has the busy time of its steps, and their work: steps, prefill
 tokens, attention pairs, context tokens and decodes. The coefficients explain the busy times. They
-depend little on the mix and the load, so they are an independent witness of a changed server.
+depend little on the mix and the load, so they are independent evidence of a changed server.
 """
 
 from collections.abc import Mapping

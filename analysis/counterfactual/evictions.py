@@ -24,7 +24,7 @@ _TAKE_BLOCKS: Final = (
     *(Kind.BLOCKS, Kind.OUTGROWN_BLOCKS, Kind.PROMPTS, Kind.OUTPUTS),
     *(Kind.LONG_OUTPUTS, Kind.LONG_PROMPTS, Kind.RATE),
 )
-"""The factors that can evict prefixes. If there are several, the first of this list does."""
+"""The factors that can evict prefixes. If several apply, the first in this list is used."""
 
 
 class Evictions(NamedTuple):
@@ -41,7 +41,7 @@ class Evictions(NamedTuple):
 
 
 def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -> Evictions | None:
-    """Return the evictions; None if there are none, or no factor evicts."""
+    """Return the evictions; None if nothing was evicted, or if no factor evicts."""
     places = [
         place for kind in _TAKE_BLOCKS for place, each in enumerate(factors) if each.kind is kind
     ]

@@ -78,7 +78,7 @@ def with_shares_of(
     """
     if (known := without_replay(explanation)) is not None:
         return known, None
-    causes = _proposed(explanation)
+    causes = _causes_to_test(explanation)
     tails = _tails(explanation)
     try:
         window, baseline = read(tails)
@@ -95,7 +95,7 @@ def with_shares_of(
 def without_replay(explanation: Explanation) -> Explanation | None:
     """Return the explanation with the reason if no replay can determine its shares, or unchanged if
     there is nothing to replay. Return None if a replay is needed. Reads nothing."""
-    causes = _proposed(explanation)
+    causes = _causes_to_test(explanation)
     if explanation.verdict is not Verdict.INCIDENT or not causes:
         return explanation
     if explanation.question.metric is Metric.FIRST_CONTENT:
@@ -108,7 +108,7 @@ def without_replay(explanation: Explanation) -> Explanation | None:
     return None
 
 
-def _proposed(explanation: Explanation) -> Sequence[Cause]:
+def _causes_to_test(explanation: Explanation) -> Sequence[Cause]:
     return explanation.causes or untested((), explanation.others)
 
 

@@ -40,7 +40,8 @@ class Kind(Enum):
     BLOCKS = "KV blocks"
     """Blocks that the window has lost."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
-    """Blocks that the window has lost, and the lengths of the outputs that outgrew the others."""
+    """Blocks that the window has lost, and the lengths of the outputs that outgrew the remaining
+    blocks."""
     CONFIG = "configuration"
 
 

@@ -383,7 +383,7 @@ class MixedWindow:
 
 def _link_ratio(window: Recorded, baseline: Recorded) -> float:
     """Return the baseline's seconds of KV transfer per token, divided by the window's. It is the
-    ratio of medians over the requests with transfers; 1 if either range has none."""
+    ratio of medians over the requests with transfers; 1 if a range has no transfers."""
     each_s = []
     for recorded in (window, baseline):
         tokens = np.nan_to_num(recorded.column("external_cached_tokens"))

@@ -49,14 +49,14 @@ def _lower_bound(
     )
     if min(of_now.size, of_usual.size) < LEAST_REQUESTS:
         return inf
-    if _has(factors, _LONGER[factor.kind], factor.tenant):
+    if _applies_to_whole_tenant(factors, _LONGER[factor.kind], factor.tenant):
         # According to another factor, all requests became longer. Added ones are longer still.
         of_usual = of_usual * _longer_ratio(factor, now, usual)
     bound = added_above(of_now, of_usual, 1.0)
     if factor.kind is Kind.LONG_PROMPTS:
         # A few very long prompts may be too few to change the number of requests.
         bound = min(bound, float(of_usual.max()))
-    if _has(factors, Kind.RATE, factor.tenant):
+    if _applies_to_whole_tenant(factors, Kind.RATE, factor.tenant):
         return bound
     ordinary = [(each <= bound).sum() for each in (of_now, of_usual)]
     more = (ordinary[0] - ordinary[1]) / max(sum(ordinary), 1) ** 0.5
@@ -85,8 +85,10 @@ def _grouped(
 
 
 def _longer_ratio(factor: Factor, now: Requests, usual: Requests) -> float:
-    """Return the ratio by which the median length grew: that of the other tenants, or that of
-    all if the factor has no tenant or too few requests are from others."""
+    """Return the ratio by which the median length of other tenants' requests grew.
+
+    If the factor has no tenant, or if the other tenants sent too few requests, use all requests.
+    """
     medians = []
     for each in (now, usual):
         lengths = lengths_of(each, factor)
@@ -104,6 +106,6 @@ def _may_have(requests: Requests, factor: Factor, factors: Sequence[Factor]) -> 
     return ~np.isin(requests.tenant, others)
 
 
-def _has(factors: Sequence[Factor], kind: Kind, tenant: str | None) -> bool:
+def _applies_to_whole_tenant(factors: Sequence[Factor], kind: Kind, tenant: str | None) -> bool:
     """Return whether a factor of this kind applies to all requests of a tenant."""
     return any(each.kind is kind and each.tenant in (None, tenant) for each in factors)

@@ -31,8 +31,8 @@ from replay.arrivals import BoolArray, FloatArray
 MOST_FACTORS: Final = 4
 """Maximum number of factors. Each additional factor doubles the number of replays."""
 DRAWS: Final = 3
-"""Number of replays of each combination. Each has other step noise, and draws other requests for a
-reset rate."""
+"""Number of replays of each combination of factors. Each replay has different random step noise,
+and different random requests if the request rate is reset."""
 RESAMPLED: Final = 12
 """Number of resampled windows for the intervals."""
 MOST_ERROR: Final = 0.5
@@ -156,7 +156,7 @@ def decide(
 
 
 def replays(causes: int) -> int:
-    """Return the maximum number of combinations that `decide` replays, for its progress."""
+    """Return the maximum number of combinations that `decide` replays, for a progress bar."""
     return (DRAWS + RESAMPLED) * (1 << min(causes, MOST_FACTORS))
 
 

@@ -92,7 +92,7 @@ class JoinedExplanation:
 
 
 def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | None:
-    """Explain the joined requests of a question, or return None if its window has none.
+    """Explain the joined requests of a question; return None if its window has no joined requests.
 
     Args:
         engine: from `open_database`.
@@ -101,14 +101,16 @@ def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | No
     """
     if not {"replica", "engine"}.isdisjoint(question.where):
         return None
-    present = _joined(engine, question.window, question.where)
+    present = _read_span(engine, question.window, question.where)
     if not present.requests:
         return None
-    known = _joined(engine, question.baseline, question.where)
+    known = _read_span(engine, question.baseline, question.where)
     before, now = known.requests, present.requests
     grown = growth(before, now, question.metric)
     pools = [
-        Pool(role, replicas, _explained(engine, question, role, replicas), _excess_s(grown, role))
+        Pool(
+            role, replicas, _explain_pool(engine, question, role, replicas), _excess_s(grown, role)
+        )
         for role, replicas in pools_of([*before, *now]).items()
     ]
     pools.sort(key=lambda pool: -(pool.excess_s or 0.0))
@@ -203,11 +205,11 @@ def joined_explanation_json(found: JoinedExplanation) -> dict[str, Any]:
     }
 
 
-def _joined(engine: Engine, span: Span, where: Mapping[str, str | None]) -> JoinedAnswer:
+def _read_span(engine: Engine, span: Span, where: Mapping[str, str | None]) -> JoinedAnswer:
     return read_joined(engine, Window(span.from_unix_ns, span.to_unix_ns), where)
 
 
-def _explained(
+def _explain_pool(
     engine: Engine, question: Question, role: Role, replicas: Sequence[str]
 ) -> Explanation:
     if role is Role.PREFILL and question.metric is Metric.TTFT:

@@ -1,4 +1,4 @@
-"""The answer about probes: for each region and endpoint, what users have. Pure types."""
+"""The results of probes: how each endpoint responds to each region. Pure types."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -142,7 +142,7 @@ class OutsideAnswer:
     left_out: int
     """Number of further places, which have fewer failures and fewer probes."""
     read: int
-    """Number of probes that were read, of the left out places too."""
+    """Number of probes that were read, including those of places that are left out."""
     scale: float
     """1 if all probes were read. In a long window, each answered probe that was read stands for
     this many: latencies are those of a sample, and counts of answered probes are estimates."""

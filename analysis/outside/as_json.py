@@ -14,12 +14,12 @@ def as_json(answer: OutsideAnswer) -> dict[str, Any]:
         "read": answer.read,
         "scale": answer.scale,
         "step_s": answer.step_s,
-        "places": [_place(each) for each in answer.places],
+        "places": [_place_json(each) for each in answer.places],
         "left_out": answer.left_out,
     }
 
 
-def _place(place: Place) -> dict[str, Any]:
+def _place_json(place: Place) -> dict[str, Any]:
     return {
         "region": place.region,
         "endpoint": place.endpoint,

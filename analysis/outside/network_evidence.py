@@ -45,7 +45,7 @@ def with_network_times(explanation: Explanation, times: Sequence[NetworkTimes]) 
         evidence
         for each in times
         for share in _SHARES
-        if (evidence := _evidence(each, share)) is not None
+        if (evidence := _percentile_evidence(each, share)) is not None
     ]
     causes = [
         replace(each, evidence=[*each.evidence, *more]) if each.id == ID else each
@@ -101,11 +101,11 @@ def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
     return {region: np.array(values) for region, values in found.items()}
 
 
-def _evidence(times: NetworkTimes, share: float) -> Evidence | None:
+def _percentile_evidence(times: NetworkTimes, share: float) -> Evidence | None:
     """Return a percentile as evidence. P99 is None if it is unknown in both ranges, because it
     requires 381 probes."""
     region, before_s, now_s = times
-    values = [_known(each, share) for each in (before_s, now_s)]
+    values = [_quantile_if_enough(each, share) for each in (before_s, now_s)]
     if values == [None, None]:
         return None
     name = printable(region, LONGEST_NAME)
@@ -116,5 +116,5 @@ def _evidence(times: NetworkTimes, share: float) -> Evidence | None:
     )
 
 
-def _known(values: FloatArray, share: float) -> float | None:
+def _quantile_if_enough(values: FloatArray, share: float) -> float | None:
     return quantile(values, share) if interval_ranks(values.size, share) else None

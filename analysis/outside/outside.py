@@ -1,4 +1,4 @@
-"""Answer what users of each region have from each endpoint, from the results of probes."""
+"""Summarise how each endpoint responds to each region, from the results of probes."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,7 +16,7 @@ from store.requests.network_time import server_times
 MOST_PLACES: Final = 60
 """Maximum number of places in an answer, so that a page and an answer stay readable."""
 STEPS: Final = 48
-"""About the number of steps of time in a window."""
+"""Approximate number of time steps in a window."""
 WIDTHS_S: Final = (
     *(5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600),
     *(2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400, 2 * 86_400, 7 * 86_400),
@@ -32,7 +32,7 @@ def answer_outside(engine: Engine, question: OutsideQuestion) -> OutsideAnswer:
     if not table.num_rows:
         return OutsideAnswer(window, (), 0, 0, 1.0, step_s)
     order, starts = _grouped(table)
-    chosen = _foremost(table, order, starts)
+    chosen = _places_with_most_failures(table, order, starts)
     rows = np.concatenate([order[starts[each] : starts[each + 1]] for each in chosen])
     table = table.take(pa.array(rows))
     results = Results.of(table, server_times(engine, window, table), window, step_s, scale)
@@ -67,7 +67,9 @@ def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     return order, np.append(starts, len(order))
 
 
-def _foremost(table: pa.Table, order: np.ndarray, starts: np.ndarray) -> Sequence[int]:
+def _places_with_most_failures(
+    table: pa.Table, order: np.ndarray, starts: np.ndarray
+) -> Sequence[int]:
     """Return the places with the most failures, and then those with the most probes."""
     number = len(starts) - 1
     if number <= MOST_PLACES:

@@ -44,7 +44,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             leads_s[source] = sample.value
         elif sample.name == "tailspan_clock_ahead_seconds" and sample.value > 0:
             ahead_s[source] = sample.value
-    yield from _own(
+    yield from _own_clock(
         own_s.get("tailspan_clock_jump_seconds", 0.0),
         own_s.get("tailspan_retention_behind_seconds", 0.0),
     )
@@ -59,7 +59,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         yield Finding(
             "clocks",
             False,
-            f"{_shown(source)}: its clock is at least {length(seconds)} ahead;"
+            f"{_printable_source(source)}: its clock is at least {length(seconds)} ahead;"
             " its timestamps are corrected by this offset",
             f"set it by NTP (timedatectl, chronyc tracking){whose}",
         )
@@ -68,7 +68,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         yield Finding(
             "clocks",
             None,
-            f"{_shown(source)}: its telemetry is {length(seconds)} old when it arrives;"
+            f"{_printable_source(source)}: its telemetry is {length(seconds)} old when it arrives;"
             f"{_LATE_FOR if seconds > SLO_LATE_S else ''} alerts are delayed by the same time",
             "set its clock by NTP if the clock is behind; otherwise find where telemetry is"
             " delayed, for example in a gateway's queue" + theirs,
@@ -78,7 +78,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         yield Finding("clocks", True, f"{number}, none with a clock ahead of the collector's")
 
 
-def _own(jump_s: float, behind_s: float) -> Iterator[Finding]:
+def _own_clock(jump_s: float, behind_s: float) -> Iterator[Finding]:
     """Report that Tailspan's own clock is wrong, or that the deletion of old data is behind."""
     if jump_s:
         way = "ahead of" if jump_s > 0 else "behind"
@@ -121,7 +121,7 @@ def against_clients(url: str | None) -> Iterator[Finding]:
         yield Finding(
             "clocks",
             False,
-            f"{_shown(each.replica)}: its clock is {which} its clients' by at"
+            f"{_printable_source(each.replica)}: its clock is {which} its clients' by at"
             f" least {length(seconds)}, measured on {each.requests} requests that both reported",
             "set the clock of both machines by NTP (timedatectl, chronyc tracking)",
         )
@@ -129,5 +129,5 @@ def against_clients(url: str | None) -> Iterator[Finding]:
         yield Finding("clocks", True, f"{len(found)} replicas have the same time as their clients")
 
 
-def _shown(source: str) -> str:
+def _printable_source(source: str) -> str:
     return printable(source, probes.WIDEST_WHY)

@@ -66,7 +66,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
 
 
 def _state(engine: Engine) -> Finding | None:
-    """Return whether the separate state database responds, or None without one."""
+    """Return whether the separate state database responds, or None if no such database is set."""
     from store.alerting.incidents import read_overlapping
     from store.database import shown
     from store.errors import StoreUnavailable
@@ -199,7 +199,7 @@ def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                 yield Finding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
                 return
-            yield Finding("OTLP gRPC", False, f"{where}: {why}", _mend("--grpc-port"))
+            yield Finding("OTLP gRPC", False, f"{where}: {why}", _remedy("--grpc-port"))
             return
     yield Finding("OTLP gRPC", True, f"{where} accepts an export")
 
@@ -213,7 +213,7 @@ def otlp_http(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     if answer.ok:
         yield Finding("OTLP HTTP", True, f"{where} accepts an export")
     else:
-        yield Finding("OTLP HTTP", False, f"{where}: {answer.why}", _mend("--http-port", answer))
+        yield Finding("OTLP HTTP", False, f"{where}: {answer.why}", _remedy("--http-port", answer))
 
 
 def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
@@ -227,7 +227,7 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             if answered.startswith("not ready; failing"):
                 yield Finding("metrics", False, f"{where}/{path}: {answered}", _LOG)
                 return
-            yield Finding("metrics", False, found, _mend("--metrics-port"))
+            yield Finding("metrics", False, found, _remedy("--metrics-port"))
             return
         answered = printable(answer.body.strip(), probes.WIDEST_WHY)
         if path == "readyz" and answered.startswith("ready; degraded"):
@@ -241,7 +241,7 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         yield Finding("metrics", False, f"{where}/metrics: {answer.why}", _TOKEN)
     else:
         found = f"{where}/metrics has no tailspan_ series: the port belongs to another program"
-        yield Finding("metrics", False, found, _mend("--metrics-port"))
+        yield Finding("metrics", False, found, _remedy("--metrics-port"))
 
 
 def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
@@ -289,8 +289,8 @@ _REFUSED_MENDS = {
         "a sender's clock was never set: set it by NTP; the log has the details"
     ),
     "too_many_operations": (
-        "an application reports more operations in one trace than are kept: use one trace per"
-        " request of a user"
+        "an application reports more operations in one trace than Tailspan stores: use one trace"
+        " per request of a user"
     ),
     "too_many_starts": (
         "too many engine starts: an engine restarts in a loop, or a sender sends false starts; the"
@@ -332,7 +332,7 @@ def explorer(host: str, port: int, base_path: str = "") -> Iterator[Finding]:
         yield Finding("explorer", True, f"http://{where} answers")
     else:
         found = f"http://{where}: {answer.why}"
-        option = _mend("--explorer-port, --base-path")
+        option = _remedy("--explorer-port, --base-path")
         mend = f"{option}; explorer.log in the database's folder has the reason"
         yield Finding("explorer", False, found, mend)
 
@@ -358,7 +358,7 @@ _LOG = "the log of `tailspan up` has the reason; the component restarts automati
 _TOKEN = "set a token that Tailspan accepts: --token-file, TAILSPAN_TOKENS"
 
 
-def _mend(option: str, answer: probes.Answer | None = None) -> str:
+def _remedy(option: str, answer: probes.Answer | None = None) -> str:
     if answer is not None and answer.status == _UNAUTHORISED:
         return _TOKEN
     return f"run `tailspan up`, or set its address: --host, {option}"

@@ -105,8 +105,8 @@ def owners(url: str | None) -> Iterator[Finding]:
             "whose GPU",
             None,
             printable(
-                f"{', '.join(gpus)}: assigned to {replica}, but no engine has this name: its"
-                " samples are in no request and in no bill",
+                f"{', '.join(gpus)}: assigned to {replica}, but no engine has this name, so no"
+                " request and no bill includes its samples",
                 _WIDEST,
             ),
             printable(

@@ -42,8 +42,8 @@ def names(url: str | None) -> Iterator[Finding]:
             "names",
             False,
             f"{printable(each.replica, _WIDEST)}: {len(each.servers)} servers send data as engine"
-            f" {each.engine} of this name at the same time ({listed}): their latencies, counters"
-            " and costs are mixed",
+            f" {each.engine} of this replica at the same time ({listed}), so their latencies,"
+            " counters and costs are mixed",
             "give each server its own name: OTEL_RESOURCE_ATTRIBUTES=service.instance.id=NAME in"
             " its environment; stop any server or simulation from an earlier run",
         )

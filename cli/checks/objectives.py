@@ -76,9 +76,9 @@ def objectives(
 
 
 def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
-    """Return the objectives on `/metrics`.
+    """Return the names of the objectives on `/metrics`.
 
-    The value is the reason if the objective is blind there, or None.
+    The value of each name is why the objective is blind, or None if it is not blind.
     """
     events: dict[str, int] = {}
     late: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""`tailspan caches`: what caches before the model answered."""
+"""`tailspan caches`: what caches in front of the model answered."""
 
 import json
 from collections.abc import Sequence
@@ -64,11 +64,11 @@ def caches(
     form: str,
     database: str | None,
 ) -> None:
-    """Show what caches before the model answered, and what this saved.
+    """Show what caches in front of the model answered, and what this saved.
 
     The caches are semantic, embedding and response caches of applications and gateways, not prefix
-    caches. Spans report their hits and misses (docs/caches.md lists the names). A hit is no
-    request, so percentiles, objectives, bills and diagnoses leave it out.
+    caches. Spans report their hits and misses (docs/caches.md lists the names). A hit is not a
+    request, so percentiles, objectives, bills and diagnoses do not include it.
 
     The hit rate is hits divided by hits and misses, with its 95 % interval (Wilson), which treats
     lookups as independent. The time of a hit is the whole answer as the client or the gateway

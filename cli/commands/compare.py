@@ -73,8 +73,8 @@ Examples:
     "--one-look",
     "one_look",
     is_flag=True,
-    help="Print an interval for a single look, which is narrower. Do not use it in a gate that asks"
-    " repeatedly.",
+    help="Print the narrower interval, which is valid for a single look at the data. Do not use"
+    " it in a gate that repeats the command.",
 )
 @click.option("--fast", is_flag=True, help="Do not replay the requests, and omit the total change.")
 @objectives_option
@@ -113,8 +113,8 @@ def compare(
     total change. The total change includes the load that the change itself caused. It is computed
     by replaying the requests after the change on a model of the server before it; --fast omits it.
 
-    If tailspan what-if predicted the change before it was made, the output has the prediction
-    beside what was measured.
+    If tailspan what-if predicted the change before it was made, the output compares the prediction
+    with the measured change.
 
     Exit status 1: the latency is worse.
     """

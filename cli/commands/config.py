@@ -98,7 +98,9 @@ def _show_arguments(start: EngineStart, form: str) -> None:
         return
     model, version = text.label(start.model), text.label(start.version)
     click.echo(f"{text.label(start.config)}: {model} on vLLM {version}\n")
-    rows = [[text.label(name), _shown(value)] for name, value in read(start.arguments).items()]
+    rows = [
+        [text.label(name), _argument_text(value)] for name, value in read(start.arguments).items()
+    ]
     for line in text.table(["argument", "value"], rows, left=2):
         click.echo(line)
 
@@ -113,12 +115,15 @@ def _show_differences(before: EngineStart, after: EngineStart, form: str) -> Non
         click.echo("Both configurations have the same recorded arguments.")
         return
     header = ["argument", text.label(before.config), text.label(after.config)]
-    rows = [[text.label(each.argument), _shown(each.before), _shown(each.after)] for each in found]
+    rows = [
+        [text.label(each.argument), _argument_text(each.before), _argument_text(each.after)]
+        for each in found
+    ]
     for line in text.table(header, rows, left=3, keep=3):
         click.echo(line)
 
 
-def _shown(value: Argument | None) -> str:
+def _argument_text(value: Argument | None) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return text.label(value if not isinstance(value, float) else f"{value:g}")

@@ -89,7 +89,8 @@ Examples:
 @click.option(
     "--fast",
     is_flag=True,
-    help="Compute the shares from the step ledger only. Do not replay the window.",
+    help="Estimate the shares from the step ledger, the plugin's record of each request's time in"
+    " engine steps. Do not replay the window.",
 )
 @click.option(
     "--request",
@@ -143,11 +144,11 @@ def explain(
     few requests for a verdict.
     """
     _refuse_together(incident)
-    if by_size and (incident is not None or _given("objectives")):
+    if by_size and (incident is not None or _is_on_command_line("objectives")):
         raise click.UsageError("--by-size ignores the objectives; omit --incident and --objectives")
     question = ask(**asked)
     if incident is not None:
-        chosen = Metric(metric) if _given("metric") else None
+        chosen = Metric(metric) if _is_on_command_line("metric") else None
         why = incident_explained(
             question.engine,
             incident,
@@ -164,9 +165,9 @@ def explain(
             "verdict_sentence": why.verdict.sentence,
             "stored": explain_incident.stored_as_json(why.stored),
         }
-        lines = [explain_incident.said(why.incident), *verdict_lines(why)]
+        lines = [explain_incident.incident_line(why.incident), *verdict_lines(why)]
         stored = why.stored is not None and why.stored.explained(why.explanation.question)
-        _tell(Answer(why.explanation), form, question, lines, about, with_joined=not stored)
+        _print_answer(Answer(why.explanation), form, question, lines, about, with_joined=not stored)
     elif request_id is not None:
         click.echo(explain_request.request_text(question.engine, request_id, form))
     else:
@@ -181,10 +182,10 @@ def explain(
         )
         if not fast:
             answer = replace(answer, explanation=_replayed(answer.explanation, question))
-        _tell(answer, form, question)
+        _print_answer(answer, form, question)
 
 
-def _tell(
+def _print_answer(
     answer: Answer,
     form: str,
     question: Asked,
@@ -231,11 +232,11 @@ def _replayed(explanation: Explanation, question: Asked) -> Explanation:
 
 def _refuse_together(incident: str | None) -> None:
     for name, option in _OF_A_WINDOW.items():
-        if incident is not None and _given(name):
+        if incident is not None and _is_on_command_line(name):
             raise click.UsageError(f"--incident and {option} exclude each other: use one of them")
 
 
-def _given(parameter: str) -> bool:
+def _is_on_command_line(parameter: str) -> bool:
     source = click.get_current_context().get_parameter_source(parameter)
     return source is ParameterSource.COMMANDLINE
 

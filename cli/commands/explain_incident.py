@@ -137,7 +137,7 @@ def incident_explained(
     return Answer(incident, verdict, shown, answer)
 
 
-def said(incident: IncidentRow) -> str:
+def incident_line(incident: IncidentRow) -> str:
     """Return the incident in one line."""
     end = incident.ended_unix_s
     return (

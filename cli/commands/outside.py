@@ -1,4 +1,4 @@
-"""`tailspan outside`: print what users of each region have from each endpoint."""
+"""`tailspan outside`: print how each endpoint responds to each region."""
 
 import json
 

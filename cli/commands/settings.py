@@ -67,10 +67,13 @@ def settings(file: Path | None, form: str) -> None:
 
 
 def in_effect(context: click.Context) -> Iterator[InEffect]:
-    """Yield the settings in a context of `tailspan up`, and the variables that contain secrets."""
+    """Yield the value and the source of each setting of `tailspan up`.
+
+    Also yield the variables that contain secrets, without their values.
+    """
     for each in all_settings():
         value, source = each.consume_value(context, {})
-        yield InEffect(each.key, _plain(each, value), _source(context, each, source))
+        yield InEffect(each.key, _as_json(each, value), _source(context, each, source))
     secret = {each.value_variable for each in all_settings() if each.value_variable}
     for variable in sorted({*secret, *SECRET_VARIABLES}):
         if os.environ.get(variable):
@@ -83,10 +86,10 @@ def _source(context: click.Context, each: Setting, source: ParameterSource) -> s
     return each.variable if source is ParameterSource.ENVIRONMENT else "default"
 
 
-def _plain(each: Setting, value: Any) -> Any:
+def _as_json(each: Setting, value: Any) -> Any:
     """Return a value in a form that JSON supports, without credentials."""
     if isinstance(value, list | tuple):
-        return [_plain(each, item) for item in value]
+        return [_as_json(each, item) for item in value]
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str | Path):

@@ -92,7 +92,7 @@ def check(paths: Sequence[Path], form: str) -> None:
     wrong = (*findings.errors, *promtool.refused(objectives))
     if form == "json":
         for error in wrong:
-            click.echo(json.dumps(_finding(error)))
+            click.echo(json.dumps(_error_as_json(error)))
     else:
         for note in findings.spec.notes:
             click.echo(f"note: {note}", err=True)
@@ -105,7 +105,7 @@ def check(paths: Sequence[Path], form: str) -> None:
         click.get_current_context().exit(1)
 
 
-def _finding(error: AlertsError) -> dict[str, Any]:
+def _error_as_json(error: AlertsError) -> dict[str, Any]:
     if isinstance(error, DocumentError):
         return {
             "file": error.file,
@@ -327,7 +327,7 @@ def _as_json(found: Status) -> dict[str, Any]:
     }
 
 
-_SAID: Final = {
+_STATE_TEXTS: Final = {
     State.FIRING: "ALERTS",
     State.QUIET: "quiet",
     State.LOW_TRAFFIC: "not alerting: too few bad requests",
@@ -336,8 +336,8 @@ _SAID: Final = {
 }
 
 
-def _said(found: Status, state: State) -> str:
-    return _SAID[state].replace("requests", found.objective.rows)
+def _state_text(found: Status, state: State) -> str:
+    return _STATE_TEXTS[state].replace("requests", found.objective.rows)
 
 
 def _print_group(found: Status) -> None:
@@ -348,7 +348,7 @@ def _print_group(found: Status) -> None:
     burning = found.burns[found.burning_s]
     pace = "unknown" if burning is None else f"{float(burning):.2f}"
     alerts = "".join(
-        f"; {pair.severity} ({durations.render(pair.long_s)}): {_said(found, state)}"
+        f"; {pair.severity} ({durations.render(pair.long_s)}): {_state_text(found, state)}"
         for pair, state in found.states.items()
         if state not in (State.QUIET, State.NO_DATA)
     )
@@ -378,7 +378,8 @@ def _print(found: Status) -> None:
     burning = found.burns[found.burning_s]
     pace = "unknown" if burning is None else f"{float(burning):.2f}"
     click.echo(
-        f"  {left}; burning at {pace} (last {durations.render(found.burning_s)}), {_lasts(found)}"
+        f"  {left}; burning at {pace} (last {durations.render(found.burning_s)}),"
+        f" {_budget_outlook(found)}"
     )
     left_out = [f"{count:,} {name}" for name, count in found.excluded.items() if count]
     if left_out:
@@ -392,7 +393,7 @@ def _print(found: Status) -> None:
             f"{float(pair.factor):.3g}",
             _burn(found, pair.long_s),
             _burn(found, pair.short_s),
-            _said(found, state),
+            _state_text(found, state),
         ]
         for pair, state in found.states.items()
     ]
@@ -448,7 +449,7 @@ def _burn(found: Status, length_s: int) -> str:
     return text.UNKNOWN if burning is None else f"{float(burning):.2f}"
 
 
-def _lasts(found: Status) -> str:
+def _budget_outlook(found: Status) -> str:
     if found.budget_left is not None and found.budget_left <= 0:
         return "and spent"
     if not found.burns[found.burning_s]:

@@ -84,7 +84,7 @@ def notify(file: Path, test: bool, resolved: bool, names: Sequence[str], form: s
         configuration = load_configuration(file, os.environ)
     except (AlertsError, OSError) as error:
         raise click.UsageError(str(error)) from error
-    channels = _chosen(configuration, names)
+    channels = _chosen_channels(configuration, names)
     transition = Transition.RESOLVED if resolved else Transition.FIRING
     now_s = int(time.time())
     delivered = True
@@ -98,7 +98,7 @@ def notify(file: Path, test: bool, resolved: bool, names: Sequence[str], form: s
         click.get_current_context().exit(1)
 
 
-def _chosen(configuration: Configuration, names: Sequence[str]) -> list[Channel]:
+def _chosen_channels(configuration: Configuration, names: Sequence[str]) -> list[Channel]:
     known = {channel.name: channel for channel in configuration.channels}
     for name in names:
         if name not in known:

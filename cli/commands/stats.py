@@ -81,26 +81,26 @@ def stats(
 ) -> None:
     """Count requests and print latency percentiles, in groups.
 
-    The percentiles of a latency include all requests that have this latency, with any outcome. Each
-    percentile is the latency of one request (nearest rank). p99_low to p99_high is the 95 %
-    confidence interval of the 99th percentile. The interval is null if there are too few requests.
-    Rates are averages over the whole window. The JSON has one object per line, with the labels
-    first and null for unknown values.
+    The percentiles of a latency include all requests for which this latency was measured, with any
+    outcome. Each percentile is the latency of one request (nearest rank). p99_low to p99_high is
+    the 95 % confidence interval of the 99th percentile. The interval is null if there are too few
+    requests. Rates are averages over the whole window. The JSON has one object per line, with the
+    labels first and null for unknown values.
 
     If there are many requests, or if they were deleted, the statistics come from rollups.
     Percentiles are then within 1 %, and the window is extended to whole minutes, or to whole hours
     if the rollups per minute were deleted. The key `precision` is `sketch` for rollups, and
-    otherwise `exact`. Rollups have no time to the first content, so it is then null.
+    otherwise `exact`. Rollups do not contain the time to first content, so it is then null.
 
-    Rollups store a limited number of label values, and count all other values as `_other`. The key
-    `partial` is true for a group that may have more requests, which are counted as `_other`. The
-    values of a single label are normally complete. Combinations of labels may not be.
+    Rollups store a limited number of label values, and count requests with other values as
+    `_other`. The key `partial` is true for a group that may lack some of these requests. A group by
+    a single label is normally complete; a group by several labels may not be.
 
     With --joined, the key `phases` has the percentiles of each phase, among the requests that had
-    this phase. The key `means` has the means of TTFT and E2E, and of their phases, which sum to
-    them. A request without a decode row is `incomplete`: it is counted, but its latencies are not
-    known. Only the newest 100,000 rows are joined. If there are more, `truncated` is true and the
-    rates are null.
+    this phase. The key `means` has the means of TTFT and E2E, and of the phases that sum to them. A
+    request without a decode row is `incomplete`: it is counted, but its latencies are not known.
+    Only the newest 100,000 rows are joined. If there are more, `truncated` is true and the rates
+    are null.
     """
     dimensions = dimensions_of(
         by,
@@ -143,7 +143,8 @@ def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | Non
     click.echo(f"{requests:,} in {len(groups):,} {'group' if len(groups) == 1 else 'groups'}")
     if found.precision != "exact":
         click.echo(
-            "percentiles within 1 %, from rollups per minute and hour, which have no first content"
+            "percentiles within 1 %, from rollups per minute and hour, without the time to first"
+            " content"
         )
     if found.overflowed:
         click.echo(f"{found.overflowed:,} requests are counted as {OTHER}: too many label values")

@@ -25,7 +25,7 @@ Examples:
   tailspan ui
   tailspan ui --database postgresql+psycopg://reader@db/tailspan --port 8502
   tailspan ui --base-path tailspan     behind a proxy that serves https://HOST/tailspan/
-  tailspan ui --sign-in sign-in.yaml   for those who may, behind a proxy with TLS
+  tailspan ui --sign-in sign-in.yaml   only readers in this file, behind a proxy with TLS
 """,
 )
 @host_option

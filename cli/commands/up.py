@@ -318,7 +318,7 @@ def up(
     try:
         asyncio.run(run())
     except ListenError as error:
-        raise Unreachable(f"{error}{_is_it_us(host, metrics_port)}") from error
+        raise Unreachable(f"{error}{_why_port_is_taken(host, metrics_port)}") from error
     except ChildError as error:
         raise Unreachable(str(error)) from error
     finally:
@@ -354,7 +354,7 @@ def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":
     return Forwarder(HttpPost(url, headers))
 
 
-def _is_it_us(host: str, metrics_port: int) -> str:
+def _why_port_is_taken(host: str, metrics_port: int) -> str:
     """Return the likely reason why a port is taken: Tailspan already runs."""
     url = f"http://{authority(host, metrics_port)}/metrics"
     if "tailspan_" not in probes.get(url).body:

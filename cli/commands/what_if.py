@@ -117,9 +117,10 @@ def what_if(
     Each prediction has a 95 % interval. If the edited servers cannot keep up with the load, the
     output has a warning, because the latencies then depend on how long the load lasts.
 
-    A prediction of engine arguments or replicas is kept in the database, except with --where. After
-    a deploy makes this change, tailspan compare shows the prediction beside what was measured, and
-    the output counts how many predictions contained it.
+    A prediction of engine arguments or replicas is stored in the database, except with --where.
+    After a deploy makes this change, tailspan compare compares the prediction with the measured
+    change. The output then states in how many such predictions the interval contained the measured
+    change.
 
     With --trace, the command predicts the latencies of the requests of a trace. No latency of them
     is measured. The output lists lengths and rates that the range does not have.

@@ -56,7 +56,7 @@ _ACCESS_CONTROL = (
     token_file_option(
         "File with bearer tokens, one per line. Clients of OTLP, /metrics, /api and tailspan mcp"
         " must then send one of these tokens. TAILSPAN_TOKENS can contain the tokens instead."
-        " TOKEN:ROLE is a token that only reads, with a role of --roles."
+        " TOKEN:ROLE is a read-only token with a role from --roles."
     ),
     setting(
         "--tls-cert",

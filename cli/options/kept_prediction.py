@@ -24,4 +24,4 @@ def keep_answer(asked: Question, answer: "WhatIfAnswer") -> None:
     try:
         keep(asked.engine, answer, asked.equals, time.time_ns())
     except StoreError as error:
-        click.echo(f"The prediction is not kept: {error}", err=True)
+        click.echo(f"The prediction was not stored: {error}", err=True)

@@ -243,7 +243,7 @@ def _allowed(key: str, known: dict[str, Setting]) -> str:
 
 
 def _checked(file: Path, option: Setting, value: object) -> object:
-    kind, right = _kind(option)
+    kind, right = _toml_type(option)
     if not right(value):
         raise click.UsageError(
             f"{file}: {option.key} = {shown(value)}: wrong type; allowed: {kind}"
@@ -255,7 +255,7 @@ def _checked(file: Path, option: Setting, value: object) -> object:
     return value
 
 
-def _kind(option: Setting) -> tuple[str, Callable[[object], bool]]:
+def _toml_type(option: Setting) -> tuple[str, Callable[[object], bool]]:
     """Return a description of an option's TOML type, and a function that tests a value."""
     if option.is_flag:
         return "true or false", lambda value: isinstance(value, bool)

@@ -24,7 +24,8 @@ PAGES: Final[Mapping[str, str]] = {
 }
 """The page of each question. Questions without a row have no link."""
 _FILTERS: Final = {"outside": ("region", "endpoint")}
-"""Labels that are query parameters of a page, if they differ from those of the other pages."""
+"""The labels that are query parameters of a question's page. Only for pages whose parameters differ
+from the usual ones."""
 _NS: Final = 10**9
 
 

@@ -21,7 +21,7 @@ _OF_ONE: Final = ("request_id", "trace_id", "span_id")
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who asks a question.
+    """The reader who asks a question.
 
     Attributes:
         access: what the reader may see, or None for all.
@@ -45,7 +45,7 @@ class Reader:
         return cls(None if grants is None else Access.from_json(grants), reader["who"], door)
 
     def record(self, given: Sequence[tuple[str, str]], *, found: bool) -> None:
-        """Record in the audit log that the reader asked for a single request, if it is one.
+        """Record the question in the audit log if the reader asked for a single request.
 
         Args:
             given: names and values of the question's parameters.

@@ -12,13 +12,13 @@ from cli.questions.declared import Question, as_parameters
 from server.api.problem import problem
 
 _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
-"""The option that an error is about: the error begins with it."""
+"""Matches the option at the start of an error, which the error is about."""
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
-"""An option in a list, without a parameter of its name."""
+"""An option after a comma in a list, which is not a parameter."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
 _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
-"""Settings of the server: an error about one of them is not the reader's."""
+"""Settings of the server. The reader cannot correct an error in one of them."""
 
 
 class Refused(Exception):  # noqa: N818 -- it names the condition
@@ -27,9 +27,9 @@ class Refused(Exception):  # noqa: N818 -- it names the condition
     Args:
         detail: what failed, and what is allowed.
         status: the HTTP status.
-        parameter: the name of the parameter that is wrong, if it is one.
-        value: its value.
-        allowed: the allowed values.
+        parameter: the name of the wrong parameter, or None if no parameter is wrong.
+        value: the parameter's value.
+        allowed: the allowed values of the parameter.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ def refusal_of(
     text = error.format_message()
     if isinstance(error, Unreachable):
         return Refused(text, HTTPStatus.SERVICE_UNAVAILABLE)
-    name = _named(text, given)
+    name = _wrong_parameter(text, given)
     if not isinstance(error, click.UsageError) or name in _NOT_OPTIONS:
         return Refused(text, HTTPStatus.INTERNAL_SERVER_ERROR)
     detail = _NO_PARAMETER.sub("", as_parameters(text, question.parameters))
@@ -78,7 +78,7 @@ def refusal_of(
     )
 
 
-def _named(text: str, given: Sequence[tuple[str, str]]) -> str | None:
+def _wrong_parameter(text: str, given: Sequence[tuple[str, str]]) -> str | None:
     """Return the name of the parameter that an error is about, or None if there is none."""
     if (named := _NAMED.match(text)) is not None:
         return named[1]

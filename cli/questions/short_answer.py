@@ -1,7 +1,7 @@
 """Shorten an answer, so that a language model can read it.
 
 Numbers are rounded to six significant digits, and the longest lists are shortened until the text
-fits. The number of omitted elements stands beside each shortened list.
+fits. The number of omitted elements follows each shortened list.
 """
 
 import json
@@ -15,7 +15,7 @@ has at most 8,000 tokens."""
 DIGITS: Final = 6
 """Fewer digits would round an attainment of 99.996 % to 100 %."""
 OMITTED: Final = "omitted"
-"""The key of the note behind the elements of a shortened list."""
+"""The key of the note at the end of a shortened list."""
 
 _List = list[Any]
 
@@ -31,7 +31,7 @@ def shortened(value: object, most: int = MOST_CHARACTERS) -> Any:
         longest = max(_lists(copy), key=lambda each: len(dumped(each)), default=None)
         if longest is None:
             break
-        _halve(longest)
+        _halve_list(longest)
     return copy
 
 
@@ -62,7 +62,7 @@ def _lists(value: object) -> Iterator[_List]:
             yield from _lists(each)
 
 
-def _halve(longest: _List) -> None:
+def _halve_list(longest: _List) -> None:
     before = 0
     if _has_note(longest):
         before = longest.pop()[OMITTED]

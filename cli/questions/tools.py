@@ -44,9 +44,10 @@ _USES: Final[Mapping[str, str]] = {
         " the cost of the requests, for example by=tenant. The bill always covers all engines."
     ),
     "caches": (
-        "Show what semantic, embedding and response caches before the model answered: hit rates"
-        " with 95 % intervals, lookup times, and an estimate of the dollars and engine seconds that"
-        " hits saved. Hits are no requests, so stats, explain, cost and slo leave them out."
+        "Show what semantic, embedding and response caches in front of the model answered: hit"
+        " rates with 95 % intervals, lookup times, and an estimate of the dollars and engine"
+        " seconds that hits saved. A hit is not a request, so stats, explain, cost and slo do not"
+        " include it."
     ),
     "slo": (
         "Show each objective: the remaining error budget, the burn rates, the alerts that fire and"
@@ -72,10 +73,10 @@ _USES: Final[Mapping[str, str]] = {
         " of a change; predict it with what_if."
     ),
     "outside": (
-        "Show what users of each region have from each endpoint, self-hosted or managed, as probes"
-        " measured it: share of answers, reasons of failures, latencies, phases that sum to the"
-        " whole wait, network time, cost of probing. Use it to find out whether the network or an"
-        " endpoint is at fault. These are test requests, not users' requests."
+        "Show how each endpoint, self-hosted or managed, responds to each region, as measured by"
+        " probes: share of complete answers, reasons of failures, latencies, phases that sum to"
+        " the whole wait, network time, cost of probing. Use it to find out whether the network or"
+        " an endpoint is at fault. Probes are test requests, not users' requests."
     ),
 }
 """When to use each question, and how to read its answer. Questions without a row use their

@@ -74,15 +74,15 @@ def serve(messages: IO[bytes], answers: IO[bytes]) -> None:
             text = json.dumps(refused.problem)
         except Exception as error:  # a defect: the next question is answered
             status = HTTPStatus.INTERNAL_SERVER_ERROR.value
-            head |= {"status": status, "type": PROBLEM, "defect": _where(error)}
-            text = json.dumps(problem(status, "the question failed; the log names the place"))
+            head |= {"status": status, "type": PROBLEM, "defect": _error_position(error)}
+            text = json.dumps(problem(status, "the question failed; the log names the code line"))
         body = text.encode("utf-8", "backslashreplace")
         answers.write(json.dumps({**head, "bytes": len(body)}).encode() + b"\n")
         answers.write(body)
         answers.flush()
 
 
-def _where(error: Exception) -> str:
+def _error_position(error: Exception) -> str:
     """Describe a defect by its type and position, because its message may contain data."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"

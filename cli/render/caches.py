@@ -18,7 +18,7 @@ def lines(found: CachesAnswer, by: Sequence[str]) -> Iterator[str]:
     yield f"Lookups in caches before the model, {text.span(found.window)}"
     if found.read < found.reports:
         yield f"the newest {found.read:,} of {found.reports:,} reports in the range were read"
-    yield f"{_rate(total)}; a hit is no request, and is in no percentile, objective or bill"
+    yield f"{_rate(total)}; a hit is not a request, so no percentile, objective or bill includes it"
     yield from _not_counted(total)
     yield ""
     header = [

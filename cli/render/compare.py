@@ -60,8 +60,8 @@ def _parts(answer: CompareAnswer, name: str) -> list[str]:
             ["load: other work at the same time", _signed(parts.load_s), text.UNKNOWN],
             ["= before, at the mix and load after", text.seconds(parts.equal_s), text.UNKNOWN],
             ["change at the same mix and load", _signed(parts.change_s), between or text.UNKNOWN],
-            ["= after, with a counterpart", text.seconds(parts.compared_s), text.UNKNOWN],
-            ["mix: without a counterpart", _signed(parts.uncompared_s), text.UNKNOWN],
+            ["= after, comparable requests", text.seconds(parts.compared_s), text.UNKNOWN],
+            ["mix: requests without a counterpart", _signed(parts.uncompared_s), text.UNKNOWN],
         ]
     rows.append([f"{name} after", text.seconds(found.after_s), text.UNKNOWN])
     which = "any number of looks" if answer.question.looks else "one look"

@@ -92,7 +92,7 @@ def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
         for name, usd, why in rows
     ]
     shown.append(["= bill", text.usd(total.bill_usd), "", last])
-    yield from _aligned(shown)
+    yield from _aligned_rows(shown)
     if total.lost_usd > 0:
         yield (
             f"  The requests' cost includes {text.usd(total.lost_usd)}"
@@ -132,7 +132,7 @@ def _by_side(found: "Sides", total: "Line") -> Iterator[str]:
         why = "no step model in these hours"
         usd = text.usd(found.undivided_usd)
         shown.append(["  undivided", usd, _share(found.undivided_usd, total.bill_usd), why])
-    yield from _aligned(shown)
+    yield from _aligned_rows(shown)
 
 
 def _selected(found: "SelectedRequests", where: Mapping[str, str | None], total: "Line") -> str:
@@ -154,7 +154,7 @@ def _engines(number: float) -> str:
 def _unbilled(total: "Line") -> str:
     if total.unbilled_usd < -total.bill_usd / 20_000:
         return "negative: requests were billed more time than the busy time of their engines"
-    return "step time of requests that have not ended or that have no account"
+    return "step time of requests that have not ended, or whose step times were not reported"
 
 
 def _by_group(found: "CostAnswer") -> Iterator[str]:
@@ -320,14 +320,14 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
     if found.accounts.overflowed:
         yield (
             f"{found.accounts.overflowed:,} requests are counted as _other in a label, because"
-            " there are too many label values. Named values may be incomplete."
+            " there are too many label values. The groups with a name may lack some of them."
         )
 
 
 def _unpriced(several: "Sequence[Unpriced]") -> Iterator[str]:
     for each in several[:MOST_UNPRICED]:
         requests = "1 request is" if each.requests == 1 else f"{each.requests:,} requests are"
-        yield f"No price: {_why(each)}; {requests} not in the bill."
+        yield f"No price: {_why_unpriced(each)}; {requests} not in the bill."
     if len(several) > MOST_UNPRICED:
         yield f"… and {len(several) - MOST_UNPRICED:,} more servers."
     running = [each for each in several if each.wall_s]
@@ -347,7 +347,7 @@ def _unpriced(several: "Sequence[Unpriced]") -> Iterator[str]:
         yield f'  replicas: [{{match: "{name}", usd_per_hour: 1.50}}]'
 
 
-def _why(each: "Unpriced") -> str:
+def _why_unpriced(each: "Unpriced") -> str:
     if not each.replica:
         return "requests from client spans have no server name"
     name = text.label(each.replica)
@@ -373,7 +373,7 @@ def _grams(grams: float) -> str:
     return f"{grams / 1_000:,.3g} kg" if grams >= 1_000 else f"{grams:,.3g} g"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _aligned_rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(len(row[place]) for row in rows) for place in range(3)]
     for name, usd, share, why in rows:
         yield (

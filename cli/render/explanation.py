@@ -28,7 +28,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
     why = answer.explanation
     yield _sentence(answer)
     for each in why.deciding:
-        yield _attained(each, NAMES[why.question.metric.value])
+        yield _attainment_sentence(each, NAMES[why.question.metric.value])
     if why.grew_within_objectives:
         yield (
             "The slowest requests became slower, but no SLO shows this. To explain the growth, use"
@@ -76,7 +76,7 @@ def _baseline(answer: Answer) -> str:
     return f"{time_text.moment(span.from_unix_ns)} to {time_text.moment(span.to_unix_ns)} UTC"
 
 
-def _attained(each: Attainment, metric: str) -> str:
+def _attainment_sentence(each: Attainment, metric: str) -> str:
     verb = "fell" if each.fell else "missed" if each.missed else "met"
     subject, target = f"Objective {each.slo}", "the target"
     if not each.whole:

@@ -22,8 +22,8 @@ def lines(answer: OutsideAnswer) -> Iterator[str]:
     yield f"Probes due {text.span(answer.window)}"
     if answer.scale > 1:
         yield (
-            f"latencies of {answer.read:,} probes that were read; each answered probe stands for"
-            f" {answer.scale:.1f}"
+            f"latencies from a sample of {answer.read:,} probes; each answered probe of the sample"
+            f" stands for {answer.scale:.1f}"
         )
     if answer.left_out:
         yield f"{answer.left_out:,} more, with fewer failures: select them with --where"

@@ -14,7 +14,7 @@ _WIDEST = 300
 
 
 def lines(found: StartsAnswer) -> Iterator[str]:
-    """Yield the lines of the text. The answer has starts."""
+    """Yield the lines of the text for an answer with at least one start."""
     if any(each.cold_start.simulated for each in found.starts):
         yield "simulated data"
         yield ""

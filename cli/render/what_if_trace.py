@@ -19,7 +19,7 @@ from telemetry.time_text import length
 
 
 def trace_json(answer: TraceAnswer) -> dict[str, Any]:
-    """Return the answer as one JSON object. `now` is that of the window; null is unknown."""
+    """Return the answer as one JSON object. The key `now` is about the window; null is unknown."""
     window = as_json(answer.of_window)
     predicted: dict[str, Any] | None = None
     if answer.of_window.refused is None:
@@ -60,7 +60,7 @@ def trace_json(answer: TraceAnswer) -> dict[str, Any]:
 
 
 def trace_lines(answer: TraceAnswer, name: str) -> list[str]:
-    """Return the answer as text; `name` is that of the trace."""
+    """Return the answer as text; `name` is the trace's name."""
     window = answer.of_window
     edits = f" with {', '.join(answer.edits)}" if answer.edits else ""
     rate = "" if answer.rate_rps is None else f", {answer.rate_rps:.3g} requests/s"

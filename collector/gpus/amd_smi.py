@@ -137,7 +137,7 @@ class AmdSmiReader:
         return self._smi
 
     def _gpu(self, smi: Any, index: int, handle: Any, at_unix_ns: int) -> GpuReading:
-        uuid = _called(smi, lambda: smi.amdsmi_get_gpu_device_uuid(handle))
+        uuid = _value_or_absence(smi, lambda: smi.amdsmi_get_gpu_device_uuid(handle))
         if isinstance(uuid, Absence):
             raise ReaderError(uuid)
         into = Measurements()
@@ -147,11 +147,11 @@ class AmdSmiReader:
         _read_clocks(smi, handle, into)
         _read_throttling(smi, handle, into)
         into.set_rest_absent(Absence(Why.NOT_REPORTED, "AMD SMI"))
-        found = _called(smi, lambda: smi.amdsmi_get_gpu_process_list(handle))
+        found = _value_or_absence(smi, lambda: smi.amdsmi_get_gpu_process_list(handle))
         processes = None
         if not isinstance(found, Absence):
             processes = frozenset(int(each["pid"]) for each in found if int(each["pid"]) > 0)
-        asic = _called(smi, lambda: smi.amdsmi_get_gpu_asic_info(handle))
+        asic = _value_or_absence(smi, lambda: smi.amdsmi_get_gpu_asic_info(handle))
         name = None if isinstance(asic, Absence) else _value(asic, "market_name")
         return GpuReading(
             gpu=str(uuid),
@@ -177,10 +177,10 @@ def absence_of(smi: Any, error: Exception) -> Absence:
 
 
 def _read_activity(smi: Any, handle: Any, into: Measurements) -> None:
-    activity = _called(smi, lambda: smi.amdsmi_get_gpu_activity(handle))
+    activity = _value_or_absence(smi, lambda: smi.amdsmi_get_gpu_activity(handle))
     for name, key in zip(_ACTIVITIES, ("umc_activity", "gfx_activity"), strict=True):
         _set(into, name, activity, key, lambda percent: percent / 100, most=1.0)
-    vram = _called(smi, lambda: smi.amdsmi_get_gpu_vram_info(handle))
+    vram = _value_or_absence(smi, lambda: smi.amdsmi_get_gpu_vram_info(handle))
     ratio = into.values.get("dram_bandwidth_ratio")
     if ratio is None:
         into.set_absent("dram_bandwidth_bytes_per_s", into.absent["dram_bandwidth_ratio"])
@@ -195,19 +195,19 @@ def _read_activity(smi: Any, handle: Any, into: Measurements) -> None:
 
 
 def _read_memory(smi: Any, handle: Any, into: Measurements) -> None:
-    usage = _called(smi, lambda: smi.amdsmi_get_gpu_vram_usage(handle))
+    usage = _value_or_absence(smi, lambda: smi.amdsmi_get_gpu_vram_usage(handle))
     _set(into, "memory_used_bytes", usage, "vram_used", lambda value: int(value) * _MB)
     _set(into, "memory_total_bytes", usage, "vram_total", lambda value: int(value) * _MB)
 
 
 def _read_power(smi: Any, handle: Any, into: Measurements) -> None:
-    power = _called(smi, lambda: smi.amdsmi_get_power_info(handle))
+    power = _value_or_absence(smi, lambda: smi.amdsmi_get_power_info(handle))
     # MI300 and newer report the first key, older GPUs the second.
     key = "current_socket_power"
     if not isinstance(power, Absence) and _value(power, key) is None:
         key = "average_socket_power"
     _set(into, "power_w", power, key, float)
-    energy = _called(smi, lambda: smi.amdsmi_get_energy_count(handle))
+    energy = _value_or_absence(smi, lambda: smi.amdsmi_get_energy_count(handle))
     counted = "energy_accumulator"
     if not isinstance(energy, Absence) and counted not in energy:
         counted = "power"  # its name in ROCm 5 and 6.0
@@ -223,15 +223,15 @@ def _read_power(smi: Any, handle: Any, into: Measurements) -> None:
 
 def _read_clocks(smi: Any, handle: Any, into: Measurements) -> None:
     kinds = smi.AmdSmiClkType
-    gfx = _called(smi, lambda: smi.amdsmi_get_clock_info(handle, kinds.GFX))
+    gfx = _value_or_absence(smi, lambda: smi.amdsmi_get_clock_info(handle, kinds.GFX))
     _set(into, "sm_clock_hz", gfx, "clk", lambda mhz: int(mhz) * _MHZ)
     _set(into, "sm_clock_max_hz", gfx, "max_clk", lambda mhz: int(mhz) * _MHZ)
-    memory = _called(smi, lambda: smi.amdsmi_get_clock_info(handle, kinds.MEM))
+    memory = _value_or_absence(smi, lambda: smi.amdsmi_get_clock_info(handle, kinds.MEM))
     _set(into, "memory_clock_hz", memory, "clk", lambda mhz: int(mhz) * _MHZ)
 
 
 def _read_throttling(smi: Any, handle: Any, into: Measurements) -> None:
-    status = _called(smi, lambda: smi.amdsmi_get_violation_status(handle))
+    status = _value_or_absence(smi, lambda: smi.amdsmi_get_violation_status(handle))
     if isinstance(status, Absence):
         into.set_absent("throttle_reasons", status)
         return
@@ -271,7 +271,7 @@ def _value(answer: Mapping[str, Any], key: str) -> Any:
     return None if value == "N/A" else value
 
 
-def _called(smi: Any, ask: Callable[[], Any]) -> Any:
+def _value_or_absence(smi: Any, ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except smi.AmdSmiException as error:

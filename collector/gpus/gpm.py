@@ -1,8 +1,8 @@
 """Reads NVIDIA's GPU performance monitoring (GPM): activity between two samples, since Hopper.
 
-The first sample of a GPU has no values. A sample after a long pause has none either, because an
-average over a minute is not the activity of the last second. Each GPU has two sample buffers, which
-are freed at the end of the program. Source: NVML API reference, "GPM Functions" and
+The first sample of a GPU has no values, because there is no earlier sample. A sample after a long
+pause has no values, because they would be averages over the pause. Each GPU has two sample buffers,
+which are freed at the end of the program. Source: NVML API reference, "GPM Functions" and
 `nvmlGpmMetricId_t`.
 """
 

@@ -110,7 +110,7 @@ class Owners(Listener):
         of_process = self._replicas_of(gpus, engines)
         if not self._receives_engines:
             replicas |= {each for each in of_process.values() if each is not None}
-        counted = {gpu.gpu: _counted(gpu, of_process) for gpu in gpus}
+        counted = {gpu.gpu: _processes_by_replica(gpu, of_process) for gpu in gpus}
         owners = {
             gpu.gpu: self._configured.assigned(gpu)
             or _full_name(self._configured.from_labels(gpu), replicas)
@@ -174,7 +174,7 @@ class Owners(Listener):
         self._engines = {key: each for key, each in self._engines.items() if each[1] > horizon}
 
 
-def _counted(gpu: GpuReading, of_process: Mapping[int, str | None]) -> Counter[str]:
+def _processes_by_replica(gpu: GpuReading, of_process: Mapping[int, str | None]) -> Counter[str]:
     """Return the number of processes on a GPU, by replica."""
     replicas = (of_process[pid] for pid in gpu.processes or ())
     return Counter(replica for replica in replicas if replica is not None)

@@ -67,7 +67,7 @@ def replica_of(
             related += [each for each in children(process.pid) if _siblings(each, branch)]
         for each in related:
             host = hostname(each.pid) if each.contained else here
-            found = _certain(_candidates(each, engines), host)
+            found = _only_candidate(_candidates(each, engines), host)
             if found is not None:
                 return found
         branch = process
@@ -119,7 +119,7 @@ def _started_together(engine: EngineProcess, process: Process) -> bool:
     return -BEFORE_S <= later_s <= AFTER_S
 
 
-def _certain(candidates: set[str], host: str | None) -> str | None:
+def _only_candidate(candidates: set[str], host: str | None) -> str | None:
     of_host = {each for each in candidates if host is not None and host in (each, host_of(each))}
     if len(of_host) == 1:
         return next(iter(of_host))

@@ -33,7 +33,7 @@ HOLDER: Final = "tailspan.holder"
 
 
 class Holder(NamedTuple):
-    """Whose token a request has.
+    """The holder of a request's token.
 
     Attributes:
         number: the place of the token in its file, from 1.
@@ -81,7 +81,7 @@ class Tokens:
         return frozenset(each for each in self._roles if each is not None)
 
     def holder(self, authorization: str | None) -> Holder:
-        """Return whose token a request's Authorization header has.
+        """Return the holder of the token in a request's Authorization header.
 
         Raises:
             UnauthenticatedError: the request has no token, or an invalid one.

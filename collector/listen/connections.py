@@ -160,7 +160,7 @@ class Acceptor:
             except OSError as error:
                 if error.errno not in _FULL:
                     raise
-                self._full(error)
+                self._pause_accepting(error)
                 return
             self._admit(accepted, sender(address[0]))
 
@@ -230,7 +230,7 @@ class Acceptor:
         self.closed(connection)
         return True
 
-    def _full(self, error: OSError) -> None:
+    def _pause_accepting(self, error: OSError) -> None:
         _log.warning(
             "cannot accept connections: %s; %d are open here, trying again in %g s",
             error.strerror,

@@ -17,7 +17,7 @@ LIMITED: Final = (
     "collector.otlp.grpc_receiver",
     "collector.otlp.http_receiver",
 )
-"""The loggers with messages about single connections and messages."""
+"""The loggers that log a line for a single connection, or for a single message of a sender."""
 
 
 class LogLimit(logging.Filter):

@@ -24,7 +24,7 @@ _DOUBLE = Struct("<d").unpack_from
 _DOUBLE_BYTES: Final = 8
 
 Read = Callable[[Reader, str], Any]
-"""Reads an attribute, or raises RefusalError. Most of these functions are methods of `Reader`."""
+"""A function that reads an attribute, or raises RefusalError. Usually a method of `Reader`."""
 
 
 REFUSED: Final = object()

@@ -43,7 +43,8 @@ class Batch:
     gpu_points: list[int] = field(default_factory=list)
     """The number of data points in each row of `gpus`."""
     lookup_spans: list[int] = field(default_factory=list)
-    """For each row of `lookups` 1, or 0 if the same span is also a request or an operation."""
+    """The number of spans to count for each row of `lookups`: 1, or 0 if the same span is already
+    counted as a request or an operation."""
     why: dict[Refusal, str] = field(default_factory=dict)
     """Explanations of refusals for the sender, by reason."""
 

@@ -55,7 +55,8 @@ MODEL_PATHS: Final = (
     ":generateContent",
     ":streamGenerateContent",
 )
-"""How the paths of a model's calls end. Headers that any web server may send count only there."""
+"""The ends of the paths of calls to a model. Headers that any web server may send are read only for
+these paths."""
 
 
 def _header(name: str) -> tuple[str, str]:
@@ -80,7 +81,7 @@ NAMES: Final = frozenset(
 
 
 def reports_a_lookup(span: Span) -> bool:
-    """Return whether a span has an attribute of a cache. Most spans have none."""
+    """Return whether a span has an attribute of a cache. Most spans have no such attribute."""
     return not NAMES.isdisjoint(pair.key for pair in span.attributes)
 
 
@@ -172,14 +173,14 @@ def _lookup_s(reported: Reported, attributes: Mapping[str, AnyValue], batch: Bat
 def _value(attributes: Mapping[str, AnyValue], name: str, is_header: bool) -> object:
     """Return the value of an attribute or of a captured header, or None."""
     if not is_header:
-        return _plain(attributes[name]) if name in attributes else None
+        return _scalar_value(attributes[name]) if name in attributes else None
     given = next((attributes[each] for each in _HEADERS[name] if each in attributes), None)
     if given is None:
         return None
-    return ",".join(_texts(given)) or _plain(given)
+    return ",".join(_texts(given)) or _scalar_value(given)
 
 
-def _plain(value: AnyValue) -> object:
+def _scalar_value(value: AnyValue) -> object:
     """Return a text, a number or a boolean; another type as an invalid value."""
     kind = value.WhichOneof("value")
     if kind in ("string_value", "bool_value", "int_value", "double_value"):
@@ -202,7 +203,7 @@ _MOST_VALUES: Final = 16
 
 
 def _text(reader: Reader, attributes: Mapping[str, AnyValue], names: tuple[str, ...]) -> str | None:
-    """Return the first text under these names. An array has its first text."""
+    """Return the first text that one of these attributes has, or the first text of its array."""
     for name in names:
         if name not in attributes:
             continue

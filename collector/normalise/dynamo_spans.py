@@ -42,7 +42,7 @@ _NO_SUCH_MODEL: Final = "unknown_model"
 _SLACK_S: Final = 1e-3
 """Tolerance for latencies that were measured on another clock than the span."""
 _ROUNDING_S: Final = 0.005e-3
-"""Half of the last digit of a latency."""
+"""Maximum rounding error of a latency: half a unit of its last digit."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 _STATUS: Final = re.compile(r"[1-5][0-9]{2}")
@@ -116,7 +116,8 @@ def request_of_dynamo(
 
 
 def _outcome(span: Span, reported: str | None, status: int | None) -> Outcome:
-    """Return the outcome. A completion has none, so its HTTP status decides."""
+    """Return the outcome. The span of a completion does not report it, so the HTTP status
+    decides."""
     if reported == "cancelled":
         return Outcome.ABORT
     if status is not None and 400 <= status < 500:

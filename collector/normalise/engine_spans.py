@@ -25,7 +25,7 @@ E2E: Final = "gen_ai.latency.e2e"
 TTFT: Final = "gen_ai.latency.time_to_first_token"
 SGLANG_SCOPE: Final = "sglang server"
 _HEALTH_CHECK: Final = "HEALTH_CHECK"
-"""The id of a request that SGLang sends itself begins with this when its health is asked for."""
+"""The start of the ids of requests that SGLang sends to itself for a health check."""
 
 
 def _is_vllms(scope: str, span: Span, attributes: Mapping[str, AnyValue]) -> bool:

@@ -62,15 +62,15 @@ def learn(body: bytes, now_unix_ns: int) -> list[Learned]:
     """
     found = []
     for resource, scoped, _ in encoded_scopes(body):
-        about = _described(resource, scoped, now_unix_ns)
+        about = _describe_message(resource, scoped, now_unix_ns)
         if about is not None:
             found.append(Learned(scoped, origin_of(resource).simulated, about))
     return found
 
 
-def _described(resource: bytes, scoped: bytes, now_unix_ns: int) -> Description | None:
+def _describe_message(resource: bytes, scoped: bytes, now_unix_ns: int) -> Description | None:
     metrics = decoded(ScopeMetrics, scoped)
-    batch = normalise_points(_alone(resource, metrics), now_unix_ns)
+    batch = normalise_points(_message_of_one_scope(resource, metrics), now_unix_ns)
     if batch.refused or not batch.accepted:
         return None
     try:
@@ -93,7 +93,7 @@ def _described(resource: bytes, scoped: bytes, now_unix_ns: int) -> Description 
     return about if repr(rows) == repr(ScopeRows(batch.samples, batch.gpus)) else None
 
 
-def _alone(resource: bytes, metrics: ScopeMetrics) -> bytes:
+def _message_of_one_scope(resource: bytes, metrics: ScopeMetrics) -> bytes:
     group = ResourceMetrics(resource=decoded(Resource, resource), scope_metrics=[metrics])
     return ExportMetricsServiceRequest(resource_metrics=[group]).SerializeToString()
 

@@ -35,7 +35,7 @@ _FIRST_BYTE: Final = CLIENT.latencies["ttft_s"]
 def operation_of_span(
     span: Span, scope: str, origin: Origin, now_unix_ns: int, *, call: bool
 ) -> ApplicationOperation | None:
-    """Return the operation of a span, or None if the span is no operation.
+    """Return the operation of a span, or None if the span is not an operation.
 
     Args:
         span: a span that Tailspan did not send.
@@ -48,7 +48,7 @@ def operation_of_span(
         RefusalError: the span is an operation, but its ids or times are invalid, or the first byte
             is later than the end.
     """
-    operation = Operation.CALL if call else _named(span, scope)
+    operation = Operation.CALL if call else _operation_by_name(span, scope)
     if operation is None:
         return None
     start_unix_ns, end_unix_ns = start_and_end(span, now_unix_ns)
@@ -69,7 +69,7 @@ def operation_of_span(
     )
 
 
-def _named(span: Span, scope: str) -> Operation | None:
+def _operation_by_name(span: Span, scope: str) -> Operation | None:
     serves = span.kind == Span.SPAN_KIND_SERVER and not scope.startswith(_ENGINE_SCOPES)
     if serves and (span.name == _ROUTER_SPAN or span.name.startswith(_PROXY_SPANS)):
         return Operation.ROUTER

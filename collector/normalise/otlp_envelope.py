@@ -94,11 +94,11 @@ def encoded_scopes(body: bytes) -> Iterator[EncodedScope]:
     """
     groups = decoded(_CLASSES["outline.Envelope"], body).groups
     parts = len(groups)
-    for raw in _counted(groups, parts):
+    for raw in _check_number(groups, parts):
         group = decoded(_CLASSES["outline.Group"], raw)
         _fit(group.resource)
         parts += len(group.scoped)
-        for each in _counted(group.scoped, parts):
+        for each in _check_number(group.scoped, parts):
             yield EncodedScope(group.resource, each, parts)
 
 
@@ -115,7 +115,7 @@ def unfold(body: bytes) -> Iterator[Scoped]:
         scoped = decoded(_CLASSES["outline.Scoped"], raw)
         _fit(scoped.scope)
         all_items += len(scoped.items)
-        items = _counted(scoped.items, parts + all_items)
+        items = _check_number(scoped.items, parts + all_items)
         for item in items:
             _fit(item)
         scope = decoded(InstrumentationScope, scoped.scope).name
@@ -145,7 +145,7 @@ def few_enough(attributes: Sequence[Any]) -> Sequence[Any]:
     return attributes
 
 
-def _counted(parts: Sequence[bytes], of_all: int) -> Sequence[bytes]:
+def _check_number(parts: Sequence[bytes], of_all: int) -> Sequence[bytes]:
     not_too_many(of_all)
     return parts
 

@@ -59,7 +59,9 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
                     _probe(span, origin, now_unix_ns, batch)
                     continue
                 else:
-                    row, operation, is_a_lookup = _foreign(span, scope, origin, now_unix_ns, batch)
+                    row, operation, is_a_lookup = _read_other_span(
+                        span, scope, origin, now_unix_ns, batch
+                    )
                     if operation is not None:
                         operations.append(operation)
                     if row is None and (operation is not None or is_a_lookup):
@@ -92,7 +94,7 @@ def _probe(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> None:
     batch.probes.append(probe)
 
 
-def _foreign(
+def _read_other_span(
     raw: bytes, scope: str, origin: Origin, now_unix_ns: int, batch: Batch
 ) -> tuple[Row | None, ApplicationOperation | None, bool]:
     """Return the request and the operation of a span, if any, and whether the span is a lookup."""
@@ -107,7 +109,7 @@ def _foreign(
     if reports_a_lookup(span):
         lookup = lookup_of_span(span, origin, now_unix_ns, batch)
     hit = lookup is not None and lookup.result is CacheResult.HIT
-    if found is not None and hit:  # no model was called, so it is no operation CALL, either
+    if found is not None and hit:  # no model was called, so it is not an operation CALL, either
         row, operation = None, None
     else:
         operation = operation_of_span(span, scope, origin, now_unix_ns, call=found is not None)

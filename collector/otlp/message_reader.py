@@ -187,8 +187,8 @@ class ProcessReader(LocalReader):
         process.stdin.write(_QUESTION.pack(len(body), now_unix_ns, json, SIGNALS.index(signal)))
         process.stdin.write(body)
         process.stdin.flush()
-        (length,) = _ANSWER.unpack(_whole(process.stdout, _ANSWER.size))
-        return pickle.loads(_whole(process.stdout, length))
+        (length,) = _ANSWER.unpack(_read_exactly(process.stdout, _ANSWER.size))
+        return pickle.loads(_read_exactly(process.stdout, length))
 
 
 def _started(max_cpu_s: float) -> subprocess.Popen[bytes]:
@@ -200,7 +200,7 @@ def _started(max_cpu_s: float) -> subprocess.Popen[bytes]:
     return process
 
 
-def _whole(stream: IO[bytes], length: int) -> bytes:
+def _read_exactly(stream: IO[bytes], length: int) -> bytes:
     found = stream.read(length)
     if len(found) < length:
         raise EOFError
@@ -225,7 +225,7 @@ def serve(
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:
         length, now_unix_ns, json, number = _QUESTION.unpack(head)
         limit(MOST_S)
-        body = _whole(questions, length)
+        body = _read_exactly(questions, length)
         signal = SIGNALS[number]
         answer: Any
         try:
@@ -238,7 +238,7 @@ def serve(
                 f"reading the message took more than {max_cpu_s:g} s; send smaller batches"
             )
         except Exception as error:  # a defect: this message is refused, the next is read
-            answer = UnreadableError(_where(error))
+            answer = UnreadableError(_error_position(error))
         else:
             only_requests = signal is TRACES and not (
                 batch.probes or batch.operations or batch.lookups or batch.cold_starts
@@ -251,7 +251,7 @@ def serve(
         limit(0)
 
 
-def _where(error: Exception) -> str:
+def _error_position(error: Exception) -> str:
     """Describe an error by its type and position.
 
     Its message may contain a span's content.

@@ -58,31 +58,33 @@ class AgeLimit:
         if oldest >= horizon:
             return
         rows = batch.requests.rows
-        rows, _ = _young(batch, rows, [1] * len(rows), _received, horizon)
+        rows, _ = _rows_within_age(batch, rows, [1] * len(rows), _received, horizon)
         batch.requests = RequestRows(rows)
-        batch.samples, batch.sample_points = _young(
+        batch.samples, batch.sample_points = _rows_within_age(
             batch, batch.samples, batch.sample_points, _at, horizon
         )
-        batch.gpus, batch.gpu_points = _young(batch, batch.gpus, batch.gpu_points, _at, horizon)
+        batch.gpus, batch.gpu_points = _rows_within_age(
+            batch, batch.gpus, batch.gpu_points, _at, horizon
+        )
         reports = batch.in_flight
-        batch.in_flight, _ = _young(batch, reports, [1] * len(reports), _seen, horizon)
+        batch.in_flight, _ = _rows_within_age(batch, reports, [1] * len(reports), _seen, horizon)
         probes = batch.probes
-        batch.probes, _ = _young(batch, probes, [1] * len(probes), _at, horizon)
+        batch.probes, _ = _rows_within_age(batch, probes, [1] * len(probes), _at, horizon)
         # The span of a call is also a request, and counts as that.
         items = [0 if each.operation is Operation.CALL else 1 for each in batch.operations]
-        batch.operations, _ = _young(batch, batch.operations, items, _at, horizon)
-        batch.lookups, batch.lookup_spans = _young(
+        batch.operations, _ = _rows_within_age(batch, batch.operations, items, _at, horizon)
+        batch.lookups, batch.lookup_spans = _rows_within_age(
             batch, batch.lookups, batch.lookup_spans, _at, horizon
         )
         starts = batch.cold_starts
-        batch.cold_starts, _ = _young(batch, starts, [1] * len(starts), _at, horizon)
+        batch.cold_starts, _ = _rows_within_age(batch, starts, [1] * len(starts), _at, horizon)
         batch.why[Refusal.TOO_OLD] = (
             f"up to {_length(arrived_unix_ns - oldest)} old;"
             f" rows older than {_length(self.keep_ns)} are not kept"
         )
 
 
-def _young(
+def _rows_within_age(
     batch: Batch,
     rows: Sequence[_Row],
     items: Sequence[int],

@@ -163,7 +163,10 @@ class Correction:
         return replace(row, at_unix_ns=row.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
     def _lookups(self, batch: Batch) -> None:
-        """Correct the lookups. The request of the same span has the same key."""
+        """Correct the timestamps of the lookups.
+
+        A span that is both a request and a lookup has one key, so both get the same correction.
+        """
         kept, kept_spans = [], []
         for lookup, spans in zip(batch.lookups, batch.lookup_spans, strict=True):
             sent = (lookup.trace_id, lookup.span_id, lookup.at_unix_ns)

@@ -174,7 +174,7 @@ class SenderClocks:
         lead_ns = newest_unix_ns - arrived_unix_ns
         source = self._source(sender, arrived_unix_ns)
         if self._own is not None:
-            self._own.hear(sender, newest_unix_ns)
+            self._own.record_message(sender, newest_unix_ns)
             # For a sender first seen after the jump, compare its lead with the jump.
             new = not source.leads_ns and own_ns > 0 and abs(lead_ns - own_ns) < lead_ns
             if own_ns and (self._own.shares(sender) or new):

@@ -188,14 +188,14 @@ STARTED: Final = "process_start_time_seconds"
 """Start of the server's process in unix seconds, exported by Prometheus' client libraries."""
 
 
-def _named(series: Series) -> set[str]:
-    return {series.name} | (_named(series.over) if series.over else set())
+def _series_names(series: Series) -> set[str]:
+    return {series.name} | (_series_names(series.over) if series.over else set())
 
 
 NAMES: Final = frozenset(
     {STARTED}.union(
         *(
-            _named(series)
+            _series_names(series)
             for table in ENGINES
             for alternatives in table.fields.values()
             for series in alternatives

@@ -81,7 +81,7 @@ def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
         ScrapeError: the response is malformed or too long.
     """
     try:
-        wanted = list(_wanted(body.decode(), names))
+        wanted = list(_lines_of_series(body.decode(), names))
         for family in text_string_to_metric_families("\n".join(wanted) + "\n"):
             yield from family.samples
     except ScrapeError:
@@ -91,7 +91,7 @@ def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
         raise ScrapeError(Reason.MALFORMED) from error
 
 
-def _wanted(text: str, names: Collection[str]) -> Iterator[str]:
+def _lines_of_series(text: str, names: Collection[str]) -> Iterator[str]:
     lines = 0
     for line in text.split("\n"):
         if line.partition("{")[0].partition(" ")[0] not in names:
@@ -131,7 +131,7 @@ def _fill(
             total = checked if name in RATIOS else fields.get(name, 0) + checked
             try:
                 fields[name] = _checked(name, total)
-            except RefusalError:  # each value is possible, but their sum is not
+            except RefusalError:  # each summand is in the allowed range, but their sum is not
                 answer.unusable_values += 1
                 fields.pop(name, None)
         return

@@ -196,7 +196,7 @@ class Scraper(Listener):
             body = await fetch(client, target.url, self._timeout_s, target.access)
             # On a thread, so that parsing a large response does not block the event loop.
             answer = await asyncio.to_thread(exposition.read, body)
-            await self._keep(target, answer)
+            await self._store_samples(target, answer)
         except ScrapeError as error:
             if state.up is not False:
                 _log.warning("scrape: %s is down: %s", target.url, error)
@@ -216,7 +216,7 @@ class Scraper(Listener):
         state.duration_s = time.monotonic() - begun
         state.last_success_unix_ns = self._clock_unix_ns()
 
-    async def _keep(self, target: Target, answer: exposition.Answer) -> None:
+    async def _store_samples(self, target: Target, answer: exposition.Answer) -> None:
         at_unix_ns = self._clock_unix_ns()
         if at_unix_ns - self._ours_unix_ns.get(target.replica, 0) < OURS_NS:
             return

@@ -223,7 +223,7 @@ class File:
             if not isinstance(target, str) or "://" in target or not isinstance(path, str):
                 raise DiscoveryError(f"{where}: {target!r} is not HOST:PORT")
             try:
-                plain = _fixed(f"{scheme}://{target}{path}", access)
+                plain = _fixed_target(f"{scheme}://{target}{path}", access)
             except ValueError as error:
                 raise DiscoveryError(f"{where}: {error}") from error
             several = len(group["targets"]) > 1
@@ -234,6 +234,6 @@ class File:
         return found
 
 
-def _fixed(url: str, access: Access) -> Target:
+def _fixed_target(url: str, access: Access) -> Target:
     (target,) = place(url, access).found  # type: ignore[attr-defined]  # no prefix, so Fixed
     return target  # type: ignore[no-any-return]

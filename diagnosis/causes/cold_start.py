@@ -52,7 +52,7 @@ def detect(case: Case) -> Claim | None:
     brought_up = _cold_start(case, felt)
     anyway = growth_without_starts(case, started)
     by_traffic = shared_with_traffic(case)
-    if not _fuller(case):
+    if not _runs_more_requests(case):
         # After a start, the KV cache is empty. Requests then wait for blocks only if the cache has
         # fewer blocks than before, which is a separate cause.
         anyway["queue_kv"] = 1.0
@@ -75,7 +75,7 @@ def detect(case: Case) -> Claim | None:
             *_parts(brought_up),
         ],
         levers=[
-            *_shorter(brought_up),
+            *_levers_of_largest_part(brought_up),
             Lever("keep the server out of the router until it has answered a few requests"),
             Lever("keep a warm pool, or start the new server before the old one ends"),
             *_LOAD_FASTER[: brought_up is None],
@@ -99,7 +99,7 @@ def _parts(start: ColdStart | None) -> Iterator[Evidence]:
         yield Evidence(f"seconds of its largest part, {WORDS[part]}", None, part_s)
 
 
-def _shorter(start: ColdStart | None) -> Iterator[Lever]:
+def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
     """Yield the levers of a start's largest part, the first with the part's name and seconds."""
     if start is None or (largest := largest_part(start)) is None:
         return
@@ -114,7 +114,7 @@ _LOAD_FASTER: Final = (Lever("load faster", "--load-format runai_streamer"),)
 """The lever if the parts of the start are unknown."""
 
 
-def _fuller(case: Case) -> bool:
+def _runs_more_requests(case: Case) -> bool:
     """Return whether more requests run concurrently than in the baseline, for example after a
     backlog."""
     before, now = case.p99("running")

@@ -45,7 +45,7 @@ def detect(case: Case) -> Claim | None:
     # A deploy needs a restart, so this cause includes the restart.
     restarted = around_starts(case, deploys(case))
     deployed = new | restarted
-    changed = _changed(case, configs)
+    changed = _changed_arguments(case, configs)
     named = ", ".join(f"{name}: {before} → {after}" for name, before, after in changed[:4])
     weights: dict[str, float | FloatArray] = dict.fromkeys(
         (*TERMS, *_PREEMPTED), np.where(deployed, 1.0, 0.0)
@@ -54,7 +54,7 @@ def detect(case: Case) -> Claim | None:
     # caused, or terms that no changed argument affects.
     warm = deployed & ~restarted
     others = [*drivers.TRAFFIC]
-    if changed and not any(_affects(difference, _OF_CACHE) for difference in changed):
+    if changed and not any(_difference_affects(difference, _OF_CACHE) for difference in changed):
         others.append(drivers.MISSES)
     for term, by_traffic in shared_with_traffic(case).items():
         if term in weights:
@@ -64,7 +64,7 @@ def detect(case: Case) -> Claim | None:
         if term in weights:
             weights[term] = np.where(warm, 1.0 - share * beside, weights[term])
     for terms, parts in _AFFECTED:
-        if changed and not any(_affects(difference, parts) for difference in changed):
+        if changed and not any(_difference_affects(difference, parts) for difference in changed):
             weights |= {term: np.where(warm, 0.0, weights[term]) for term in terms}
     return Claim(
         cause=ID,
@@ -90,7 +90,7 @@ def _log_of_fewer_seats(case: Case, changed: list[Difference]) -> float:
     return max(log(running / now), 0.0) if running and now else 0.0
 
 
-def _affects(difference: Difference, parts: tuple[str, ...]) -> bool:
+def _difference_affects(difference: Difference, parts: tuple[str, ...]) -> bool:
     name, before, after = difference
     if name == "scheduler.max_num_seqs" and (_number(after) or 0.0) < (_number(before) or 0.0):
         return False  # A smaller batch needs less memory.
@@ -101,7 +101,7 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _changed(case: Case, configs: tuple[str, ...]) -> list[Difference]:
+def _changed_arguments(case: Case, configs: tuple[str, ...]) -> list[Difference]:
     starts = sorted(case.servers.starts, key=lambda start: start.at_unix_ns)
     after = next((start for start in reversed(starts) if start.config in configs), None)
     if after is None:

@@ -15,7 +15,7 @@ _CLOCK = 0.95
 def detect(case: Case) -> Claim | None:
     """Return a claim on the slowdown of the servers that report lower clocks or throttle
     reasons."""
-    times = slow_servers_showing(case, _shows)
+    times = slow_servers_showing(case, _is_throttled)
     if not times:
         return None
     servers = list(times)
@@ -40,7 +40,7 @@ def detect(case: Case) -> Claim | None:
     )
 
 
-def _shows(case: Case) -> bool:
+def _is_throttled(case: Case) -> bool:
     clock_before, clock_now = gpu_mean(case, "sm_clock_hz")
     reasons_before, reasons_now = gpu_share_with(case, "throttle_reasons")
     lower = bool(clock_before and clock_now and clock_now < _CLOCK * clock_before)

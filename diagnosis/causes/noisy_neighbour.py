@@ -15,7 +15,7 @@ _FOREIGN_CPUS = 0.3
 def detect(case: Case) -> Claim | None:
     """Return a claim on the slowdown of the servers with other processes on the GPU, a busy host
     or stolen CPU time."""
-    times = slow_servers_showing(case, _shows)
+    times = slow_servers_showing(case, _others_use_hardware)
     if not times:
         return None
     servers = list(times)
@@ -38,7 +38,7 @@ def detect(case: Case) -> Claim | None:
     )
 
 
-def _shows(case: Case) -> bool:
+def _others_use_hardware(case: Case) -> bool:
     guests_before, guests_now = gpu_mean(case, "foreign_processes")
     cpus_before, cpus_now = foreign_cpus(case)
     steal_before, steal_now = case.rate("host_cpu_steal_s_total")

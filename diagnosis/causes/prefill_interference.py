@@ -19,8 +19,8 @@ def detect(case: Case) -> Claim | None:
     that longer or more prompts cause is claimed.
 
     If the prompts are long, but each fits into one step, the claim includes the wait before the
-    first token. Longer prompts than that are claimed by long_prompt_blocking. The wait for KV
-    transfers of long prompts is also claimed there.
+    first token. If the prompts do not fit into one step, long_prompt_blocking claims this wait. It
+    also claims the wait for KV transfers of long prompts.
     """
     shares = drivers.for_prefill(case)
     of_prompts = shares.get(drivers.PROMPTS, 0.0)

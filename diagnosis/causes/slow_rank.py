@@ -16,7 +16,7 @@ median."""
 def detect(case: Case) -> Claim | None:
     """Return a claim on the slowdown of the servers in which one GPU's activity differs from that
     of its peers."""
-    times = slow_servers_showing(case, _shows)
+    times = slow_servers_showing(case, _gpus_differ)
     if not times:
         return None
     servers = list(times)
@@ -43,6 +43,6 @@ def detect(case: Case) -> Claim | None:
     )
 
 
-def _shows(case: Case) -> bool:
+def _gpus_differ(case: Case) -> bool:
     apart_before, apart_now, gpu = gpu_outlier(case, "sm_active_ratio")
     return gpu is not None and apart_now is not None and apart_now >= (apart_before or 0.0) + _APART

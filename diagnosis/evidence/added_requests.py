@@ -33,29 +33,31 @@ statistics are larger (Smirnov, 1948)."""
 @cached_per_case
 def prompts_were_added(case: Case) -> bool:
     """Return whether requests with long prompts were added, and not all prompts became longer."""
-    return _added(case, "prompt_tokens")
+    return _tenants_added_long(case, "prompt_tokens")
 
 
 @cached_per_case
 def outputs_were_added(case: Case) -> bool:
     """Return whether requests with long outputs were added, and not all outputs became longer."""
-    return _added(case, "output_tokens")
+    return _tenants_added_long(case, "output_tokens")
 
 
-def _added(case: Case, tokens: str) -> bool:
+def _tenants_added_long(case: Case, tokens: str) -> bool:
     """Return whether some of the tenants added long requests, and the lengths of the others are as
     before. A change of all tenants is a change of lengths or of rates."""
     tenants = case.before.label("tenant").values
     lengths = [_of_tenant(case, tokens, each) for each in tenants]
     enough = [each for each in lengths if min(each[0].size, each[1].size) >= LEAST_REQUESTS]
     if len(enough) < 2:
-        return _adds(*_of_tenant(case, tokens, None), case.hot_s / case.baseline_observed_s)
+        return _tenant_added_long(
+            *_of_tenant(case, tokens, None), case.hot_s / case.baseline_observed_s
+        )
     # The rate of all tenants may have grown, too: by as much as that of the tenant that grew least.
     scale = min(now.size / before.size for before, now in enough)
     added = {
         name
         for name, (before, now) in zip(tenants, lengths, strict=True)
-        if _adds(before, now, scale)
+        if _tenant_added_long(before, now, scale)
     }
     if not added or len(added) == len(enough):
         return False
@@ -66,7 +68,7 @@ def _added(case: Case, tokens: str) -> bool:
     return not grew(before, now)
 
 
-def _adds(before: FloatArray, now: FloatArray, scale: float) -> bool:
+def _tenant_added_long(before: FloatArray, now: FloatArray, scale: float) -> bool:
     if not were_added(now, before, scale):
         return False
     return grew(before, now) or longer_than(now, before, scale) < inf
@@ -187,7 +189,7 @@ def _distance(now: FloatArray | IntArray, before: FloatArray | IntArray) -> floa
 
 
 def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
-    """Return the length above which the added requests are; infinite if the excess may be chance.
+    """Return a length that all added requests exceed; infinite if the excess may be chance.
 
     The expected number of requests is that of the baseline, multiplied by the growth of the number
     of requests up to the baseline's median length. The result is the length above which the excess
@@ -209,7 +211,7 @@ def excess_above(
     median = np.median(before)
     ordinary = [max(int((each <= median).sum()), 1) for each in (now, before)]
     growth = max(ordinary[0] / ordinary[1], scale)
-    above, before_above = _above(now, lengths), _above(before, lengths)
+    above, before_above = _number_above(now, lengths), _number_above(before, lengths)
     expected = growth * before_above
     # With the sum of the two counts fixed, the count now is binomial.
     of_counts = growth * (above + before_above)
@@ -217,5 +219,5 @@ def excess_above(
     return np.asarray((above - expected) / np.sqrt(np.maximum(of_counts + of_growth, 1.0)))
 
 
-def _above(values: FloatArray | IntArray, lengths: FloatArray | IntArray) -> IntArray:
+def _number_above(values: FloatArray | IntArray, lengths: FloatArray | IntArray) -> IntArray:
     return np.asarray(values.size - np.searchsorted(np.sort(values), lengths, "right"))

@@ -322,7 +322,7 @@ def _of_rate(case: Case) -> DriverShares:
 
 
 def _driver_of_one_tenant(case: Case) -> str:
-    """Return the driver that the rate of the most grown tenant belongs to."""
+    """Return the driver to which the rate of the tenant with the largest growth counts."""
     if flooded(case):
         return FLOOD
     tenant = first_rates(case).tenant

@@ -12,19 +12,19 @@ from diagnosis.inputs.servers import Samples
 Pair = tuple[float | None, float | None]
 
 
-def _both(case: Case) -> tuple[BoolArray, BoolArray]:
+def _rows_before_and_now(case: Case) -> tuple[BoolArray, BoolArray]:
     return case.rows_before(case.servers.gpus), case.rows_now(case.servers.gpus)
 
 
 def gpu_mean(case: Case, name: str) -> Pair:
     """Return the mean of a GPU gauge over the GPUs of the slow replicas."""
-    before, now = _both(case)
+    before, now = _rows_before_and_now(case)
     return case.servers.gpus.mean(name, before), case.servers.gpus.mean(name, now)
 
 
 def gpu_share_with(case: Case, name: str) -> Pair:
     """Return the share of GPU samples in which a text field is not empty."""
-    before, now = _both(case)
+    before, now = _rows_before_and_now(case)
     return _share_with(case, name, before), _share_with(case, name, now)
 
 
@@ -47,8 +47,8 @@ def gpu_outlier(case: Case, name: str) -> tuple[float | None, float | None, str 
     The deviation is relative to the median of the other GPUs. All are None if no replica has
     several GPUs.
     """
-    before, now = _both(case)
-    apart, gpu = _farthest(case, name, now)
+    before, now = _rows_before_and_now(case)
+    apart, gpu = _gpu_farthest_from_peers(case, name, now)
     if gpu is None:
         return None, None, None
     return _apart_of(case, name, before, gpu), apart, gpu
@@ -70,18 +70,20 @@ def _by_gpu(case: Case, name: str, rows: BoolArray) -> dict[str, dict[str, float
     return found
 
 
-def _apart(means: dict[str, float], gpu: str) -> float:
+def _difference_from_peers(means: dict[str, float], gpu: str) -> float:
     peers = float(np.median([value for name, value in means.items() if name != gpu]))
     return abs(means[gpu] - peers) / peers if peers > 0 else 0.0
 
 
-def _farthest(case: Case, name: str, rows: BoolArray) -> tuple[float | None, str | None]:
+def _gpu_farthest_from_peers(
+    case: Case, name: str, rows: BoolArray
+) -> tuple[float | None, str | None]:
     best: tuple[float | None, str | None] = (None, None)
     for means in _by_gpu(case, name, rows).values():
         if len(means) < 2:
             continue
         for gpu in means:
-            apart = _apart(means, gpu)
+            apart = _difference_from_peers(means, gpu)
             if best[0] is None or apart > best[0]:
                 best = (apart, gpu)
     return best
@@ -89,7 +91,7 @@ def _farthest(case: Case, name: str, rows: BoolArray) -> tuple[float | None, str
 
 def _apart_of(case: Case, name: str, rows: BoolArray, gpu: str) -> float | None:
     found = [
-        _apart(means, gpu)
+        _difference_from_peers(means, gpu)
         for means in _by_gpu(case, name, rows).values()
         if gpu in means and len(means) > 1
     ]

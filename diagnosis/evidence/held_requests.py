@@ -1,8 +1,8 @@
 """Find why the scheduler holds requests back although the batch has room: adapters, KV transfers or
 grammars.
 
-Pure. The plugin reports the reason of each second. For rows without reasons, such as older rows,
-the reason is inferred.
+Pure. The plugin reports for how many seconds each reason held a request back. For rows without
+reasons, such as older rows, the reason is inferred.
 """
 
 from typing import Final
@@ -18,9 +18,9 @@ _HELD: Final = 0.1
 
 
 def held_share(case: Case, reason: str) -> FloatArray:
-    """Return the share of each slow request's held time that has this reason: (n,).
+    """Return, for each slow request, the share of the held time that a reason explains: (n,).
 
-    NaN if the row does not report reasons.
+    NaN for rows that do not report reasons.
 
     Args:
         case: the case.

@@ -19,7 +19,7 @@ second before the second retry. Source: INITIAL_RETRY_DELAY of the OpenAI client
 _NOTICED_US: Final = 250_000
 """The server may notice a disconnect by this much later than the client sends the next request."""
 _SAME_AGE: Final = 0.1
-"""Ages that differ by this share have the same timeout."""
+"""Two ages that differ by at most this share count as the same timeout."""
 _FEWEST: Final = 10
 """Minimum number of repeated requests. In simulated cases, five storms had at least 500, and
 fifteen other faults of the traffic and of the engine had at most one."""
@@ -38,12 +38,13 @@ class Retries(NamedTuple):
     share: float
     """Share of the arrivals."""
     age_s: float | None
-    """The median age at which the repeated requests were aborted; None without any."""
+    """The median age at which the repeated requests were aborted; None if no request was
+    repeated."""
     same_age: float
     """Share of these aborts at about the median age."""
     number: float
     tenant: str | None
-    """The tenant with most of them, if it has nearly all."""
+    """The tenant that sent nearly all of the repeated requests; None if there is no such tenant."""
 
 
 NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
@@ -129,7 +130,8 @@ def _keys(requests: Requests) -> IntArray:
 
 
 class _Repeats(NamedTuple):
-    """The requests that have the key of an aborted request (m of them), and which repeat which."""
+    """The m requests with the same key as an aborted request, and the pairs of an aborted request
+    and its repetition."""
 
     requests: Requests
     place: IntArray
@@ -144,8 +146,10 @@ class _Repeats(NamedTuple):
 
 
 def _repeated(requests: Requests) -> _Repeats | None:
-    """Find the repeated requests; None if few requests were aborted. Each request repeats at most
-    one."""
+    """Find the repeated requests. A request counts as the repetition of at most one other request.
+
+    Return None if few requests were aborted.
+    """
     aborted = _aborted(requests)
     if aborted.sum() < _FEWEST:
         return None
@@ -169,8 +173,10 @@ def _repeated(requests: Requests) -> _Repeats | None:
 
 
 def _by_chance(repeats: _Repeats, seconds: float) -> float:
-    """Return how many aborts would be followed by a request of the same key if the requests that
-    repeat none arrived at random."""
+    """Return how many aborts a request with the same key would follow by chance.
+
+    The number is computed from the requests that are not repetitions, as if they arrived at random.
+    """
     key = repeats.key
     kinds = int(key.max(initial=0)) + 1
     others = np.bincount(key, minlength=kinds) - np.bincount(key[repeats.again], minlength=kinds)

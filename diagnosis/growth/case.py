@@ -161,8 +161,10 @@ class Case:
     # --- what the servers report -------------------------------------------------------------
 
     def rows_now(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
-        """Select the samples of the slow servers in the hot blocks; with `whole_replicas`, also
-        those of the other engines of their replicas."""
+        """Select the samples of the slow servers in the hot blocks.
+
+        With `whole_replicas`, also select samples of the other engines of these servers' replicas.
+        """
         return self._hot(samples.at_unix_ns) & self._of_victims(samples, whole_replicas)
 
     def rows_before(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:

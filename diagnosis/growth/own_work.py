@@ -109,7 +109,7 @@ def computed_tokens(requests: Requests, tokens: str) -> FloatArray:
 
 def fit_own_work(baseline: Requests) -> OwnWork:
     """Fit the model to the baseline's requests."""
-    rows = _spread(np.arange(len(baseline)))
+    rows = _evenly_spread_rows(np.arange(len(baseline)))
     some = baseline.rows(rows)
     prompt, uncached = some.number("prompt_tokens"), uncached_tokens(some)
     output = some.number("output_tokens")
@@ -131,7 +131,7 @@ def _range(values: FloatArray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _spread(rows: IntArray) -> IntArray:
+def _evenly_spread_rows(rows: IntArray) -> IntArray:
     if rows.size <= _FIT_ROWS:
         return rows
     return rows[np.linspace(0, rows.size - 1, _FIT_ROWS).astype(np.int64)]
@@ -173,8 +173,10 @@ def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
 
 
 def _nonnegative(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the best non-negative coefficients. Every subset of the coefficients is set to zero in
-    turn."""
+    """Return the non-negative coefficients with the smallest error.
+
+    Each subset of the coefficients is tried, with all other coefficients set to zero.
+    """
     scale = np.sqrt((x**2).sum(axis=0))
     scale[scale == 0] = 1.0
     gram, target = (x / scale).T @ (x / scale), (x / scale).T @ y

@@ -71,10 +71,12 @@ def _of_replica(engines: Samples, rows: BoolArray, replica: str) -> Iterator[Han
 
 
 def with_unfinished(requests: Requests, engines: Samples) -> Requests:
-    """Return the requests, in which those that a hung engine did not finish have the outcome
-    `UNFINISHED` and the latencies that they have reached.
+    """Mark the requests that a hung engine did not finish.
 
-    Their time without a phase is `unsplit`. If the response had begun, it is the decode's.
+    Returns:
+        All requests. Unfinished requests have the outcome `UNFINISHED`, and the time that has
+        passed as their latencies. The time that belongs to no phase is decode time if the response
+        had begun, otherwise `unsplit`.
     """
     found = np.zeros(len(requests), dtype=np.bool_)
     received = requests.received_unix_ns
@@ -84,10 +86,10 @@ def with_unfinished(requests: Requests, engines: Samples) -> Requests:
         there = requests.of_engine(hang.replica, hang.engine)
         found |= there & (received < hang.to_unix_ns) & (ended > hang.from_unix_ns)
     found &= ~requests.label("outcome").is_any(_ENDED) & np.isfinite(taken_s)
-    return _marked(requests, found) if found.any() else requests
+    return _mark_unfinished(requests, found) if found.any() else requests
 
 
-def _marked(requests: Requests, found: BoolArray) -> Requests:
+def _mark_unfinished(requests: Requests, found: BoolArray) -> Requests:
     outcome = requests.label("outcome")
     values = (*(value for value in outcome.values), UNFINISHED)
     codes = np.where(found, np.int32(len(values) - 1), outcome.codes).astype(np.int32)

@@ -1,7 +1,7 @@
 """Select the requests to servers that serve the same models as the question's requests.
 
-Pure. Other tenants' requests to these servers are evidence. Requests to servers of other models are
-excluded, because they would look like skewed routing.
+Pure. Requests of other tenants to these servers are included, because they are evidence. Requests
+to servers of other models are excluded, because they would look like skewed routing.
 """
 
 import numpy as np
@@ -21,9 +21,9 @@ def same_model_requests(
         return now, before
     asked = [each.matching(question.where) for each in (now, before)]
     replicas = _values("replica", (now, asked[0]), (before, asked[1]))
-    there = [_bears(each, "replica", replicas) for each in (now, before)]
+    there = [_rows_with_label(each, "replica", replicas) for each in (now, before)]
     models = _values("model", (now, there[0]), (before, there[1]))
-    kept = [_bears(each, "model", models) for each in (now, before)]
+    kept = [_rows_with_label(each, "model", models) for each in (now, before)]
     return now.rows(kept[0]), before.rows(kept[1])
 
 
@@ -36,7 +36,7 @@ def _values(label: str, *chosen: tuple[Requests, BoolArray]) -> set[str | None]:
     return found
 
 
-def _bears(requests: Requests, label: str, values: set[str | None]) -> BoolArray:
+def _rows_with_label(requests: Requests, label: str, values: set[str | None]) -> BoolArray:
     column = requests.label(label)
     wanted = [place for place, value in enumerate(column.values) if value in values]
     if None in values:

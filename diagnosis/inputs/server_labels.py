@@ -15,8 +15,8 @@ from diagnosis.inputs.requests import SERVER, BoolArray, FloatArray, Labels, Laz
 from diagnosis.inputs.servers import EngineName, Samples, Servers
 
 _MOSTLY: Final = 0.5
-"""A replica is divided only if more than this share of its requests have an engine number. Rows of
-other sources than the plugin have none, and would be left without a server."""
+"""A replica is divided only if more than this share of its requests have an engine number. Only the
+plugin's rows have one. Without this limit, rows of other sources would belong to no server."""
 
 
 def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, Servers]:
@@ -24,7 +24,7 @@ def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, 
 
     Requests without an engine number at a divided replica have no server.
     """
-    names = _divided(requests, servers.engines)
+    names = _replicas_with_engines(requests, servers.engines)
     if not names:
         return requests, servers
     replica = requests.label("replica")
@@ -64,7 +64,7 @@ def replicas_of(chosen: Iterable[str], divided: Mapping[str, EngineName]) -> tup
     )
 
 
-def _divided(requests: Requests, engines: Samples) -> list[EngineName]:
+def _replicas_with_engines(requests: Requests, engines: Samples) -> list[EngineName]:
     """Return the engines of all replicas with several engines."""
     replica, number = requests.label("replica"), requests.number("engine")
     numbered = np.isfinite(number)

@@ -142,7 +142,7 @@ def attainment(
         baseline_slow=slow[0],
         requests=counted[1],
         slow=slow[1],
-        standard_errors=_rise(counted, slow, effect),
+        standard_errors=_rise_of_slow_share(counted, slow, effect),
         whole=threshold.whole,
     )
 
@@ -187,7 +187,7 @@ def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, second
     return max(1.0, differences / expected)
 
 
-def _rise(counted: tuple[int, int], slow: tuple[int, int], effect: float) -> float:
+def _rise_of_slow_share(counted: tuple[int, int], slow: tuple[int, int], effect: float) -> float:
     """Return the increase of the share of slow requests in standard errors; negative if the share
     fell."""
     if not all(counted):

@@ -28,7 +28,7 @@ def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> i
     bad = np.bincount(slow, minlength=now.block_count).astype(np.float64)
     whole = np.bincount(now.blocks, minlength=now.block_count).astype(np.float64)
     end = now.block_count
-    while (block := _change(bad[:end], whole[:end])) is not None:
+    while (block := _first_slow_block(bad[:end], whole[:end])) is not None:
         if bad[:block].sum() <= USUAL * share * whole[:block].sum():
             return window.from_unix_ns + int(
                 block / now.block_count * (window.to_unix_ns - window.from_unix_ns)
@@ -39,7 +39,7 @@ def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> i
     return None
 
 
-def _change(bad: FloatArray, whole: FloatArray) -> int | None:
+def _first_slow_block(bad: FloatArray, whole: FloatArray) -> int | None:
     """Return the first block of the period with more slow requests; None if there is no change."""
     bad_before, all_before = np.cumsum(bad)[:-1], np.cumsum(whole)[:-1]
     bad_after, all_after = bad.sum() - bad_before, whole.sum() - all_before

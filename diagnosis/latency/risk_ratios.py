@@ -80,15 +80,15 @@ def risk_ratios(requests: Requests, slow: BoolArray) -> tuple[list[RiskRatio], i
     singles = [
         item
         for name, values in codes.items()
-        for item in _frequent(name, values[slow_rows], fewest)
+        for item in _frequent_values(name, values[slow_rows], fewest)
     ]
     for order in range(1, ORDER + 1):
         grown = []
-        for items in _grown(found if order > 1 else [()], singles, order):
-            rows = _bearing(items, codes, slow_rows)
+        for items in _larger_sets(found if order > 1 else [()], singles, order):
+            rows = _rows_with_items(items, codes, slow_rows)
             if rows.sum() < fewest or (order > 1 and rows.sum() == slow_rows.size):
                 continue
-            everywhere = _bearing(items, codes, None)
+            everywhere = _rows_with_items(items, codes, None)
             if everywhere.all():
                 continue
             tested[items] = _risk(int(rows.sum()), int(everywhere.sum()), slow_rows.size, slow.size)
@@ -107,7 +107,7 @@ def _columns(requests: Requests) -> Iterator[tuple[str, tuple[Codes, tuple[str, 
         label = requests.label(name)
         if len(label.values) > 1:
             yield name, (label.codes, label.values)
-    if SERVER in requests.labels:  # a replica has several engines
+    if SERVER in requests.labels:  # only set if a replica has several engines
         yield "engine", _numbered(requests.number("engine"))
     for name, bounds in _SIZES.items():
         values = requests.number(name)
@@ -130,13 +130,13 @@ def _sized(values: FloatArray, bounds: tuple[int, ...]) -> tuple[Codes, tuple[st
     return codes, (*texts, f"≥ {bounds[-1]}")
 
 
-def _frequent(name: str, codes: Codes, fewest: int) -> list[Item]:
+def _frequent_values(name: str, codes: Codes, fewest: int) -> list[Item]:
     counts = np.bincount(codes[codes >= 0])
     often = np.argsort(-counts, kind="stable")[:_MOST_VALUES]
     return [(name, int(code)) for code in often if counts[code] >= fewest]
 
 
-def _grown(
+def _larger_sets(
     found: list[tuple[Item, ...]], singles: list[Item], order: int
 ) -> Iterator[tuple[Item, ...]]:
     """Yield the sets of `order` values from different dimensions of which all subsets are in
@@ -154,7 +154,7 @@ def _grown(
                 yield grown
 
 
-def _bearing(
+def _rows_with_items(
     items: tuple[Item, ...], codes: Mapping[str, Codes], rows: NDArray[np.int64] | None
 ) -> BoolArray:
     result: BoolArray | None = None

@@ -105,7 +105,7 @@ class _Overlaps:
         at = self._victim
         queued_s, scheduled_s = self._queued_s[at], self._scheduled_s[at]
         first_s, last_s = self._first_token_s[at], self._last_token_s[at]
-        return self._divided(
+        return self._divide_lost_time(
             uncached_tokens(self._requests),
             (self._scheduled_s, self._first_token_s),
             (
@@ -120,7 +120,7 @@ class _Overlaps:
         """Return the seconds of delay by each row's decode."""
         at = self._victim
         first_s = self._first_token_s[at]
-        cost_s, _ = self._divided(
+        cost_s, _ = self._divide_lost_time(
             self._requests.number("output_tokens"),
             (self._first_token_s, self._last_token_s),
             (
@@ -130,7 +130,7 @@ class _Overlaps:
         )
         return cost_s
 
-    def _divided(
+    def _divide_lost_time(
         self,
         tokens: FloatArray,
         work: tuple[FloatArray, FloatArray],

@@ -36,7 +36,7 @@ GAUGES: Final[Mapping[str, Series]] = {
     ),
     "itl_max_s": Series(
         "tailspan_probe_longest_gap_seconds",
-        "Longest time between two events with tokens of the latest probe, in seconds.",
+        "Longest gap between two streamed events with tokens, in the latest probe, in seconds.",
         PROBE_LABELS,
     ),
     "e2e_s": Series(
@@ -61,8 +61,8 @@ LAST: Final = Series(
 )
 RESULTS: Final = Series(
     "tailspan_probe_results_total",
-    "Probes by outcome. stop, length and cached (a cache before the model answered) are successes;"
-    " missed and over_budget were not sent.",
+    "Probes by outcome. stop, length and cached (a cache in front of the model answered) are"
+    " successes; missed and over_budget were not sent.",
     (*PROBE_LABELS, "outcome"),
 )
 COST: Final = Series(

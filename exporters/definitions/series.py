@@ -2,9 +2,10 @@
 
 Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so neighbouring bounds differ by at
 most a factor of 1.67. Usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are
-bounds. Each histogram begins near the minimum of its latency. Queue times begin at 0.1 ms, the
-queue time of an idle server (vLLM's own first bound is 300 ms). Durations of at least one step
-begin at 1 ms. These buckets are for heatmaps; quantiles and objectives are not computed from them.
+bounds. The first bound of each histogram is near the minimum of its latency. For queue times, it is
+0.1 ms, the queue time of an idle server (vLLM's own first bound is 300 ms). For latencies that
+contain at least one engine step, it is 1 ms. These buckets are for heatmaps; quantiles and
+objectives are not computed from them.
 Quantiles of the last minutes are summaries with separate names, because a name can have only one
 type. Do not average or sum these quantiles.
 
@@ -369,9 +370,9 @@ LABEL_OVERFLOWS: Final = Series(
 )
 TENANT_NAMED_SINCE: Final = Series(
     "tailspan_tenant_named_since_seconds",
-    "Timestamp since which this collector counts all requests of the tenant under its name, or 0"
-    " if it has done so since its start. A sum over collectors is complete if all of them name the"
-    " tenant.",
+    "Time since which this collector counts all requests of the tenant under the tenant's name, in"
+    " unix seconds; 0 if it has done so since its start. A sum over collectors is complete if every"
+    " collector has this series for the tenant.",
     ("tenant",),
 )
 REPLICA_PARTIAL: Final = Series(

@@ -37,7 +37,7 @@ class Exposition:
         """Return a scrape in the given format."""
         begun = time.perf_counter()
         families = [family for source in self._sources for family in source.families()]
-        families += self._own()
+        families += self._process_families()
         families.append(
             gauge(series.METRIC_SERIES, {(family.name,): family.series for family in families})
         )
@@ -45,7 +45,7 @@ class Exposition:
         self._last = time.perf_counter() - begun, len(text)
         return text
 
-    def _own(self) -> list[Family]:
+    def _process_families(self) -> list[Family]:
         families = [
             counter(CPU, {(): time.process_time()}),
             gauge(START, {(): self._started_unix_s}),

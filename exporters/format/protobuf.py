@@ -179,7 +179,7 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
     """
     summed = of.native(counts)
     zeros, buckets = summed[:, 0].tolist(), summed[:, 1:]
-    written = _closed(buckets > 0)
+    written = _buckets_to_write(buckets > 0)
     # The first bucket is written unchanged, each other bucket as the difference from the previous
     # one.
     owners, _ = np.nonzero(written)
@@ -214,7 +214,7 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
     ]
 
 
-def _closed(filled: BoolArray) -> BoolArray:
+def _buckets_to_write(filled: BoolArray) -> BoolArray:
     """Return which buckets to write (n, buckets): non-empty ones and short gaps between them."""
     filled = np.pad(filled, ((0, 0), (GAP, GAP)))
     near = filled.copy()

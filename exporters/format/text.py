@@ -73,7 +73,7 @@ class Scalars:
 
     def text(self, openmetrics: bool) -> str:
         """Return the family's lines."""
-        begins = map(_begins(self.of).__getitem__, self.values)
+        begins = map(_line_prefixes(self.of).__getitem__, self.values)
         lines = [
             f"{begin}{value}\n" for begin, value in zip(begins, self.values.values(), strict=True)
         ]
@@ -83,7 +83,7 @@ class Scalars:
         """Return the family as a protobuf message.
 
         Quantiles are written as gauges, because Prometheus adds a sum and a count of 0 to a summary
-        that has none.
+        without a sum and a count.
         """
         kind = protobuf.COUNTER if self.kind == "counter" else protobuf.GAUGE
         metrics = protobuf.scalars(kind, self.of.labels, self.values)
@@ -129,7 +129,7 @@ def labels_text(names: Labels, values: Labels) -> str:
 
 
 @lru_cache(maxsize=256)
-def _begins(of: Series) -> LabelCache[str]:
+def _line_prefixes(of: Series) -> LabelCache[str]:
     """Return the text that precedes each value."""
     if not of.labels:
         return LabelCache(lambda _: f"{of.name} ")

@@ -15,7 +15,8 @@ EVALUATED: Final = Series(
 )
 OLDEST_PENDING: Final = Series(
     "tailspan_notification_oldest_pending_seconds",
-    "Age of the oldest message that the channel has not delivered yet, in seconds; 0 without one."
+    "Age of the oldest message that the channel has not delivered yet, in seconds; 0 if it has"
+    " delivered all messages."
     " Only the collector that sends notifications has this series.",
     ("channel",),
 )

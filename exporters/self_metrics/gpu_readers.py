@@ -60,7 +60,7 @@ class ReaderReport(Protocol):
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """Return the time of the last successful attempt, or None without one."""
+        """Return the time of the last successful attempt, or None if no attempt has succeeded."""
 
 
 class GpuReaderMetrics(Families):

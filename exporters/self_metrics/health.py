@@ -37,4 +37,4 @@ class CollectorReport(Protocol):
 
     @property
     def last_commit_unix_ns(self) -> int | None:
-        """Return the time of the last commit, or None without one."""
+        """Return the time of the last commit, or None before the first commit."""

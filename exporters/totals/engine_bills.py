@@ -171,7 +171,7 @@ class EngineBills:
         known_s = busy_s if busy_s is not None or report is None else report.busy_s
         now = before._replace(at_unix_ns=at, busy_s=known_s)
         up_s, server = engine.advance(process, now)
-        engine.spend(up_s, _grown(before, at, busy_s))
+        engine.spend(up_s, _busy_since_last_sample(before, at, busy_s))
         if report is None and len(engine.processes) >= MOST_PROCESSES:
             engine.forget(next(iter(engine.processes)))
         engine.processes[process] = now._replace(server=server)
@@ -202,7 +202,7 @@ class EngineBills:
         }
 
 
-def _grown(before: _Report, at_unix_ns: int, busy_s: float | None) -> float | None:
+def _busy_since_last_sample(before: _Report, at_unix_ns: int, busy_s: float | None) -> float | None:
     """Return the busy seconds since the process's previous sample, or None if not reported."""
     if busy_s is None:
         return None

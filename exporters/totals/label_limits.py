@@ -150,8 +150,8 @@ class Labels:
         If there are too many pairs, the replica becomes `other`, so that sums by model are right.
         """
         pair = (
-            _capped(self._models, model, now_unix_ns, rows),
-            _capped(self._replicas, replica, now_unix_ns, rows),
+            _value_or_other(self._models, model, now_unix_ns, rows),
+            _value_or_other(self._replicas, replica, now_unix_ns, rows),
         )
         if OTHER in pair or self._pairs.admits(pair, now_unix_ns, rows):
             return pair
@@ -164,7 +164,7 @@ class Labels:
 
         If there are too many pairs, the model becomes `other`, so that sums by tenant are right.
         """
-        pair = model, _capped(self._tenants, tenant, now_unix_ns, rows)
+        pair = model, _value_or_other(self._tenants, tenant, now_unix_ns, rows)
         if OTHER in pair or self._customers.admits(pair, now_unix_ns, rows):
             return pair
         return OTHER, pair[1]
@@ -206,8 +206,8 @@ class Labels:
         """Return whether a pair is still admitted."""
         model, replica = pair
         return (
-            _held(self._models, model)
-            and _held(self._replicas, replica)
+            _is_within_limit(self._models, model)
+            and _is_within_limit(self._replicas, replica)
             and (OTHER in pair or pair in self._pairs)
         )
 
@@ -215,14 +215,14 @@ class Labels:
         """Return whether a model and tenant are still admitted."""
         model, tenant = pair
         return (
-            _held(self._models, model)
-            and _held(self._tenants, tenant)
+            _is_within_limit(self._models, model)
+            and _is_within_limit(self._tenants, tenant)
             and (OTHER in pair or pair in self._customers)
         )
 
     def held_model(self, model: str | None) -> str:
         """Return the label of a model that was seen before."""
-        return (model or "") if _held(self._models, model or "") else OTHER
+        return (model or "") if _is_within_limit(self._models, model or "") else OTHER
 
     def holds_engine(self, engine: tuple[str, int]) -> bool:
         """Return whether an engine is still admitted."""
@@ -249,11 +249,11 @@ class Labels:
         }
 
 
-def _held(cap: LabelCap[str], label: str) -> bool:
+def _is_within_limit(cap: LabelCap[str], label: str) -> bool:
     return label in ("", OTHER) or label in cap
 
 
-def _capped(cap: LabelCap[str], value: str | None, now_unix_ns: int, rows: int) -> str:
+def _value_or_other(cap: LabelCap[str], value: str | None, now_unix_ns: int, rows: int) -> str:
     if value is None:
         return ""
     return value if cap.admits(value, now_unix_ns, rows) else OTHER

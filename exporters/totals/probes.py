@@ -37,7 +37,7 @@ class _Endpoint:
     latest: Probe | None = None
     """The latest probe that was sent and not stopped."""
     measured: Probe | None = None
-    """The latest of these probes that no cache before the model answered."""
+    """The latest of these probes that no cache in front of the model answered."""
     interval_ns: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     cost_usd: float | None = None

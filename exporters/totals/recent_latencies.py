@@ -72,7 +72,7 @@ class _Slice:
         return counts
 
     def _pack(self) -> None:
-        bins, numbers = _counted(self._fresh)
+        bins, numbers = _distinct_with_counts(self._fresh)
         bins, places = np.unique(np.append(self._bins, bins), return_inverse=True)
         numbers = np.bincount(places, np.append(self._numbers, numbers))
         self._bins = array("h", bins.tolist())
@@ -137,7 +137,7 @@ class SlidingCounts:
     def _settle(self) -> None:
         if not self._fresh:
             return
-        bins, numbers = _counted(self._fresh)
+        bins, numbers = _distinct_with_counts(self._fresh)
         self._fresh = array("h")
         for bin_, number in zip(bins.tolist(), numbers.tolist(), strict=True):
             self._total[bin_] += number
@@ -145,7 +145,7 @@ class SlidingCounts:
             self._ordered = sorted(self._total)
 
 
-def _counted(several: "array[int]") -> tuple[IntArray, IntArray]:
+def _distinct_with_counts(several: "array[int]") -> tuple[IntArray, IntArray]:
     """Return the distinct bins in ascending order, and the number of requests in each."""
     bins, numbers = np.unique(np.frombuffer(several, np.int16), return_counts=True)
     return bins.astype(int), numbers.astype(int)

@@ -42,8 +42,9 @@ second. A limit of age alone is not enough, because samples may arrive at any ra
 
 LEFT_OUT: Final = Series(
     "tailspan_roofline_left_out_samples_total",
-    f"Samples that utilisation leaves out: samples of engines beyond {MOST_ENGINES:,} (engine), and"
-    f" samples of one engine beyond {MOST_ROWS:,} in a minute (sample).",
+    "Samples that the utilisation metrics do not include, by reason: engine (there are more than"
+    f" {MOST_ENGINES:,} engines) or sample (the engine sent more than {MOST_ROWS:,} samples in a"
+    " minute).",
     ("of",),
 )
 
@@ -66,7 +67,7 @@ EngineKey = tuple[str, int]
 _Row = tuple[int, int, int]
 """Timestamp, process id, and start timestamp of the process."""
 _Kind = tuple[str | None, str | None, Chunks | None]
-"""Shape, device and chunks: the key of engines that are computed together."""
+"""Shape, device and chunks. Engines with the same values are computed together."""
 
 
 @dataclass(slots=True)

@@ -97,7 +97,7 @@ class SloCounts:
 
     def add(self, bulk: RequestBatch) -> None:
         """Count requests for the objectives that apply to them."""
-        late = _late(bulk.now_unix_ns, bulk.ended_unix_ns)
+        late = _is_late(bulk.now_unix_ns, bulk.ended_unix_ns)
         for name, goodput in self._objectives.items():
             if not isinstance(goodput, Goodput):
                 continue
@@ -109,7 +109,7 @@ class SloCounts:
 
     def add_in_flight(self, reports: Sequence[InFlightRequest], now_unix_ns: int) -> None:
         """Count each report that is the first to show that its request missed an objective."""
-        late = _late(now_unix_ns, np.array([each.seen_unix_ns for each in reports], np.int64))
+        late = _is_late(now_unix_ns, np.array([each.seen_unix_ns for each in reports], np.int64))
         for name, goodput in self._objectives.items():
             if not isinstance(goodput, Goodput):
                 continue
@@ -127,7 +127,7 @@ class SloCounts:
             table = table_of_probes(probes, ["at_unix_ns", *dict.fromkeys(columns)])
             codes = judge_probes(indicator.where, indicator.good, table)
             lasted_ns = (lasted_s(table).to_numpy() * 1e9).astype(np.int64)
-            late = _late(now_unix_ns, table["at_unix_ns"].to_numpy() + lasted_ns)
+            late = _is_late(now_unix_ns, table["at_unix_ns"].to_numpy() + lasted_ns)
             self._add(name, indicator, table, codes, late)
 
     def _add(
@@ -162,6 +162,6 @@ class SloCounts:
         return (other(goodput.by), *self._placed(goodput)) if goodput.by else ((),)
 
 
-def _late(now_unix_ns: int, at_unix_ns: IntArray) -> BoolArray:
+def _is_late(now_unix_ns: int, at_unix_ns: IntArray) -> BoolArray:
     late: BoolArray = now_unix_ns - at_unix_ns > LATE_NS
     return late

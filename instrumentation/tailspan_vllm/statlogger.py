@@ -103,7 +103,9 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
         if scheduler_stats is not None:
             state.load = scheduler_stats
         if len(steps) == STEPS_LIMIT:
-            guard.count("steps_dropped", "tailspan: engine totals lack a step")
+            guard.count(
+                "steps_dropped", "tailspan: dropped a step, so the engine totals are too low"
+            )
         steps.append((scheduler_stats, iteration_stats, mm_cache_stats))
         if len(steps) >= STEPS_WAITING:
             self._catch_up()
@@ -123,7 +125,11 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
                 # Totals that never change would look like an idle engine.
                 self._state, state.load = None, None
                 state.totals.clear()
-                guard.count("add_steps", f"tailspan: no engine totals: no {', '.join(lacking)}")
+                guard.count(
+                    "add_steps",
+                    "tailspan: engine totals are not reported, because vLLM's statistics lack"
+                    f" {', '.join(lacking)}",
+                )
                 return
             self._probed = True
             add_steps(state, steps)

@@ -54,10 +54,10 @@ def read(event: Event, at: float, answer: Answer) -> None:
 
 
 def opened(event: Event, answer: Answer) -> dict[str, Any] | None:
-    """Return the data of an event of chat or completions, or None if it is the last one.
+    """Return the data of an event of chat or completions, or None for the last event.
 
     Raises:
-        ProbeFailure: the event is an error, or no JSON object.
+        ProbeFailure: the event is an error, or is not a JSON object.
     """
     if event.text == END:
         answer.complete = answer.finish is not None

@@ -47,7 +47,7 @@ def api_app(pool: WorkerPool, readers: Readers | None = None) -> Starlette:
     return app
 
 
-def beside(metrics: ASGIApp, api: ASGIApp) -> ASGIApp:
+def with_api_paths(metrics: ASGIApp, api: ASGIApp) -> ASGIApp:
     """Return an application that passes the paths of the API to `api`, and others to `metrics`."""
 
     async def choose(scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,7 +85,7 @@ class _Questions:
             )(scope, receive, send)
             return
         asking = asyncio.create_task(self._answer(message, scope, receive, send))
-        leaving = asyncio.create_task(_left(receive))
+        leaving = asyncio.create_task(_wait_for_disconnect(receive))
         try:
             await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -135,7 +135,7 @@ def _message(request: Request, query: bytes) -> Mapping[str, Any]:
     }
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     """Return when the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

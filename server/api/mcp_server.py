@@ -68,7 +68,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
             return _result(json.dumps(about), failed=True)
         arguments = params.arguments or {}
         message = {"ask": "tool", "name": params.name, "arguments": arguments, "reader": reader}
-        return await _called(pool, message)
+        return await _call_tool(pool, message)
 
     return Server(
         "tailspan",
@@ -80,7 +80,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
     )
 
 
-async def _called(pool: WorkerPool, message: Mapping[str, Any]) -> CallToolResult:
+async def _call_tool(pool: WorkerPool, message: Mapping[str, Any]) -> CallToolResult:
     """Call a tool. An error is a result that the model can read."""
     try:
         async with pool.asked(message) as reply:

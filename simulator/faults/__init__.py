@@ -48,7 +48,7 @@ def _speculating(config: FleetConfig) -> FleetConfig:
     return replace(config, engine=replace(config.engine, num_speculative_tokens=tokens))
 
 
-def _seeing(config: FleetConfig) -> FleetConfig:
+def _with_images(config: FleetConfig) -> FleetConfig:
     share = config.workload.image_share or 0.05
     return replace(config, workload=replace(config.workload, image_share=share))
 
@@ -198,7 +198,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         hurts="e2e_s",
         shows=("delivery_s",),
         rewrite=traffic.slow_readers,
-        where=lambda _fault, config: {"tenant": traffic.the_readers(config)},
+        where=lambda _fault, config: {"tenant": traffic.slow_tenant(config)},
     ),
     "tenant_flood": Injection(
         summary="a tenant sends bursts with many times the fleet's ordinary traffic",
@@ -250,7 +250,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         summary="the images of prompts become much larger",
         hurts="ttft_s",
         shows=("encoder_s", "prefill_own_s"),
-        world=_seeing,
+        world=_with_images,
         needs="a model that takes images",
         rewrite=traffic.larger_images,
     ),

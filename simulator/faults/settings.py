@@ -48,7 +48,7 @@ def outgrowing_answers(
     return longer_outputs(replace(fault, severity=(_LONGER - 1.0) / 1.8), config, chance)
 
 
-def _changed(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
+def _changed_flag(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
     """Return the flag that the deploy changes, and the engine's new arguments.
 
     The fault's seed determines the flag.
@@ -65,7 +65,7 @@ def _changed(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
 
 def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
     """Restart the replicas one after another with a changed flag; restore it at the fault's end."""
-    _, changed = _changed(fault, config)
+    _, changed = _changed_flag(fault, config)
     turns = [(fault.start_s, changed)]
     if fault.end_s < float("inf"):
         turns.append((fault.end_s, config.engine))
@@ -78,10 +78,10 @@ def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterato
 
 def the_flag(fault: Fault, config: FleetConfig) -> dict[str, str]:
     """Return the name of the changed flag as a label."""
-    return {"argument": _changed(fault, config)[0]}
+    return {"argument": _changed_flag(fault, config)[0]}
 
 
 def the_latency(fault: Fault, config: FleetConfig) -> Latency:
     """Return the latency that the changed argument makes longer."""
-    name, _ = _changed(fault, config)
+    name, _ = _changed_flag(fault, config)
     return "tpot_s" if name == "model.enforce_eager" else "ttft_s"

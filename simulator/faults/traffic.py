@@ -64,7 +64,7 @@ def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterat
 def flood(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
     """Send bursts of one tenant's requests, in addition to the tenant's usual requests.
 
-    During a burst, the rate is many times that of the fleet's traffic.
+    During a burst, this tenant's rate is many times the usual rate of the whole fleet.
     """
     mean_per_s = _spare_per_s(config) * capacity.pressed(fault.severity, 1.0)
     more = replace(
@@ -125,8 +125,8 @@ def ramp(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[R
     means = capacity.means_of(config.workload, engine)
     token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
     token_s += engine.step.sequence_s
-    # A step takes γ/(1 − s), with s the share of the time for tokens. The fault uses a part of the
-    # rest.
+    # A step takes γ/(1 − s), where s is the share of the time that tokens take. The fault adds work
+    # for a part of the time that the usual traffic leaves free.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
     rate_per_s = free * capacity.pressed(fault.severity, 0.4) / (output_tokens * token_s)
@@ -142,7 +142,9 @@ def ramp(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[R
         )
 
 
-def _clipped(config: FleetConfig, request: Request, prompts: float, outputs: float) -> Request:
+def _scaled_lengths(
+    config: FleetConfig, request: Request, prompts: float, outputs: float
+) -> Request:
     output_tokens = round(request.output_tokens * outputs)
     longest = config.engine.max_model_len
     output_tokens = min(output_tokens, longest // 2)
@@ -171,14 +173,14 @@ def longer_prompts(
     token_s = config.engine.step.prefill_token_s
     whole = usual + config.rate_per_s * means.shared_tokens * token_s
     factor = min(1.0 + more / whole, 1.0 + 2.0 * fault.severity)
-    return lambda request: _clipped(config, request, factor, 1.0)
+    return lambda request: _scaled_lengths(config, request, factor, 1.0)
 
 
 def longer_outputs(
     fault: Fault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[Request], Request]:
     """Make all outputs several times longer."""
-    return lambda request: _clipped(config, request, 1.0, 1.0 + 1.8 * fault.severity)
+    return lambda request: _scaled_lengths(config, request, 1.0, 1.0 + 1.8 * fault.severity)
 
 
 def unique_prompts(
@@ -265,7 +267,7 @@ def hard_drafts(
     return rewrite
 
 
-def the_readers(config: FleetConfig) -> str:
+def slow_tenant(config: FleetConfig) -> str:
     """Return the tenant whose clients read slowly: a tenant with a large share of the traffic."""
     tenants = config.workload.tenants
     return tenants[min(1, len(tenants) - 1)].name
@@ -275,7 +277,7 @@ def slow_readers(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
     """Let the clients of one tenant read responses more slowly than the engine generates them."""
-    tenant = the_readers(config)
+    tenant = slow_tenant(config)
 
     def rewrite(request: Request) -> Request:
         if request.tenant != tenant:

@@ -32,8 +32,8 @@ from store.state import separate_state, use_state
 
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
-"""What the reader may see for whom this process answers a question, or None for all.
-`open_database` restricts each database to it."""
+"""What the current reader may see, in a process that answers a reader's question; None for all.
+`open_database` restricts each database accordingly."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
 """Annotation of a column of ids that is compared with other ids, and is not returned."""
@@ -52,7 +52,7 @@ def restricted(engine: Engine, access: Access | None) -> Engine:
         raise NotAllowed("the database is restricted already")
     if access is None or not access.limits:
         return engine
-    return _with(engine, access, masks=False)
+    return _with_rewriter(engine, access, masks=False)
 
 
 def with_masked_rows(engine: Engine) -> Engine:
@@ -89,8 +89,9 @@ def cache_key(engine: Engine) -> str:
 
 
 def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
-    """Return the statement that the engine runs in place of another one. For readers that do not
-    use SQLAlchemy's connections.
+    """Return a statement, restricted to the rows that the engine's reader may see.
+
+    Use it to read without SQLAlchemy's connections, which restrict statements automatically.
 
     Raises:
         NotAllowed: the statement cannot be restricted.
@@ -99,14 +100,14 @@ def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
     return statement if rewriter is None else rewriter.rewrite(statement)
 
 
-def _with(engine: Engine, access: Access, *, masks: bool) -> Engine:
+def _with_rewriter(engine: Engine, access: Access, *, masks: bool) -> Engine:
     rewriter = _Rewriter(engine, access, masks=masks)
     found = engine.execution_options(**{_REWRITER: rewriter})
     event.listen(found, "before_execute", rewriter.before_execute, retval=True)
     event.listen(found, "before_cursor_execute", _refuse_text)
     state = separate_state(engine)
     if state is not None:
-        use_state(found, _with(state, access, masks=masks))
+        use_state(found, _with_rewriter(state, access, masks=masks))
     return found
 
 
@@ -126,7 +127,9 @@ class _Rewriter:
     def __init__(self, engine: Engine, access: Access, *, masks: bool) -> None:
         self.access = access
         self.masks = masks
-        self.masked = _with(engine, access, masks=True) if access.by_tenant and not masks else None
+        self.masked = (
+            _with_rewriter(engine, access, masks=True) if access.by_tenant and not masks else None
+        )
         self._replaced: dict[tuple[str, str], FromClause] = {}
 
     def before_execute(

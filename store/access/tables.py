@@ -44,7 +44,7 @@ Rule = Callable[[Table, Access], Select[Any] | None]
 
 
 def _everything(_table: Table, _access: Access) -> None:
-    """No names."""
+    """Show all rows: the table has no names to hide."""
 
 
 def _nothing(table: Table, access: Access) -> Select[Any] | None:
@@ -58,12 +58,13 @@ def _requests(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _servers(table: Table, access: Access) -> Select[Any] | None:
-    """Rows about servers: visible by model."""
+    """Show the rows of servers with a visible model."""
     return _selected(table, access, served(table, access))
 
 
 def _gpus(table: Table, access: Access) -> Select[Any] | None:
-    """GPUs have no model: visible if a start event reports a visible model of the replica."""
+    """Show the rows of GPUs whose replica reported a visible model at a start. GPUs have no
+    model."""
     if access.models is None:
         return None
     replicas = select(STARTS.c.replica).where(STARTS.c.model.in_(sorted(access.models)))
@@ -71,8 +72,8 @@ def _gpus(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _rollups(table: Table, access: Access) -> Select[Any] | None:
-    """Rollups by tenant, whose label sets are restricted, too. Totals over all tenants are
-    hidden."""
+    """Show rollups by tenant, and hide totals over all tenants. The label sets are also
+    restricted."""
     if not access.limits_rows:
         return _selected(table, access, None)
     hidden = [name for name in ("requests", "overflowed") if name in table.c]
@@ -145,7 +146,7 @@ RULES: Final[Mapping[str, Rule]] = {
     # Ids of requests that were sent with a fast clock. Only the collector reads them.
     "clock_corrections": _nothing,
     "sender_clocks": _nothing,
-    # No labels: times, widths and random ids.
+    # These tables contain only times, widths and random ids, so they reveal no labels.
     "rollup_marks": _everything,
     "rollup_state": _everything,
     "sample_marks": _everything,
@@ -190,7 +191,7 @@ MASKED: Final = frozenset({REQUESTS.name, IN_FLIGHT.name})
 
 def visible_rows(table: Table, access: Access) -> ColumnElement[bool]:
     """Return the condition that the reader may see a row. It is never NULL."""
-    return or_(*(_granted(table, each) for each in access.grants))
+    return or_(*(_grant_condition(table, each) for each in access.grants))
 
 
 def served(table: Table, access: Access) -> ColumnElement[bool] | None:
@@ -198,7 +199,7 @@ def served(table: Table, access: Access) -> ColumnElement[bool] | None:
     return None if access.models is None else table.c.model.in_(sorted(access.models))
 
 
-def _granted(table: Table, grant: Grant) -> ColumnElement[bool]:
+def _grant_condition(table: Table, grant: Grant) -> ColumnElement[bool]:
     conditions = [
         and_(column.is_not(None), column.in_(sorted(names)))
         for column, names in ((table.c.tenant, grant.tenants), (table.c.model, grant.models))

@@ -32,9 +32,9 @@ class Phase(StrEnum):
     """The part of an incident that an answer is about."""
 
     OPEN = "open"
-    """From its start until an instant at which it was still open."""
+    """From the incident's start until an instant at which the incident was still open."""
     ENDED = "ended"
-    """From its start to its end."""
+    """From the incident's start to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ def read_answers(engine: Engine, slo: str, from_fired_unix_s: int = 0) -> list[A
 
 def answers_of(engine: Engine, incident: IncidentRow) -> Sequence[AnswerRow]:
     """Return the answers of an incident, the newest first."""
-    return _read(engine, _of(incident.slo, incident.severity, incident.fired_unix_s))
+    return _read(engine, _same_incident(incident.slo, incident.severity, incident.fired_unix_s))
 
 
 def remove_answers(connection: Connection, incident: tuple[str, str, int]) -> None:
     """Delete the answers of an incident."""
-    dialects.of(connection.engine).remove(connection, ANSWERS, _of(*incident))
+    dialects.of(connection.engine).remove(connection, ANSWERS, _same_incident(*incident))
 
 
 def delete_old_answers(engine: Engine, before_unix_s: int) -> int:
@@ -118,7 +118,7 @@ def delete_old_answers(engine: Engine, before_unix_s: int) -> int:
     return len(removable)
 
 
-def _of(slo: str, severity: str, fired_unix_s: int) -> ColumnElement[bool]:
+def _same_incident(slo: str, severity: str, fired_unix_s: int) -> ColumnElement[bool]:
     return and_(
         ANSWERS.c.slo == slo,
         ANSWERS.c.severity == severity,

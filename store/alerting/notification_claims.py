@@ -37,7 +37,7 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
         columns.next_unix_s.is_not_distinct_from(row.next_unix_s),
         or_(columns.claimed_term.is_(None), columns.claimed_term <= term),
     )
-    return _change(engine, row, unchanged, {"claimed_term": term}, fenced=True)
+    return _change_if(engine, row, unchanged, {"claimed_term": term}, fenced=True)
 
 
 def keep_result(engine: Engine, row: Notification, term: int) -> bool:
@@ -48,7 +48,7 @@ def keep_result(engine: Engine, row: Notification, term: int) -> bool:
     Returns: whether the result was stored.
     """
     claimed = NOTIFICATIONS.c.claimed_term == term
-    return _change(
+    return _change_if(
         engine, row, claimed, plain_values(replace(row, claimed_term=term)), fenced=False
     )
 
@@ -76,10 +76,10 @@ def update_message(engine: Engine, row: Notification, message: str, next_unix_s:
         columns.claimed_term.is_not_distinct_from(row.claimed_term),
     )
     values = {"message": message, "next_unix_s": next_unix_s}
-    return _change(engine, row, unchanged, values, fenced=True)
+    return _change_if(engine, row, unchanged, values, fenced=True)
 
 
-def _change(
+def _change_if(
     engine: Engine,
     row: Notification,
     condition: ColumnElement[bool],

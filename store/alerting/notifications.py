@@ -183,7 +183,7 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
 
 
 def oldest_pending_unix_s(engine: Engine, channel: str) -> int | None:
-    """Return when the oldest undelivered message of a channel was created, None without one."""
+    """Return when a channel's oldest undelivered message was created; None if all are delivered."""
     rows = NOTIFICATIONS.c
     waiting = select(func.min(rows.created_unix_s)).where(
         rows.channel == channel,

@@ -215,7 +215,7 @@ def keep_counts(
 def count_again(
     engine: Engine, from_s: int | None, marks: Sequence[Mark], probes_from_s: int | None = None
 ) -> None:
-    """Record that all counts after a time are incomplete, and remove these marks.
+    """Record that all counts after a time are incomplete, and delete the marks that reported this.
 
     Both changes are in one transaction, so that a crash cannot lose a mark. If the state is in a
     separate database, the marks are removed after its commit; after a crash between the two, the

@@ -75,8 +75,8 @@ def check_bill(engine: Engine) -> None:
         raise NotAllowed("your role does not allow costs")
     if access.limits_rows:
         raise NotAllowed(
-            "a bill is about whole engines, with the requests of all tenants and models, which your"
-            " role does not allow; the cost of each request that you may see is its cost_usd"
+            "your role does not allow the requests of all tenants and models, which a bill of whole"
+            " engines contains; cost_usd has the cost of each request that you may see"
         )
 
 

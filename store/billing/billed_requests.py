@@ -168,7 +168,7 @@ def _apportioned(
         if from_ns < gone_before_ns:
             whole = False
             continue
-        for mine, billed_s, wasted_s in _over(engine, Window(from_ns, edge), cells.by):
+        for mine, billed_s, wasted_s in _over_the_edge(engine, Window(from_ns, edge), cells.by):
             group = places.setdefault(mine, len(places))
             if edge > start:
                 moved.append((group, hour, -billed_s, -wasted_s))
@@ -193,7 +193,7 @@ def _apportioned(
     )
 
 
-def _over(
+def _over_the_edge(
     engine: Engine, before: Window, by: Sequence[str]
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
     """Return the labels of requests that span an edge, and their seconds after the edge.

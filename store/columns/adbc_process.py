@@ -59,7 +59,7 @@ def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema)
     """Run a statement, and return the descriptor of a file with the rows as an Arrow stream."""
     plain = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
     first = ", ".join(_FIRST[kind][0] for kind in plain)
-    descriptor = _nameless()
+    descriptor = _unnamed_file()
     with (
         os.fdopen(os.dup(descriptor), "wb") as file,
         pa.ipc.new_stream(file, schema) as writer,
@@ -101,7 +101,7 @@ def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa
             yield batches
 
 
-def _nameless() -> int:
+def _unnamed_file() -> int:
     if hasattr(os, "memfd_create"):  # not limited by the size of /dev/shm
         return os.memfd_create("tailspan-columns")
     with tempfile.TemporaryFile() as file:

@@ -123,7 +123,7 @@ class ColumnCache:
             self._keep(found)
         if not found:
             return self._read(Window(window.from_unix_ns, window.from_unix_ns))
-        parts = [_within(found[place].table, self._instant.key, window) for place in wanted]
+        parts = [_rows_in_window(found[place].table, self._instant.key, window) for place in wanted]
         return pa.concat_tables(parts).unify_dictionaries()
 
     @property
@@ -139,7 +139,7 @@ class ColumnCache:
         return {
             place: each
             for place, each in kept.items()
-            if each.stamps == _around(place, len(each.stamps) // 2, stamps)
+            if each.stamps == _stamps_around(place, len(each.stamps) // 2, stamps)
         }
 
     def _fetched(self, run: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
@@ -149,9 +149,9 @@ class ColumnCache:
         cuts = np.searchsorted(table[self._instant.key].to_numpy(), edges).tolist()
         found = {}
         for place, (low, high) in zip(run, pairwise(cuts), strict=True):
-            part = _own(table.slice(low, high - low))
+            part = _copy_rows(table.slice(low, high - low))
             far = self._reach if self._depends is not None and self._depends(part) else 0
-            found[place] = _Kept(part, _around(place, far, stamps))
+            found[place] = _Kept(part, _stamps_around(place, far, stamps))
         return found
 
     def _keep(self, found: dict[int, _Kept]) -> None:
@@ -194,7 +194,7 @@ class ColumnCache:
         )
 
 
-def _around(place: int, far: int, stamps: Mapping[int, _Stamp]) -> tuple[_Stamp, ...]:
+def _stamps_around(place: int, far: int, stamps: Mapping[int, _Stamp]) -> tuple[_Stamp, ...]:
     return tuple(stamps[each] for each in range(place - far, place + far + 1))
 
 
@@ -211,14 +211,14 @@ def _runs(places: Sequence[int], stamps: Mapping[int, _Stamp]) -> list[list[int]
     return runs
 
 
-def _within(table: pa.Table, instant: str, window: Window) -> pa.Table:
+def _rows_in_window(table: pa.Table, instant: str, window: Window) -> pa.Table:
     low, high = np.searchsorted(
         table[instant].to_numpy(), [window.from_unix_ns, window.to_unix_ns]
     ).tolist()
     return table.slice(low, high - low)
 
 
-def _own(table: pa.Table) -> pa.Table:
+def _copy_rows(table: pa.Table) -> pa.Table:
     """Copy the rows of a slice, because a slice would keep the whole table in memory."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

@@ -121,7 +121,7 @@ def _read(
     schema: pa.Schema,
     most_rows: int,
 ) -> Downsampled:
-    about = _about(engine, window, table, instant, most_rows)
+    about = _estimated_rows(engine, window, table, instant, most_rows)
     one_in = max(1, -(-about // most_rows))
     if one_in > 1:
         statement = statement.where(instant % (one_in * SLOT_NS) < SLOT_NS)
@@ -136,7 +136,7 @@ def _read(
     return Downsampled(found.take(order).unify_dictionaries(), one_in)
 
 
-def _about(
+def _estimated_rows(
     engine: Engine, window: Window, table: Table, instant: ColumnElement[int], most_rows: int
 ) -> int:
     """Return the number of rows in a window.

@@ -138,7 +138,7 @@ class EvidenceCache:
     def _read_requests(self, window: Window) -> pa.Table:
         wanted = [*dict.fromkeys([*self._columns, "source"])]
         found = request_columns(self._engine, window, wanted)
-        return found.cast(pa.schema([_shorter(each) for each in found.schema]), safe=False)
+        return found.cast(pa.schema([_as_float32(each) for each in found.schema]), safe=False)
 
     def _read_engines(self, window: Window) -> Downsampled:
         return engine_samples(self._engine, window, SAMPLE_COLUMNS, most_rows=MOST_SAMPLES)
@@ -147,7 +147,7 @@ class EvidenceCache:
         return gpu_samples(self._engine, window, GPU_COLUMNS, most_rows=MOST_SAMPLES)
 
 
-def _shorter(field: pa.Field) -> pa.Field:
+def _as_float32(field: pa.Field) -> pa.Field:
     number = pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
     if number and not field.name.endswith("_unix_ns"):
         return field.with_type(pa.float32())

@@ -78,7 +78,9 @@ def add_earlier(connection: Connection, table: Table) -> None:
     """Add the partition for old rows to a new table."""
     with _cursor(connection) as cursor:
         if partitions(cursor, table) == {}:
-            _attach(cursor, table, earlier(table), "MINVALUE", _today(cursor) - EARLIER_DAYS)
+            _attach_partition(
+                cursor, table, earlier(table), "MINVALUE", _today(cursor) - EARLIER_DAYS
+            )
 
 
 def add_days(cursor: Any, table: Table, days: Iterable[int]) -> None:
@@ -90,16 +92,18 @@ def add_days(cursor: Any, table: Table, days: Iterable[int]) -> None:
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
     known = partitions(cursor, table)
     if known is None:
-        _withdraw_promise(cursor, table, max(days))
+        _withdraw_constraint(cursor, table, max(days))
         return
     for day in sorted(days):
         name = f"{table.name}_{date(1970, 1, 1) + timedelta(day):%Y%m%d}"
         if name in known or (day + 1) * DAY_NS <= known[earlier(table)].until_unix_ns:
             continue
-        _attach(cursor, table, name, str(day * DAY_NS), day + 1)
+        _attach_partition(cursor, table, name, str(day * DAY_NS), day + 1)
 
 
-def _attach(cursor: Any, table: Table, name: str, from_unix_ns: str, until_day: int) -> None:
+def _attach_partition(
+    cursor: Any, table: Table, name: str, from_unix_ns: str, until_day: int
+) -> None:
     until = until_day * DAY_NS
     cursor.execute(f"CREATE TABLE {name} (LIKE {table.name} INCLUDING ALL)")
     cursor.execute(
@@ -168,12 +172,12 @@ def divide(engine: Engine, table: Table) -> None:
         return
     try:
         with writing(engine) as connection, _cursor(connection) as cursor:
-            promised = _promise(cursor, table)
+            promised = _add_constraint(cursor, table)
         if promised:
             _log.info("%s: checking %.1f GB before it is divided", table.name, size / 1e9)
             with writing(engine) as connection:
                 connection.exec_driver_sql(
-                    f"ALTER TABLE {table.name} VALIDATE CONSTRAINT {_promise_of(table)}"
+                    f"ALTER TABLE {table.name} VALIDATE CONSTRAINT {_constraint_name(table)}"
                 )
         with writing(engine) as connection, _cursor(connection) as cursor:
             _become_partition(cursor, table)
@@ -183,25 +187,28 @@ def divide(engine: Engine, table: Table) -> None:
         _log.info("%s has one partition per day from now on", table.name)
 
 
-def _promise_of(table: Table) -> str:
+def _constraint_name(table: Table) -> str:
     return f"{earlier(table)}_until"
 
 
-def _promised(cursor: Any, table: Table) -> tuple[int, bool] | None:
-    """Return the time before which all rows must be, and whether the stored rows are checked."""
+def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
+    """Read the table's constraint: all rows must be before a time.
+
+    Return the time, and whether the stored rows were checked; None without the constraint.
+    """
     cursor.execute(
         "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint"
         " WHERE conrelid = to_regclass(%s) AND conname = %s",
-        [table.name, _promise_of(table)],
+        [table.name, _constraint_name(table)],
     )
     row = cursor.fetchone()
     found = None if row is None else _PROMISED.search(row[0])
     return None if found is None else (int(found[1]), row[1])
 
 
-def _promise(cursor: Any, table: Table) -> bool:
+def _add_constraint(cursor: Any, table: Table) -> bool:
     """Add the constraint. Return False if it exists already and the stored rows are checked."""
-    known = _promised(cursor, table)
+    known = _read_constraint(cursor, table)
     if known is not None and known[1]:
         return False
     instant = table.info[BY_DAY]
@@ -210,23 +217,23 @@ def _promise(cursor: Any, table: Table) -> bool:
     until = (max(newest, _today(cursor)) + 1 + AHEAD_DAYS) * DAY_NS
     cursor.execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
     cursor.execute(
-        f"ALTER TABLE {table.name} DROP CONSTRAINT IF EXISTS {_promise_of(table)},"
-        f" ADD CONSTRAINT {_promise_of(table)} CHECK ({instant} < {until}) NOT VALID"
+        f"ALTER TABLE {table.name} DROP CONSTRAINT IF EXISTS {_constraint_name(table)},"
+        f" ADD CONSTRAINT {_constraint_name(table)} CHECK ({instant} < {until}) NOT VALID"
     )
     return True
 
 
-def _withdraw_promise(cursor: Any, table: Table, day: int) -> None:
+def _withdraw_constraint(cursor: Any, table: Table, day: int) -> None:
     """Remove the constraint if it would refuse a day, so that rows are stored in any case."""
-    known = _promised(cursor, table)
+    known = _read_constraint(cursor, table)
     if known is not None and day * DAY_NS >= known[0]:
-        cursor.execute(f"ALTER TABLE {table.name} DROP CONSTRAINT {_promise_of(table)}")
+        cursor.execute(f"ALTER TABLE {table.name} DROP CONSTRAINT {_constraint_name(table)}")
 
 
 def _become_partition(cursor: Any, table: Table) -> None:
     cursor.execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
     cursor.execute(f"LOCK TABLE {table.name} IN ACCESS EXCLUSIVE MODE")
-    known = _promised(cursor, table)
+    known = _read_constraint(cursor, table)
     if known is None:  # withdrawn
         return
     old, instant = earlier(table), table.info[BY_DAY]
@@ -244,7 +251,7 @@ def _become_partition(cursor: Any, table: Table) -> None:
         f"ALTER TABLE {table.name} ATTACH PARTITION {old}"
         f" FOR VALUES FROM (MINVALUE) TO ({known[0]})"
     )
-    cursor.execute(f"ALTER TABLE {old} DROP CONSTRAINT {_promise_of(table)}")
+    cursor.execute(f"ALTER TABLE {old} DROP CONSTRAINT {_constraint_name(table)}")
     cursor.execute(
         "SELECT format('GRANT %%s ON %%s TO %%s', privilege_type, %s::text,"
         " CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END)"

@@ -93,27 +93,27 @@ def _same_request(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...
     """Divide the rows of a trace, which may have several calls to a model."""
     left: list[Row] = []
     for by_id in _grouped(rows, lambda row: base_id(row["request_id"])):
-        for several in _alike(by_id):
+        for several in _separate_kinds(by_id):
             if _engines(several) > 1:
-                yield from _cut(several, roles)
+                yield from _cut_into_requests(several, roles)
             else:
                 left += several
-    for several in _alike(left):
-        yield from _cut(several, roles)
+    for several in _separate_kinds(left):
+        yield from _cut_into_requests(several, roles)
 
 
 def _in_time(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
-    for several in _alike(rows):
+    for several in _separate_kinds(rows):
         near: list[Row] = []
         for row in sorted(several, key=lambda row: row["received_unix_ns"]):
             if near and row["received_unix_ns"] - max(map(end_ns, near[-MOST_HOPS:])) > APART_NS:
-                yield from _cut(near, roles)
+                yield from _cut_into_requests(near, roles)
                 near = []
             near.append(row)
-        yield from _cut(near, roles)
+        yield from _cut_into_requests(near, roles)
 
 
-def _alike(rows: Sequence[Row]) -> Iterable[list[Row]]:
+def _separate_kinds(rows: Sequence[Row]) -> Iterable[list[Row]]:
     """Separate rows with different models, adapters, tenants or numbers of prompt tokens."""
     parts = [list(rows)] if rows else []
     for name in ("model", "tenant", "prompt_tokens"):
@@ -130,7 +130,7 @@ def _by_label(rows: list[Row], name: str) -> Iterable[list[Row]]:
     return found.values()
 
 
-def _cut(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
+def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
     """Cut rows of one group into requests: each decode that answered ends one request."""
     if len(rows) > 1 and (_engines(rows) < 2 or not any(transfers(row, roles) for row in rows)):
         yield from ((Link(row, each),) for row in rows for each in roles_of([row], roles))
@@ -178,7 +178,8 @@ def _answers(link: Link) -> bool:
 
 
 def _bounded(links: Sequence[Link]) -> Iterable[tuple[Link, ...]]:
-    """Yield a request, with the hops nearest to its end, and each further row alone."""
+    """Yield a request with its last `MOST_HOPS` hops, and each earlier row as a separate
+    request."""
     yield tuple(links[-MOST_HOPS:])
     yield from ((each,) for each in links[:-MOST_HOPS])
 

@@ -34,11 +34,11 @@ def joined_requests(
         outside: see `FindOutside`. A report is not used if it is shorter than the time of a hop
             until its last token.
     """
-    found = [_joined(chain, outside(chain)) for chain in chains(rows, roles)]
+    found = [_join_chain(chain, outside(chain)) for chain in chains(rows, roles)]
     return sorted(found, key=lambda each: each.started_unix_ns)
 
 
-def _joined(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
+def _join_chain(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
     last = chain.links[-1].row
     longest_s = max(generated_ns(link.row) for link in chain.links) / 1e9
     report = next((each for each in reports if each.e2e_s >= longest_s), None)

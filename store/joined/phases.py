@@ -48,10 +48,10 @@ def phases_s(axis: Axis, hops: Sequence[Placed], first_byte_ns: int) -> tuple[Ph
         first_byte_ns: when the user had the first byte.
     """
     whole: dict[str, int | None] = dict.fromkeys(JOINED_PHASES)
-    for phase in _known(hops):
+    for phase in _known_phases(hops):
         whole[phase] = 0
     until = dict(whole)
-    for phase, start_ns, end_ns in _divided(axis, hops):
+    for phase, start_ns, end_ns in _phases_in_order(axis, hops):
         whole[phase] = (whole[phase] or 0) + end_ns - start_ns
         length_ns = max(0, min(end_ns, first_byte_ns) - start_ns)
         until[phase] = (until[phase] or 0) + length_ns
@@ -62,7 +62,7 @@ def _seconds(lengths_ns: dict[str, int | None]) -> Phases:
     return {phase: None if ns is None else ns / 1e9 for phase, ns in lengths_ns.items()}
 
 
-def _known(hops: Sequence[Placed]) -> Iterator[str]:
+def _known_phases(hops: Sequence[Placed]) -> Iterator[str]:
     yield from (ROUTE, DELIVERY)
     roles = {each.link.role for each in hops if each.link.row["queue_s"] is not None}
     if Role.PREFILL in roles:
@@ -73,7 +73,7 @@ def _known(hops: Sequence[Placed]) -> Iterator[str]:
         yield KV_TRANSFER
 
 
-def _divided(axis: Axis, hops: Sequence[Placed]) -> Iterator[tuple[str, int, int]]:
+def _phases_in_order(axis: Axis, hops: Sequence[Placed]) -> Iterator[tuple[str, int, int]]:
     """Yield phases with their start and end, in the order of time."""
     segments = [
         _Segment(start_ns, end_ns, each.rank, each.phase)
@@ -90,7 +90,7 @@ def _divided(axis: Axis, hops: Sequence[Placed]) -> Iterator[tuple[str, int, int
             each for each in segments if each.start_ns <= start_ns and each.end_ns >= end_ns
         )
         on_top = next(covering, None)
-        phase = _between(start_ns, segments) if on_top is None else on_top.phase
+        phase = _phase_between_hops(start_ns, segments) if on_top is None else on_top.phase
         yield phase, start_ns, end_ns
 
 
@@ -128,7 +128,7 @@ def _loaded_s(row: Row) -> float:
     return float(row["queue_held_s"] or 0.0) if row["lora"] is None else 0.0
 
 
-def _between(at_ns: int, segments: Sequence[_Segment]) -> str:
+def _phase_between_hops(at_ns: int, segments: Sequence[_Segment]) -> str:
     """Return the phase of time in which no engine queued or computed the request."""
     earlier = [each for each in segments if each.end_ns <= at_ns]
     later = [each for each in segments if each.start_ns > at_ns]

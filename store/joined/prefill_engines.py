@@ -1,4 +1,4 @@
-"""Find the engines that only do prefills, so that their rows are no requests of users.
+"""Find the engines that only do prefills. Their rows do not count as requests of users.
 
 `kv_role` names the producers. With NIXL each engine is `kv_both`. Such an engine does prefills if
 other engines loaded the KV caches of its requests, and if it generated at most one token for each
@@ -23,7 +23,7 @@ from store.schema import REQUESTS
 EVIDENCE_NS: Final = 900 * 10**9
 """The rows of this time before an instant are evidence: the default range of questions."""
 MOST_LOADED: Final = 500
-"""Maximum number of rows whose KV cache was loaded that are evidence, the newest."""
+"""Maximum number of rows with a loaded KV cache to use as evidence: the newest."""
 _MINUTE_NS: Final = 60 * 10**9
 
 _Key = tuple[str, int | None]
@@ -55,7 +55,7 @@ def _known_roles(engine: Engine, at_unix_ns: int) -> Roles:
 
 def _prefill_engines(connection: Connection, at_unix_ns: int, undecided: Set[_Key]) -> set[_Key]:
     rows = REQUESTS.c
-    recent = _within(Window(max(at_unix_ns - EVIDENCE_NS, 0), at_unix_ns))
+    recent = _received_in(Window(max(at_unix_ns - EVIDENCE_NS, 0), at_unix_ns))
     loaded = connection.execute(
         select(rows.trace_id, rows.request_id)
         .where(recent, rows.external_cached_tokens > 0)
@@ -68,7 +68,7 @@ def _prefill_engines(connection: Connection, at_unix_ns: int, undecided: Set[_Ke
     decodes = or_(rows.external_cached_tokens > 0, rows.output_tokens > 1)
     sent = select(rows.replica, rows.engine).distinct()
     sent = sent.where(
-        _within(Window(max(at_unix_ns - EVIDENCE_NS - APART_NS, 0), at_unix_ns)),
+        _received_in(Window(max(at_unix_ns - EVIDENCE_NS - APART_NS, 0), at_unix_ns)),
         or_(
             rows.trace_id.in_(sorted({trace_id for trace_id, _ in loaded})),
             rows.request_id.in_(sorted(ids)),
@@ -84,5 +84,5 @@ def _prefill_engines(connection: Connection, at_unix_ns: int, undecided: Set[_Ke
     return found - {(replica, number) for replica, number in connection.execute(both)}
 
 
-def _within(window: Window) -> ColumnElement[bool]:
+def _received_in(window: Window) -> ColumnElement[bool]:
     return REQUESTS.c.received_unix_ns.between(window.from_unix_ns, window.to_unix_ns - 1)

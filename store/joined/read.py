@@ -62,7 +62,7 @@ def read_joined(
     roles = stated_roles(in_force(engine, window.to_unix_ns))
     if not roles:
         return JoinedAnswer()
-    wide = _wide(window)
+    wide = _window_of_all_hops(window)
     probes = {"tenant": PROBE_TENANT} if equals.get("tenant") == PROBE_TENANT else {}
     table = request_table(
         engine,
@@ -72,7 +72,7 @@ def read_joined(
         order_by="-received_unix_ns",
         limit=most_rows,
     )
-    found = _joined(engine, wide, table.to_pylist(), roles)
+    found = _join_rows(engine, wide, table.to_pylist(), roles)
     inside = (
         each
         for each in found
@@ -93,7 +93,7 @@ def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
     roles = stated_roles(in_force(engine, received + APART_NS))
     if not roles:
         return None
-    near = _wide(Window(received, received + 1))
+    near = _window_of_all_hops(Window(received, received + 1))
     rows: dict[tuple[str, str], Row] = {}
     for name in ("trace_id", "request_id"):
         if row[name] is not None:
@@ -101,21 +101,21 @@ def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
                 engine, near, equals={name: row[name]}, columns=HOP_COLUMNS, limit=MOST_OF_ONE
             )
             rows |= {(each["trace_id"], each["span_id"]): each for each in table.to_pylist()}
-    for found in _joined(engine, near, list(rows.values()), roles):
+    for found in _join_rows(engine, near, list(rows.values()), roles):
         ids = {(hop.row["trace_id"], hop.row["span_id"]) for hop in found.hops}
         if (row["trace_id"], row["span_id"]) in ids:
             return found
     return None
 
 
-def _wide(window: Window) -> Window:
+def _window_of_all_hops(window: Window) -> Window:
     """Return a window that also contains the other hops of the requests in it."""
     return Window(
         max(window.from_unix_ns - APART_NS, 0), min(window.to_unix_ns + APART_NS, 2**63 - 1)
     )
 
 
-def _joined(
+def _join_rows(
     engine: Engine, window: Window, table: Sequence[Row], roles: Roles
 ) -> list[JoinedRequest]:
     """Join rows, with the reports of clients and routers about them. See `joined_requests`."""
@@ -180,8 +180,8 @@ def _router_reports(
         found: the reports with one trace id.
         last: the request's last hop.
         trace: when the first row of this trace began, and when the last one ended.
-        clocks_agree: whether to use no report of a router with a wrong clock. Clients can choose
-            ids, so a response's id alone is not enough.
+        clocks_agree: True to ignore reports of routers with a wrong clock. Set it if the reports
+            were found by the response's id only, because clients can choose ids.
     """
     middle_ns = (int(last["received_unix_ns"]) + end_ns(last)) // 2
 

@@ -54,17 +54,17 @@ def roles_of(rows: Sequence[Row], roles: Roles) -> list[Role]:
         rows: rows of one or more requests with the same ids, in the order of their ends.
         roles: from `stated_roles`.
     """
-    found = [stated_role(row, roles) or _derived(row) for row in rows]
+    found = [stated_role(row, roles) or _derive_role(row) for row in rows]
     engines = {(row["replica"], row["engine"]) for row in rows}
     one_request = len(engines) > 1 and len({row["request_id"] for row in rows}) == 1
     if Role.DECODE not in found and one_request and stated_role(rows[-1], roles) is None:
-        # The client asked for one token, and the transfer failed or was not reported. Without the
-        # same request id, these may be a client's two attempts at a request of one token.
+        # The client asked for one token, and the transfer failed or was not reported. If the
+        # request ids differed, the rows could be two attempts of a client to get one token.
         found[-1] = Role.DECODE
     return found
 
 
-def _derived(row: Row) -> Role:
+def _derive_role(row: Row) -> Role:
     if row["external_cached_tokens"] or (row["output_tokens"] or 0) > 1:
         return Role.DECODE
     return Role.PREFILL

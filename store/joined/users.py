@@ -4,8 +4,8 @@ Objectives count with this module. The row of the decode engine remains. Its sta
 time to first content become those of the joined request, measured at the engines. The rows of
 earlier attempts are left out if they are in the same table.
 
-A successful prefill of a prefill engine, with at most one token, is no request of a user, so its
-row is left out. A prefill that failed remains, because the user received the error.
+A prefill engine's row with at most one token is not a request of a user, so it is left out. If the
+prefill failed, the row remains, because the user received the error.
 
 The reports of clients and routers are not used. They may arrive long after the rows, and a count
 would then depend on the time at which it was made.
@@ -39,7 +39,7 @@ _Span = tuple[str, str]
 
 
 class _Times(NamedTuple):
-    """The columns of a row that become those of the joined request."""
+    """The columns of the decode engine's row that get the values of the joined request."""
 
     received_unix_ns: int
     e2e_s: float
@@ -72,7 +72,7 @@ def users_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
     users: dict[_Span, _Times | None] = {}
     with reading(engine) as connection:
         for batch in decodes.to_batches(max_chunksize=AT_ONCE):
-            for each in _joined(connection, batch.to_pylist(), replicas, roles):
+            for each in _join_prefills(connection, batch.to_pylist(), replicas, roles):
                 *before, last = (hop.row for hop in each.hops)
                 users |= {_span(row): None for row in before}
                 users[_span(last)] = _Times(
@@ -81,7 +81,7 @@ def users_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
     return _with_users_times(rows, users) if users else rows
 
 
-def _joined(
+def _join_prefills(
     connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], roles: Roles
 ) -> list[JoinedRequest]:
     """Join rows with the rows of their prefills. Return the requests with several hops."""
@@ -97,7 +97,7 @@ def _joined(
 def _prefills_of(
     connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], name: str
 ) -> Iterable[Row]:
-    """Yield the rows of prefill engines whose id in the column `name` equals that of a row in
+    """Yield the rows of prefill engines that have the same id in the column `name` as a row in
     `decodes`."""
     ids = sorted({row[name] for row in decodes if row[name] is not None})
     if not ids:

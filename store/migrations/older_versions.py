@@ -59,9 +59,10 @@ def announce(engine: Engine, revisions: str, head: str) -> None:
 
 
 def exclude(connection: Connection, revisions: str, first: str, oldest: str) -> list[str]:
-    """Prevent code of revisions from `first` to before `oldest` from connecting until the commit.
+    """Prevent older code from connecting until the commit: code of the revisions from `first` to
+    the one before `oldest`.
 
-    Returns: those of these revisions whose code is connected.
+    Returns: the revisions among them whose code is connected now.
     """
     older = [f"{number:04}" for number in range(int(first), int(oldest))]
     return dialects.of(connection.engine).exclude(connection, revisions, older)

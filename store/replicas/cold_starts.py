@@ -40,8 +40,11 @@ def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> li
 
 
 def _longest_of_each(found: Iterable[ColdStart]) -> list[ColdStart]:
-    """Return each start once: if several API servers reported it, and only some of them with the
-    time before the first process, the longest report."""
+    """Return each start once, in its longest report.
+
+    Several API servers may report a start, and not all of them include the time before the first
+    process.
+    """
     longest: dict[tuple[str, str], ColdStart] = {}
     for each in found:
         key = each.trace_id, each.span_id

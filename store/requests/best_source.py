@@ -5,9 +5,9 @@ measurements. Every row is stored. A query skips a row if a better source report
 Rows belong to the same request if their request ids are equal, or, if a row has no request id,
 their trace ids.
 
-A client's row is no request of a model if a cache answered the call. If the call's own span reports
-the hit, it has no row (`collector/normalise/spans.py`). If a span inside the call reports the hit,
-queries skip the row.
+If a cache answered a client's call, the call is not a request to a model. If the call's own span
+reports the hit, the collector stores no row (`collector/normalise/spans.py`). If a span inside the
+call reports the hit, queries skip the row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,9 +69,10 @@ def not_of_the_prober(tenant: ColumnElement[str | None]) -> ColumnElement[bool]:
 
 
 def not_from_a_cache(from_unix_ns: int, to_unix_ns: int) -> ColumnElement[bool]:
-    """Return the condition that no span inside a client's call reports a hit in a cache of answers.
+    """Return the condition that a row is not a client's call that a cache answered.
 
-    A hit in a cache of embeddings answers no call of a model.
+    A span inside such a call reports the hit. Hits in caches of embeddings do not count, because
+    they do not answer the call.
     """
     call = (LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id)
     hits = select(*call).where(
@@ -89,13 +90,13 @@ def _not_reported_by(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> ColumnElement[bool]:
     request_id, trace_id = compared(REQUESTS.c.request_id), compared(REQUESTS.c.trace_id)
-    known = _known(request_id, sources, from_unix_ns, to_unix_ns)
+    known = _ids_from_better_sources(request_id, sources, from_unix_ns, to_unix_ns)
     prompts = _prompts(sources, from_unix_ns, to_unix_ns)
     return or_(
         and_(request_id.is_not(None), request_id.not_in(known), request_id.not_in(prompts)),
         and_(
             request_id.is_(None),
-            trace_id.not_in(_known(trace_id, sources, from_unix_ns, to_unix_ns)),
+            trace_id.not_in(_ids_from_better_sources(trace_id, sources, from_unix_ns, to_unix_ns)),
         ),
     )
 
@@ -104,12 +105,14 @@ def _prompts(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> Select[tuple[str | None]]:
     """Select ids of completions, without the prompt index that vLLM appends (as in `cmpl-x-0`)."""
-    numbered = _known(REQUESTS.c.request_id, sources, from_unix_ns, to_unix_ns).subquery()
+    numbered = _ids_from_better_sources(
+        REQUESTS.c.request_id, sources, from_unix_ns, to_unix_ns
+    ).subquery()
     name = numbered.c.request_id
     return select(func.substr(name, 1, func.length(name) - 2)).where(name.like("cmpl-%-_"))
 
 
-def _known(
+def _ids_from_better_sources(
     column: ColumnElement[Any],
     sources: Sequence[Source],
     from_unix_ns: int,

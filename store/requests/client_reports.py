@@ -61,7 +61,7 @@ class Wanted:
         return trace_id in self.trace_ids or request_id in self.request_ids
 
     def condition(self, columns: ReadOnlyColumnCollection[str, Any]) -> ColumnElement[bool]:
-        """Return the same as a condition in SQL. If there are many ids, it selects all rows."""
+        """Return the condition of `has` in SQL. If there are many ids, it selects all rows."""
         if len(self.trace_ids) + len(self.request_ids) > MOST_IN_SQL:
             return true()
         return or_(

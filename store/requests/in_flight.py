@@ -52,7 +52,7 @@ def keep_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -
     newest: dict[_Key, Mapping[str, Any]] = {}
     for report in sorted(reports, key=lambda each: int(each["seen_unix_ns"])):
         newest[report["span_id"], report["trace_id"]] = report
-    known = {key: (seen, source) for key, seen, source in _known(connection, newest)}
+    known = {key: (seen, source) for key, seen, source in _stored_reports(connection, newest)}
     later = {
         key: report
         for key, report in sorted(newest.items())  # in order, so that two writers do not deadlock
@@ -76,7 +76,7 @@ def remove_ended(connection: Connection, several: Iterable[RequestRows]) -> None
     }
     if not ended:
         return
-    found = list(_known(connection, ended))
+    found = list(_stored_reports(connection, ended))
     if found:
         gone = [key for key, _, _ in found]
         columns = tuple_(IN_FLIGHT.c.span_id, IN_FLIGHT.c.trace_id)
@@ -90,8 +90,8 @@ def in_flight_tables(
 ) -> Iterator[pa.Table]:
     """Yield the requests in flight with a last report in (from, to], `ROWS` at a time.
 
-    Requests that have a row are left out. If a row arrives during the query, its request may be
-    missing; the next evaluation counts it.
+    Requests that have ended, and therefore have a row in the table of requests, are left out. If
+    such a row arrives during the query, its request may be missing; the next evaluation counts it.
 
     Args:
         engine: from `open_database`.
@@ -152,7 +152,9 @@ def oldest_seen_unix_ns(engine: Engine) -> int | None:
     return oldest
 
 
-def _known(connection: Connection, keys: Iterable[_Key]) -> Iterator[tuple[_Key, int, str]]:
+def _stored_reports(
+    connection: Connection, keys: Iterable[_Key]
+) -> Iterator[tuple[_Key, int, str]]:
     """Yield key, time and source of the stored reports of these requests."""
     wanted = set(keys)
     span: Column[str] = IN_FLIGHT.c.span_id

@@ -49,7 +49,7 @@ def latency_ranks(
     for name, value_s in values_s.items():
         if name not in LATENCIES:
             raise ValueError(f"cannot rank {name!r}; allowed: {', '.join(LATENCIES)}")
-        known, column = _known(name), REQUESTS.c[name]
+        known, column = _has_latency(name), REQUESTS.c[name]
         for which in (known, and_(known, column < value_s), and_(known, column > value_s)):
             columns.append(func.sum(case((which, 1), else_=0)))
     if not columns:
@@ -62,7 +62,7 @@ def latency_ranks(
     }
 
 
-def _known(name: str) -> ColumnElement[bool]:
+def _has_latency(name: str) -> ColumnElement[bool]:
     known = REQUESTS.c[name].is_not(None)
     if name == "ttft_s":
         return and_(known, or_(REQUESTS.c.streamed.is_(None), REQUESTS.c.streamed))

@@ -37,8 +37,8 @@ FIRST_NS: Final = 3600 * 10**9
 GROWTH: Final = 4
 """Each search range is longer than the previous one by this factor: 1 h, 4 h, 16 h."""
 KIN_NS: Final = 3600 * 10**9
-"""After a match, requests with the same id are searched up to this time before it, because an agent
-may send several requests with one id.
+"""If a request matches, earlier requests with the same id are searched up to this time before it,
+because an agent may send several requests with one id.
 """
 
 _RANK: Final = {Source.INSTRUMENTATION: 0, Source.SIMULATOR: 0, Source.NATIVE: 1, Source.CLIENT: 2}
@@ -61,8 +61,10 @@ def find_requests(engine: Engine, words: str) -> pa.Table:
         rows = _rows(engine, REQUESTS.c.trace_id == pair[1], REQUESTS.c.span_id == pair[2])
     elif words and len(words) <= LONGEST:
         if _TRACE.fullmatch(words.lower()):
-            rows = _best(_rows(engine, REQUESTS.c.trace_id == words.lower()))
-        rows = rows or _best(_rows(engine, REQUESTS.c.request_id.in_(_spellings(words))))
+            rows = _rows_of_best_source(_rows(engine, REQUESTS.c.trace_id == words.lower()))
+        rows = rows or _rows_of_best_source(
+            _rows(engine, REQUESTS.c.request_id.in_(_spellings(words)))
+        )
     return pa.Table.from_pylist(rows, schema=request_schema(COLUMNS))
 
 
@@ -88,15 +90,15 @@ def _rows(engine: Engine, *conditions: ColumnElement[bool]) -> list[dict[str, An
             return []
         until, length = newest + 1, FIRST_NS
         while until > oldest:
-            if found := _within(connection, conditions, until - length, until):
+            if found := _matching_rows(connection, conditions, until - length, until):
                 kin_from = found[0]["received_unix_ns"] - KIN_NS
-                kin = _within(connection, conditions, kin_from, until - length)
+                kin = _matching_rows(connection, conditions, kin_from, until - length)
                 return [*kin, *found][:MOST]
             until, length = until - length, length * GROWTH
     return []
 
 
-def _within(
+def _matching_rows(
     connection: Connection,
     conditions: Sequence[ColumnElement[bool]],
     from_unix_ns: int,
@@ -114,7 +116,7 @@ def _within(
     return [dict(row._mapping) for row in connection.execute(statement)]
 
 
-def _best(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _rows_of_best_source(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if not any(_is_better(other, row) for other in rows)]
 
 

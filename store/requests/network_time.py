@@ -41,8 +41,8 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
     """Return the seconds that each request spent outside the server, in the order of the table.
 
     The time is the difference of the TTFTs if both sides measured TTFT, else of the E2Es. It is
-    None if the HTTP edge was not measured, if the number of matching client reports is not one, or
-    if the client's duration is shorter than the server's.
+    None if the HTTP edge was not measured, if there is no matching client report or more than one,
+    or if the client's duration is shorter than the server's.
 
     Args:
         engine: from `open_database`.

@@ -13,8 +13,8 @@ from store.schema import OPERATIONS
 from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
 
 MOST_IN_SQL: Final = 100
-"""Maximum number of traces that the database selects. The question about one request then receives
-few of the operations of its time range. The traces of a whole range are selected here."""
+"""Maximum number of traces to select in the database, so that a question about one request does not
+read all operations of its time range. More traces are selected in this process."""
 
 
 def operations_of(
@@ -35,12 +35,12 @@ def operations_of(
     if not trace_ids:
         return {}
     wanted = set(trace_ids)
-    statement = _near(window)
+    statement = _operations_near(window)
     if len(wanted) <= MOST_IN_SQL:
         statement = statement.where(OPERATIONS.c.trace_id.in_(sorted(wanted)))
     if only is not None:
         statement = statement.where(OPERATIONS.c.operation == only.value)
-    return _collected(engine, statement, wanted, "trace_id")
+    return _rows_by_key(engine, statement, wanted, "trace_id")
 
 
 def routers_of(
@@ -55,22 +55,22 @@ def routers_of(
     """
     if not response_ids:
         return {}
-    statement = _near(window).where(
+    statement = _operations_near(window).where(
         OPERATIONS.c.operation == Operation.ROUTER.value, OPERATIONS.c.response_id.is_not(None)
     )
     if len(response_ids) <= MOST_IN_SQL:
         statement = statement.where(OPERATIONS.c.response_id.in_(sorted(response_ids)))
-    return _collected(engine, statement, set(response_ids), "response_id")
+    return _rows_by_key(engine, statement, set(response_ids), "response_id")
 
 
-def _near(window: Window) -> Select[Any]:
+def _operations_near(window: Window) -> Select[Any]:
     return select(*OPERATIONS.columns).where(
         OPERATIONS.c.at_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
         OPERATIONS.c.at_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),
     )
 
 
-def _collected(
+def _rows_by_key(
     engine: Engine, statement: Select[Any], wanted: Set[str], key: str
 ) -> dict[str, list[ApplicationOperation]]:
     """Return the selected rows with the wanted keys, by key, at most `MOST_PER_TRACE` of each."""

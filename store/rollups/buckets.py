@@ -1,8 +1,8 @@
 """Compute with rollups in memory: the label sets of many buckets, as columns.
 
 Pure. Buckets are merged by adding the counts, sums and bins of equal label sets, and by combining
-minima and maxima. Merging the buckets of several shards, in any order, therefore gives the bucket
-of all their requests (up to float rounding of sums).
+minima and maxima. So the buckets of several shards can be merged in any order. The result is the
+bucket of all their requests, except for rounding errors of sums.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,8 @@ count from 1. A rank of 0 or above the number of durations has no value.
 _DENSE: Final = 20_000_000
 """Maximum size of a dense array of bins. In a larger array, most bins would be empty."""
 _DENSE_EACH: Final = 8
-"""Maximum size of a dense array of bins per bin to add. Adding to it is faster than sorting."""
+"""Maximum size of a dense array, as a multiple of the number of bins to add. Up to this size,
+adding to a dense array is faster than sorting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class Sums:
     """The facts of each quantity, by cell.
 
     A cell is a label set of a bucket, or a group of label sets. `facts[quantity]` is (cells, 4),
-    with the columns FACTS. The facts of a cell without a value are 0, 0, ∞ and −∞. Minimum and
-    maximum are computed only for latencies; for other quantities they are ∞ and −∞.
+    with the columns FACTS. If no request of a cell has the quantity, the row is 0, 0, ∞ and −∞.
+    Minimum and maximum are computed only for latencies; for other quantities they are ∞ and −∞.
     """
 
     cells: IntArray
@@ -144,7 +145,9 @@ def sketches_of(table: pa.Table, cells: IntArray, latency: str) -> Sketches:
 
 def sketches_at(bins: Known, cells: IntArray, place: IntArray) -> Sketches:
     """Build the sketch of a latency for each cell. See `sums_at`."""
-    return _gathered(cells, place[bins.rows], bins.values, np.ones(bins.rows.size, np.int64))
+    return _merge_equal_bins(
+        cells, place[bins.rows], bins.values, np.ones(bins.rows.size, np.int64)
+    )
 
 
 def add_sums(several: Sums, cells: IntArray) -> Sums:
@@ -172,15 +175,15 @@ def add_sums(several: Sums, cells: IntArray) -> Sums:
 def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
     """Add the sketches that have the same new cell. See `add_sums`."""
     found, place = np.unique(cells, return_inverse=True)
-    return _gathered(found, np.repeat(place, several.sizes), several.bins, several.counts)
+    return _merge_equal_bins(found, np.repeat(place, several.sizes), several.bins, several.counts)
 
 
 def end_to_end_sums(several: Sequence[Sums]) -> Sums:
     """Concatenate sums. In the result a cell may occur several times."""
     names = several[0].facts if several else {}
     return Sums(
-        _joined([each.cells for each in several]),
-        _joined([each.requests for each in several]),
+        _concatenate([each.cells for each in several]),
+        _concatenate([each.requests for each in several]),
         {name: np.concatenate([each.facts[name] for each in several]) for name in names},
     )
 
@@ -189,7 +192,7 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
     """Concatenate sketches. In the result a cell may occur several times."""
     return Sketches(
         *(
-            _joined([getattr(each, name) for each in several])
+            _concatenate([getattr(each, name) for each in several])
             for name in ("cells", "sizes", "bins", "counts")
         )
     )
@@ -261,7 +264,7 @@ def nearest_ranks(shares: Sequence[float]) -> Ranks:
     return lambda total: np.stack([-(-top * total // under) for top, under in parts], axis=1)
 
 
-def _gathered(
+def _merge_equal_bins(
     cells: IntArray, place: IntArray, bins: "IntArray | FloatArray", counts: IntArray
 ) -> Sketches:
     """Merge equal bins of each cell, and sort the bins. Cells without bins are left out.
@@ -301,7 +304,7 @@ def nothing(cells: int) -> FloatArray:
     return facts
 
 
-def _joined(several: Sequence[IntArray]) -> IntArray:
+def _concatenate(several: Sequence[IntArray]) -> IntArray:
     if len(several) == 1:  # a long range has 100 MB of bins, so do not copy them
         return several[0]
     return np.concatenate(several) if several else np.zeros(0, np.int64)

@@ -26,10 +26,10 @@ _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
-    """Spans, unordered. Entry i belongs to the engine or GPU `things[which[i]]`.
+    """Spans of counters, in any order. Span i belongs to the engine or GPU `things[which[i]]`.
 
     `things` contains the key of each engine or GPU, and `about` a text for each. `first` and `last`
-    are NaN if a counter was not reported.
+    are the values of each counter at the start and the end of the span; NaN if not reported.
     """
 
     things: Sequence[tuple[Any, ...]]

@@ -34,13 +34,15 @@ from telemetry.sketches import IntArray
 SETS: Final = 1_000
 """Maximum number of label sets of the grouping with all labels, for each entry of `_FOLDS`."""
 MODELS_EACH: Final = 4
-"""Maximum number of pairs of a model and a value, per place of the value's label."""
+"""Maximum number of pairs of a model and a value of a label, divided by the number of places of the
+label."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),
     frozenset(NAMED),
 )
-"""The labels that become `_other` if a label set has no place: the first entry, then the next."""
+"""The labels whose values become `_other` if there is no place for a label set. The entries are
+tried in order, until the label set has a place."""
 _REFRESH_S: Final = 3_600
 _TENANT: Final = LABELS.index("tenant")
 _MODEL: Final = LABELS.index("model")
@@ -64,7 +66,7 @@ class Known:
 
 
 def no_names() -> dict[str, Names]:
-    """Return the labels with a limited number of values, and `EXPORTED_TENANT`, all empty."""
+    """Return the names of all labels with a limit, and of `EXPORTED_TENANT`, without any values."""
     names = {label: Names(limit, label in OWNED) for label, limit in LIMITS.items()}
     return {**names, EXPORTED_TENANT: Names(EXPORTED_TENANTS)}
 
@@ -122,7 +124,8 @@ class LabelSets:
     def _folded(
         self, coded: CodedLabels, rows: IntArray, numbers: IntArray, alive: list[LabelSet]
     ) -> IntArray:
-        """Fold the label sets without a place in the grouping with all labels.
+        """Replace labels by `_other` in label sets that have no place, in the grouping with all
+        labels.
 
         Args:
             coded: the values of the codes.
@@ -155,7 +158,7 @@ class LabelSets:
         alive: list[LabelSet],
         label: str,
     ) -> None:
-        """Replace the models of the pairs of a value and a model that have no place.
+        """Replace the model in each pair of a value and a model that has no place.
 
         Args:
             coded: the values of the codes.
@@ -198,7 +201,7 @@ class LabelSets:
 
 
 def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
-    """Reduce label sets to the labels of a grouping. All other labels become None."""
+    """Return label sets in which only the labels of a grouping have values. Others are None."""
     kept = [name in GROUPINGS[grouping] for name in LABELS]
     return [
         tuple(v if keep else None for keep, v in zip(kept, labels, strict=True)) for labels in sets
@@ -212,7 +215,7 @@ def _folds(labels: LabelSet) -> int:
 
 
 def _levels(coded: CodedLabels, rows: IntArray) -> IntArray:
-    """Return the same number for each row of codes (sets, labels)."""
+    """Return `_folds` of each row of codes (sets, labels)."""
     other = [coded.code(label, OTHER) for label in LABELS]
     is_other = rows == np.array(other)
     folds = [is_other[:, [LABELS.index(label) for label in fold]].all(axis=1) for fold in _FOLDS]

@@ -133,7 +133,8 @@ def exported_tenants(engine: Engine) -> list[str]:
 
 
 def named_from(engine: Engine, label: str) -> dict[str, int]:
-    """Return since when (unix seconds) each named value of a label is stored under its name."""
+    """Return, for each named value of a label, the time since which it is stored under its name, in
+    unix seconds."""
     statement = select(NAMES.c.value, NAMES.c.named_from_unix_s).where(
         NAMES.c.label == label, NAMES.c.named_from_unix_s.is_not(None)
     )

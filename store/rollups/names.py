@@ -125,7 +125,7 @@ class Names:
         if len(self.known) <= self.limit:
             placed = list(self.known)
         else:
-            self._forget({value for value, each in self.known.items() if _silent(each, hour)})
+            self._forget({value for value, each in self.known.items() if _is_silent(each, hour)})
             ranked = self._ranked(occurred)
             placed = ranked[: self.limit]
             self._forget(self.known.keys() - ranked)
@@ -167,5 +167,5 @@ class Names:
         self.changed.update(values)
 
 
-def _silent(name: Name, hour: int) -> bool:
+def _is_silent(name: Name, hour: int) -> bool:
     return hour - name.newest_hour > _HOURS

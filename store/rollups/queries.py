@@ -122,8 +122,11 @@ class Rollups:
         return hidden(self._unnamed, self.groups, tuple(self.equals.values()), named)
 
     def _may_lack_names(self) -> bool:
-        """Return whether requests that a limited reader may see are perhaps stored without the name
-        of their tenant or model, so that they are not among the reader's label sets."""
+        """Return whether visible requests may be missing from the label sets that a reader may see.
+
+        They are missing if rollups store them without the name of their tenant or model. This
+        affects only readers who may not see all requests.
+        """
         access = access_of(self.engine)
         if access is None or not access.limits_rows:
             return False
@@ -168,7 +171,8 @@ class Rollups:
         return total
 
     def sums(self, quantities: Sequence[str]) -> Sums:
-        """Return the number of requests and the facts of quantities. Empty cells are left out."""
+        """Return the number of requests and the `FACTS` of each quantity. Empty cells are
+        omitted."""
         loaded: dict[int, list[tuple[IntArray, Sums]]] = defaultdict(list)
         with reading(self.engine) as connection:
             for grouping, width_s, stretch in self._stored(connection):
@@ -183,8 +187,8 @@ class Rollups:
         cells: list[IntArray] = []
         for grouping, several in loaded.items():
             sums = end_to_end_sums([each for _, each in several])
-            starts = _joined([start for start, _ in several])
-            labels = self._meaning(grouping, sums.cells)
+            starts = _concatenate([start for start, _ in several])
+            labels = self._label_sets(grouping, sums.cells)
             self._note_unnamed(sums, starts, labels)
             found.append(sums)
             cells.append(self._cells(sums.cells, starts, labels))
@@ -193,7 +197,7 @@ class Rollups:
             cells_of_rows = self._cells_of_requests(table)
             found.append(sums_of(table, cells_of_rows, quantities))
             cells.append(found[-1].cells)
-        together, where = end_to_end_sums(found), _joined(cells)
+        together, where = end_to_end_sums(found), _concatenate(cells)
         inside = where >= 0
         return add_sums(
             Sums(
@@ -222,7 +226,7 @@ class Rollups:
         several: list[Sketches] = []
         cells: list[IntArray] = []
         for grouping, starts, sketches in loaded:
-            labels = self._meaning(grouping, sketches.cells)
+            labels = self._label_sets(grouping, sketches.cells)
             cell = self._cells(sketches.cells, starts, labels)
             cells.append(cell[cell >= 0])
             several.append(only_sketches(sketches, cell >= 0))
@@ -232,7 +236,7 @@ class Rollups:
             cells.append(of_rows.cells[of_rows.cells >= 0])
             several.append(only_sketches(of_rows, of_rows.cells >= 0))
         number = len(self.groups) * self.steps.number
-        return ranked(end_to_end_sketches(several), _joined(cells), number, ranks)
+        return ranked(end_to_end_sketches(several), _concatenate(cells), number, ranks)
 
     def _made(self) -> list[tuple[int, list[tuple[int, int]]]]:
         return [(HOUR_S, self.plan.hours), (MINUTE_S, self.plan.minutes)]
@@ -258,7 +262,7 @@ class Rollups:
         fitting = (place for place in visible if asked <= set(GROUPINGS[place]))
         return min(fitting, key=lambda each: len(GROUPINGS[each]))
 
-    def _meaning(self, grouping: int, numbers: IntArray) -> Mapping[int, LabelSet]:
+    def _label_sets(self, grouping: int, numbers: IntArray) -> Mapping[int, LabelSet]:
         # Read the label sets after the buckets, because they are stored before the buckets that use
         # them.
         known = self._meanings.setdefault(grouping, {})
@@ -395,5 +399,5 @@ def _window(from_unix_s: int, to_unix_s: int) -> Window:
     return Window(from_unix_s * SECOND_NS, to_unix_s * SECOND_NS)
 
 
-def _joined(several: Sequence[IntArray]) -> IntArray:
+def _concatenate(several: Sequence[IntArray]) -> IntArray:
     return np.concatenate(several) if several else np.zeros(0, np.int64)

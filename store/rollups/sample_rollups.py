@@ -127,10 +127,12 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
         with reading(engine) as connection:
             if last_hour > first_hour:
                 hours = load(connection, kind, HOUR_S, first_hour, last_hour)
-                several.append(_without(hours, sorted(unmade)))
+                several.append(_without_buckets(hours, sorted(unmade)))
             for each in of_minutes:
                 if each[0] < each[1]:
-                    several.append(_without(load(connection, kind, MINUTE_S, *each), marked))
+                    several.append(
+                        _without_buckets(load(connection, kind, MINUTE_S, *each), marked)
+                    )
         found.append(end_to_end(several, kind))
     return found
 
@@ -157,7 +159,7 @@ def _minutes(engine: Engine, start: int, end: int) -> int:
     return number * (end - start) // MINUTE_S
 
 
-def _without(some: Stretches, starts: Sequence[int]) -> Stretches:
+def _without_buckets(some: Stretches, starts: Sequence[int]) -> Stretches:
     return some.only(~np.isin(some.bucket_unix_s, np.array(starts, np.int64)))
 
 

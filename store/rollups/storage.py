@@ -63,7 +63,7 @@ def load_buckets(
             sums[start, simulated][grouping] = found
     bins = [BINS.c[name] for name in ("latency", "grouping", *_SKETCH)]
     for latency, grouping, start, simulated, *columns in connection.execute(
-        select(*bins).where(_between(BINS, *stretch))
+        select(*bins).where(_buckets_between(BINS, *stretch))
     ):
         sketches[start, bool(simulated)][latency, grouping] = _sketches([columns])
     found_buckets: dict[bool, list[Bucket]] = defaultdict(list)
@@ -77,7 +77,8 @@ def missing_buckets(
 ) -> list[int]:
     """Return the starts of the buckets without a grouping, which an older version built."""
     statement = select(ROLLUPS.c.from_unix_s, ROLLUPS.c.grouping).where(
-        ROLLUPS.c.grouping.in_((0, grouping)), _between(ROLLUPS, width_s, from_unix_s, to_unix_s)
+        ROLLUPS.c.grouping.in_((0, grouping)),
+        _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s),
     )
     found: dict[int, set[int]] = {0: set(), grouping: set()}
     for start, of in connection.execute(statement):
@@ -96,7 +97,7 @@ def load_sums(
     """Load the start, the simulated flag and the sums of the buckets that start in a time range."""
     columns = [ROLLUPS.c[name] for name in (*_HEAD, *names)]
     statement = select(*columns).where(
-        ROLLUPS.c.grouping == grouping, _between(ROLLUPS, width_s, from_unix_s, to_unix_s)
+        ROLLUPS.c.grouping == grouping, _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s)
     )
     found = []
     rows = connection.execute(statement, execution_options={IN_BULK: True})
@@ -122,7 +123,7 @@ def load_sketches(
     statement = select(*(BINS.c[name] for name in _SKETCH)).where(
         BINS.c.latency == latency,
         BINS.c.grouping == grouping,
-        _between(BINS, width_s, from_unix_s, to_unix_s),
+        _buckets_between(BINS, width_s, from_unix_s, to_unix_s),
     )
     rows = connection.execute(statement, execution_options={IN_BULK: True}).all()
     sketches = _sketches([row[2:] for row in rows])
@@ -213,7 +214,7 @@ def _at(table: Table, key: Mapping[str, int], simulated: bool) -> Any:
     )
 
 
-def _between(table: Table, width_s: int, from_unix_s: int, to_unix_s: int) -> Any:
+def _buckets_between(table: Table, width_s: int, from_unix_s: int, to_unix_s: int) -> Any:
     return and_(
         table.c.width_s == width_s,
         table.c.from_unix_s >= from_unix_s,

@@ -54,7 +54,7 @@ COMMON: Final = ("model", "outcome", "streamed")
 """The labels of every grouping."""
 
 NAMED: Final = ("tenant", "replica", "route", "lora", "region")
-"""The labels that each have a grouping of their own."""
+"""The labels for which `GROUPINGS` has a separate grouping."""
 
 GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
     LABELS,

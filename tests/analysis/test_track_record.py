@@ -44,7 +44,7 @@ def test_the_track_record_counts_the_percentiles_of_predicted_deploys(engine: En
     keep_prediction(engine, PREDICTED)
     found = track_record(engine, NOW_NS)
     assert found == TrackRecord(deploys=1, percentiles=2, contained=1)
-    assert found.sentence.startswith("1 of 2 predictions contained what came")
+    assert found.sentence.startswith("The intervals of 1 of 2 predictions contained the measured")
 
 
 def test_the_range_after_a_deploy_ends_at_the_next_deploy(

@@ -55,8 +55,8 @@ def test_the_table_contains_the_values_of_the_finding(ask: Callable[..., Result]
     after, _, before = first.rpartition(": ")[2].rstrip(".").partition(" instead of ")
     rows = {each[:35].rstrip(): each[35:].split("  ") for each in printed.splitlines()}
     assert before in [each.strip() for each in rows["= before, at the mix and load after"]]
-    assert after in [each.strip() for each in rows["= after, with a counterpart"]]
-    assert "mix: without a counterpart" in rows
+    assert after in [each.strip() for each in rows["= after, comparable requests"]]
+    assert "mix: requests without a counterpart" in rows
     assert "e+0" not in printed
 
 

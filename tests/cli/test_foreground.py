@@ -141,7 +141,7 @@ def test_watching_another_machine_warns_that_it_cannot_reach_loopback(up: RunUp)
 def test_silence_is_reported_once_with_how_to_connect(
     up: RunUp, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreground, "HEARD_NOTHING_S", 0.05)
+    monkeypatch.setattr(foreground, "NO_TELEMETRY_S", 0.05)
 
     async def play(up: Up) -> None:
         await up.waits_for("No telemetry has arrived from http://127.0.0.1:")

@@ -114,7 +114,7 @@ def test_deleted_requests_are_shown_from_rollups(
     engine.dispose()
     shown = run("stats", "--by", "tenant").stdout
     assert "1,000 in 2 groups" in shown
-    assert "percentiles within 1 %, from rollups per minute and hour, which have no first" in shown
+    assert "percentiles within 1 %, from rollups per minute and hour, without the time to" in shown
     assert "\nfirst content" not in shown
     assert "simulated data" not in shown
 

@@ -250,4 +250,4 @@ def test_a_database_that_cannot_be_written_gives_a_prediction_all_the_same(
     found = ask("--set", "max_num_seqs=64")
     assert found.exit_code == 0
     assert "95 % interval" in found.stdout
-    assert "The prediction is not kept: the database cannot be written" in found.stderr
+    assert "The prediction was not stored: the database cannot be written" in found.stderr

@@ -43,11 +43,11 @@ class World:
 
     def right(self, *senders: str) -> None:
         for each in senders:
-            self.clock.hear(each, self.true_ns - SECOND_NS)
+            self.clock.record_message(each, self.true_ns - SECOND_NS)
 
     def same(self, *senders: str) -> None:
         for each in senders:
-            self.clock.hear(each, self.system_ns() - SECOND_NS)
+            self.clock.record_message(each, self.system_ns() - SECOND_NS)
 
     @property
     def off_ns(self) -> int:
@@ -169,15 +169,15 @@ def test_at_the_start_a_long_downtime_is_accepted(world: World, down_ns: int) ->
     assert world.off_ns == 0
     world.right("a")
     world.wait(MINUTE_NS)
-    world.clock.hear("replays", START_NS - down_ns)
+    world.clock.record_message("replays", START_NS - down_ns)
     assert world.off_ns == 0
 
 
 def test_one_slow_sender_at_the_start_is_ignored(world: World) -> None:
     world.clock.begin(START_NS - 120 * MINUTE_NS, None)
-    world.clock.hear("slow", START_NS - 8 * 60 * MINUTE_NS)
+    world.clock.record_message("slow", START_NS - 8 * 60 * MINUTE_NS)
     assert world.off_ns == 0
-    world.clock.hear("replays", START_NS - 119 * MINUTE_NS)
+    world.clock.record_message("replays", START_NS - 119 * MINUTE_NS)
     world.right("a")
     assert world.off_ns == 0
 

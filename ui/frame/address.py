@@ -106,42 +106,46 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
     equals = {label: parameters[label] for label in LABELS if parameters.get(label)}
     if "outcome" in equals and equals["outcome"] not in set(Outcome):
         refused = equals.pop("outcome")
-        notices.append(_refused("outcome", refused, ", ".join(Outcome), "showing all"))
+        notices.append(_refusal_notice("outcome", refused, ", ".join(Outcome), "showing all"))
     if page == FIRST:
         page = destination(parameters)
         if (named := parameters.get("page", FIRST)) not in {*BY_KEY, *RENAMED}:
             instead = f"showing {BY_KEY[FIRST].name}"
-            notices.append(_refused("page", named, ", ".join(BY_KEY), instead))
+            notices.append(_refusal_notice("page", named, ", ".join(BY_KEY), instead))
     if latency not in (allowed := _latencies(page)):
-        notices.append(_refused("latency", latency, ", ".join(allowed), "showing ttft"))
+        notices.append(_refusal_notice("latency", latency, ", ".join(allowed), "showing ttft"))
         latency = "ttft"
     decide = parameters.get("decide", DECIDERS[0])
     if decide not in DECIDERS:
-        notices.append(_refused("decide", decide, ", ".join(DECIDERS), f"using {DECIDERS[0]}"))
+        notices.append(
+            _refusal_notice("decide", decide, ", ".join(DECIDERS), f"using {DECIDERS[0]}")
+        )
         decide = DECIDERS[0]
     by = parameters.get("by", STEPS[0])
     if by not in STEPS:
-        notices.append(_refused("by", by, ", ".join(STEPS), f"showing by the {STEPS[0]}"))
+        notices.append(_refusal_notice("by", by, ", ".join(STEPS), f"showing by the {STEPS[0]}"))
         by = STEPS[0]
     per = parameters.get("per", PAYERS[0])
     if per not in PAYERS:
-        notices.append(_refused("per", per, ", ".join(PAYERS), f"showing by {PAYERS[0]}"))
+        notices.append(_refusal_notice("per", per, ", ".join(PAYERS), f"showing by {PAYERS[0]}"))
         per = PAYERS[0]
     measure = parameters.get("measure", FIRST_MEASURE)
     if measure not in MEASURES:
         notices.append(
-            _refused("measure", measure, ", ".join(MEASURES), f"showing {FIRST_MEASURE}")
+            _refusal_notice("measure", measure, ", ".join(MEASURES), f"showing {FIRST_MEASURE}")
         )
         measure = FIRST_MEASURE
     quantile = parameters.get("quantile", DEFAULT_QUANTILE)
     if quantile not in QUANTILES:
         notices.append(
-            _refused("quantile", quantile, ", ".join(QUANTILES), f"showing {DEFAULT_QUANTILE}")
+            _refusal_notice(
+                "quantile", quantile, ", ".join(QUANTILES), f"showing {DEFAULT_QUANTILE}"
+            )
         )
         quantile = DEFAULT_QUANTILE
     budget = parameters.get("budget", NO_BUDGET)
     if budget not in BUDGETS:
-        notices.append(_refused("budget", budget, ", ".join(BUDGETS), "showing no budget"))
+        notices.append(_refusal_notice("budget", budget, ", ".join(BUDGETS), "showing no budget"))
         budget = NO_BUDGET
     known = {
         *("last", "from", "to", "latency", "request", "page", "baseline", "decide", "by"),
@@ -165,7 +169,7 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
         by=by,
         measure=measure,
         per=per,
-        change=_change(parameters, notices),
+        change=_what_if_edits(parameters, notices),
         sweep=_sweep(parameters, notices),
         quantile=quantile,
         budget=budget,
@@ -275,7 +279,7 @@ def _request(
     if page == "request":
         return text[:LONGEST_ID]
     notices.append(
-        _refused("request", text, "a key from a link to a request", "showing no request")
+        _refusal_notice("request", text, "a key from a link to a request", "showing no request")
     )
     return None
 
@@ -289,7 +293,9 @@ def _range(parameters: Mapping[str, str], notices: list[str]) -> View:
     if last is not None:
         if last not in RANGES_S:
             notices.append(
-                _refused("last", last, ", ".join(RANGES_S), f"showing the last {DEFAULT_RANGE}")
+                _refusal_notice(
+                    "last", last, ", ".join(RANGES_S), f"showing the last {DEFAULT_RANGE}"
+                )
             )
             return View()
         return View(last=last, to_unix_ns=to_ns)
@@ -325,7 +331,7 @@ def _baseline(parameters: Mapping[str, str], notices: list[str]) -> Window | str
     ):
         return Window(from_ns, to_ns)
     notices.append(
-        _refused(
+        _refusal_notice(
             "baseline",
             text,
             "FROM/TO, each unix seconds or an ISO 8601 time, at most 400 days apart,"
@@ -336,7 +342,7 @@ def _baseline(parameters: Mapping[str, str], notices: list[str]) -> Window | str
     return None
 
 
-def _change(parameters: Mapping[str, str], notices: list[str]) -> str:
+def _what_if_edits(parameters: Mapping[str, str], notices: list[str]) -> str:
     text = parameters.get("change", "")
     if not text:
         return ""
@@ -363,9 +369,9 @@ def _instant(name: str, text: str | None, notices: list[str]) -> int | None:
     if text is None:
         return None
     if (at_ns := instant_unix_ns(text)) is None:
-        notices.append(_refused(name, text, "unix seconds or an ISO 8601 time", "ignored"))
+        notices.append(_refusal_notice(name, text, "unix seconds or an ISO 8601 time", "ignored"))
     return at_ns
 
 
-def _refused(name: str, given: str, allowed: str, instead: str) -> str:
+def _refusal_notice(name: str, given: str, allowed: str, instead: str) -> str:
     return f"The address's {name} is “{plain(given)}”; allowed: {allowed}. Now {instead}."

@@ -83,7 +83,7 @@ def _page() -> None:
     except NotAllowed as error:
         _title(BY_KEY[navigation.current().page])
         no_data.cannot_show(NOT_ALLOWED, str(error))
-        gate.way_out()
+        gate.sign_out_button()
         return
     except DatabaseMissing:
         _title(BY_KEY[navigation.current().page])
@@ -97,11 +97,11 @@ def _page() -> None:
     st.session_state[FRAMED] = view
     if page.of_a_range and view.live and first_minute.current(engine, _objectives(engine), now):
         st.fragment(gate.kept(_first_minute), run_every=FIRST_MINUTE_S)(engine, zone)
-        gate.way_out()
+        gate.sign_out_button()
         return
     every = page.refresh_s[view.last] if page.of_a_range and view.live and view.last else None
     st.fragment(gate.kept(_body), run_every=every)(engine, zone)
-    gate.way_out()
+    gate.sign_out_button()
 
 
 def _first_minute(engine: Engine, _zone: tzinfo) -> None:

@@ -92,7 +92,7 @@ class Background:
 
 
 def background(engine: Engine) -> Background:
-    """Return the answers of one database, which all viewers share who may see the same."""
+    """Return the answers of one database. All viewers with the same access share them."""
     found: Background = _of(cache_key(engine))
     return found
 

@@ -67,7 +67,7 @@ def bar(
         if page.compares:
             _comparison(view, view.window(now_unix_ns))
         if page.decides:
-            _decider(view)
+            _detection_control(view)
         if page.filters:
             _filters(view, values)
         st.button(
@@ -123,7 +123,7 @@ def _shown_comparison(chosen: str) -> str:
     return EARLIER.get(chosen, f"vs. {chosen} earlier")
 
 
-def _decider(view: View) -> None:
+def _detection_control(view: View) -> None:
     st.session_state["decide"] = view.decide
     st.selectbox(
         "How incidents are detected",

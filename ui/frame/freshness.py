@@ -13,8 +13,8 @@ DAY_S = 86_400
 
 
 def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
-    """Show the age of the data, a headline if no data arrives, and a band if the data is "
-    "simulated."""
+    """Show the age of the data, a headline if no data arrives, and a band if the data is
+    simulated."""
     band(simulated)
     silent = context.silence_s(newest_unix_ns)
     if silent is not None and newest_unix_ns is not None:

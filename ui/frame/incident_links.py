@@ -52,10 +52,10 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
     objective = next((each for each in found if each.name == name), None)
     if objective is None or not whole:
         known = ", ".join(each.name for each in objectives) or "none"
-        return _none(view, f"allowed: SLO or SLO@TIME, with one of these SLOs: {known}")
+        return _without_incident(view, f"allowed: SLO or SLO@TIME, with one of these SLOs: {known}")
     row = incident_at(read_incidents(engine, name), at_s)
     if row is None:
-        return _none(view, f"SLO {name} has no such incident")
+        return _without_incident(view, f"SLO {name} has no such incident")
     if isinstance(objective.indicator, GoodProbes):
         began_ns = (row.began_unix_s - LEAST_EXPLAINED_S) * SECOND_NS
         ended_ns = now_unix_ns if row.ended_unix_s is None else row.ended_unix_s * SECOND_NS
@@ -104,7 +104,7 @@ def _parts(incident: str) -> tuple[str, int | None, bool]:
     return name, None if at_ns is None else at_ns // SECOND_NS, whole
 
 
-def _none(view: View, why: str) -> Found:
+def _without_incident(view: View, why: str) -> Found:
     shown = View(page=view.page)
     return Found(
         shown,

@@ -125,8 +125,9 @@ def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
     previous page. Streamlit would treat these values as choices by the reader. So a
     choice with an unexpected address is ignored.
 
-    A reader may be faster than the server: the browser sends a second choice before it has received
-    the address of the first one. This choice has a replaced address, and is not ignored.
+    A reader may make a second choice before the browser has received the address that the first
+    choice set. The browser then sends the older address. `_REPLACED` contains such older addresses,
+    so that the second choice is not ignored.
     """
 
     @wraps(callback)

@@ -1,4 +1,4 @@
-"""Cache the results of store reads, for all viewers together who may see the same.
+"""Cache the results of store reads. Viewers with the same access share the cache.
 
 The key contains the time range. The range of a live page ends at a multiple of the page's refresh
 interval, so viewers of the same page share the results. The key also
@@ -21,7 +21,8 @@ KEPT_S: Final = 900
 """Seconds for which the cache keeps an entry, at least the longest refresh interval of a page."""
 KEPT: Final = 200
 KEPT_READERS: Final = 64
-"""Maximum number of databases and accesses of readers with a cache of their own."""
+"""Maximum number of caches. There is one for each combination of a database and a reader's
+access."""
 KEPT_LARGE: Final = 4
 """Maximum number of entries with a row per request. A million requests take about 300 MB."""
 
@@ -41,27 +42,27 @@ def shared(
         read: reads the store. All callers share its result and must not change it.
         large: whether the result contains a row per request.
     """
-    kept = _large if large else _small
+    kept = _read_large if large else _read_small
     found: Found = kept((cache_key(engine), *key), read)
     return found
 
 
 @st.cache_resource(ttl=KEPT_S, max_entries=KEPT, show_spinner=False)
-def _small(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
+def _read_small(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
     del key  # part of Streamlit's cache key
     return _read()
 
 
 @st.cache_resource(ttl=KEPT_S, max_entries=KEPT_LARGE, show_spinner=False)
-def _large(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
+def _read_large(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
     del key
     return _read()
 
 
 @st.cache_resource(show_spinner=False)
 def opened(url: str) -> Engine:
-    """Return the open database, which all viewers share. Raises the same errors as "
-    "`open_database`."""
+    """Return the open database, which all viewers share. Raises the same errors as
+    `open_database`."""
     return open_database(url, create=False)
 
 

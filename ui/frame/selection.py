@@ -45,7 +45,7 @@ def time_chart(context: Context, figure: go.Figure, key: str, alt: str | None = 
     figure.update_xaxes(fixedrange=False)
     # Plotly fades the bars outside a selection. The dragged range selects time, not bars.
     figure.update_traces(unselected={"marker": {"opacity": 1}}, selector={"type": "bar"})
-    chart(figure, key, alt, on_select=partial(_dragged, key, context.zone))
+    chart(figure, key, alt, on_select=partial(_keep_dragged_range, key, context.zone))
 
 
 def offer(context: Context, window: Window, explain: View | None = None) -> None:
@@ -74,7 +74,7 @@ def offer(context: Context, window: Window, explain: View | None = None) -> None
         ):
             if st.button(label, key=f"offer_{key}"):
                 navigation.go(there)
-        st.button("Dismiss", key="offer_dismiss", type="tertiary", on_click=_dismissed)
+        st.button("Dismiss", key="offer_dismiss", type="tertiary", on_click=_forget_range)
 
 
 def dragged_over(event: Mapping[str, Any], zone: tzinfo) -> Window | None:
@@ -96,14 +96,14 @@ def dragged_over(event: Mapping[str, Any], zone: tzinfo) -> Window | None:
 
 
 @choice
-def _dragged(key: str, zone: tzinfo) -> None:
+def _keep_dragged_range(key: str, zone: tzinfo) -> None:
     window = dragged_over(st.session_state.get(key) or {}, zone)
     if window is not None:
         st.session_state[_CHOSEN] = (navigation.current(), window)
 
 
 @choice
-def _dismissed() -> None:
+def _forget_range() -> None:
     st.session_state.pop(_CHOSEN, None)
 
 

@@ -26,7 +26,8 @@ def share(cause: Cause) -> str:
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:
-    """Return a share by replay with its interval, or a share by accounting in words."""
+    """Format a share: as a percentage with its interval if it comes from a replay, otherwise in
+    words."""
     if low is None or high is None:
         return f"<b>{rough_share(share)}</b>"
     return f"<b>{wording.percent(share)}</b> [{wording.percent(low)} to {wording.percent(high)}]"

@@ -64,7 +64,7 @@ def percentiles(
         drawn = np.where(series.value_s > 0, series.value_s, np.nan)
         # A line through a single bin between two gaps is invisible, so such a bin gets a marker.
         # Other bins get no marker, because browsers draw each marker separately.
-        lone = _lone(drawn)
+        lone = _points_without_neighbours(drawn)
         seen = {"size": np.where(lone, 5, 0).tolist(), "color": style["color"]}
         figure.add_trace(
             go.Scatter(
@@ -75,7 +75,7 @@ def percentiles(
                 line=style,
                 marker=seen if lone.any() else None,
                 connectgaps=False,
-                customdata=_told(series.value_s, series.low_s, series.high_s),
+                customdata=_hover_texts(series.value_s, series.low_s, series.high_s),
                 hovertemplate="%{customdata}<extra>" + key.upper() + "</extra>",
             )
         )
@@ -189,14 +189,14 @@ def values_of(values: FloatArray) -> list[float | None]:
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 
-def _told(values: FloatArray, low: FloatArray, high: FloatArray) -> list[str]:
+def _hover_texts(values: FloatArray, low: FloatArray, high: FloatArray) -> list[str]:
     return [
         f"{wording.seconds(value)} [{wording.seconds(bottom)} to {wording.seconds(top)}]"
         for value, bottom, top in zip(values.tolist(), low.tolist(), high.tolist(), strict=True)
     ]
 
 
-def _lone(values: FloatArray) -> Any:
+def _points_without_neighbours(values: FloatArray) -> Any:
     gap = np.concatenate([[True], np.isnan(values), [True]])
     return gap[:-2] & ~gap[1:-1] & gap[2:]
 

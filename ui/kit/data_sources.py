@@ -19,7 +19,7 @@ LESS = {
 SCRAPED = (
     "seen by /metrics only. /metrics reports engines, not single requests, so there is no latency"
     " to show. The servers may still have had requests. Install the instrumentation"
-    " beside vLLM, or start it with --otlp-traces-endpoint."
+    " in vLLM's environment, or start vLLM with --otlp-traces-endpoint."
 )
 
 

@@ -29,9 +29,9 @@ def csv_of(figure: go.Figure) -> str:
         if isinstance(trace, go.Heatmap):
             lines.writerows(_grid(trace))
             continue
-        if trace.name is None and trace.showlegend is False and _lying(trace) is False:
+        if trace.name is None and trace.showlegend is False and _is_horizontal(trace) is False:
             continue  # invisible trace that contains only hover text
-        across, along = (trace.y, trace.x) if _lying(trace) else (trace.x, trace.y)
+        across, along = (trace.y, trace.x) if _is_horizontal(trace) else (trace.x, trace.y)
         if across is None or along is None:
             continue
         told = trace.customdata if trace.customdata is not None else [None] * len(across)
@@ -52,7 +52,7 @@ def _grid(trace: go.Heatmap) -> Iterator[tuple[object, ...]]:
                 yield cell(name), cell(x), value, cell(said)
 
 
-def _lying(trace: Any) -> bool:
+def _is_horizontal(trace: Any) -> bool:
     return getattr(trace, "orientation", None) == "h"
 
 

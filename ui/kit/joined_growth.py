@@ -41,7 +41,7 @@ def _growth(growth: Growth, latency: str) -> str:
         if max(each.baseline_s, each.now_s) > 0
     )
     return (
-        f"<table class='told'><thead><tr><th>{latency} of {which}</th><th>before</th>"
+        f"<table class='data'><thead><tr><th>{latency} of {which}</th><th>before</th>"
         f"<th>now</th><th>growth</th></tr></thead><tbody>{rows}<tr><td><b>whole</b></td>"
         f"{_cells(growth.baseline_s, growth.now_s)}</tr></tbody></table>"
     )

@@ -58,7 +58,7 @@ def phases_table(request: JoinedRequest) -> str:
         if (seconds := request.phases[phase]) is not None
     )
     return (
-        "<table class='told'><thead><tr><th>phase</th><th>time</th><th>share</th></tr></thead>"
+        "<table class='data'><thead><tr><th>phase</th><th>time</th><th>share</th></tr></thead>"
         f"<tbody>{rows}<tr><td><b>whole</b></td><td><b>{wording.seconds(request.e2e_s)}</b></td>"
         "<td></td></tr></tbody></table>"
     )
@@ -68,7 +68,7 @@ def hops_table(request: JoinedRequest, address: Address) -> str:
     """Return the engines that served a request. Each links to the engine's own row."""
     rows = "".join(_hop(hop, address) for hop in request.hops)
     header = "".join(f"<th>{name}</th>" for name in _HEADER)
-    return f"<table class='told'><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
+    return f"<table class='data'><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tzinfo) -> str:
@@ -84,7 +84,7 @@ def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tz
         for each in requests
     )
     return (
-        f"<table class='told'><thead><tr><th>request</th><th>started</th><th>tenant</th>{names}"
+        f"<table class='data'><thead><tr><th>request</th><th>started</th><th>tenant</th>{names}"
         f"<th>TTFT</th><th>E2E</th></tr></thead><tbody>{rows}</tbody></table>"
     )
 

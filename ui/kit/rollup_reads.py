@@ -136,7 +136,7 @@ def _means(sums: Sums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
     return means, number
 
 
-def _unless(latency: str) -> dict[str, str]:
+def _labels_to_omit(latency: str) -> dict[str, str]:
     """Return the labels of the requests to omit. For TTFT, these are non-streamed responses."""
     return {"streamed": "false"} if latency == "ttft_s" else {}
 
@@ -157,7 +157,7 @@ def per_bin(
         engine,
         window,
         equals=equals,
-        unless=_unless(latency),
+        unless=_labels_to_omit(latency),
         step_s=bins.width_ns // SECOND_NS,
         first_unix_s=bins.first_unix_ns // SECOND_NS,
     )
@@ -187,7 +187,7 @@ def _ranks(number: IntArray) -> IntArray:
 
 
 def _estimate(engine: Engine, window: Window, equals: Mapping[str, str], latency: str) -> Estimate:
-    found = rollups(engine, window, equals=equals, unless=_unless(latency))
+    found = rollups(engine, window, equals=equals, unless=_labels_to_omit(latency))
     assert found is not None
     quantiles = found.quantiles(latency, _ranks)
     if not quantiles.number.size:
@@ -211,12 +211,12 @@ def _slowest(
     Minutes are read in descending order of their slowest request, until no later minute can contain
     a row of the result.
     """
-    found = rollups(engine, window, equals=equals, unless=_unless(latency), step_s=60)
+    found = rollups(engine, window, equals=equals, unless=_labels_to_omit(latency), step_s=60)
     assert found is not None
     sums = found.sums([latency])
     greatest = sums.facts[latency][:, 3]
     picks: tuple[dict[str, str | None], ...] = ({},)
-    if _unless(latency):
+    if _labels_to_omit(latency):
         picks = ({"streamed": "true"}, {"streamed": None})
     tables: list[pa.Table] = []
     slowest: FloatArray = np.zeros(0)

@@ -44,7 +44,7 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
     told = wording.exact_percent(float(left))
     facts = [
         f"<b>{told}</b> of the {term('budget', 'error budget')} of {period} left",
-        _lasts(each),
+        _budget_outlook(each),
     ]
     if each.shown.events:
         good = wording.exact_percent(1 - float(each.shown.bad_ratio or 0))
@@ -101,7 +101,7 @@ def _label(each: SloState, silent_s: float | None) -> str:
     return f"<span class='state'>no {each.objective.rows}</span>"
 
 
-def _lasts(each: SloState) -> str:
+def _budget_outlook(each: SloState) -> str:
     status = each.status
     pace = f"last {durations.render(status.burning_s)}"
     if status.budget_left is not None and status.budget_left <= 0:
@@ -127,7 +127,7 @@ def groups(found: Sequence[SloState], silent_s: float | None = None) -> str:
         "<th>burn rate</th></tr>"
     )
     rows = "".join(_group(each, silent_s) for each in found)
-    return wide_table(f"<table class='told groups'>{head}{rows}</table>")
+    return wide_table(f"<table class='data groups'>{head}{rows}</table>")
 
 
 def _group(each: SloState, silent_s: float | None) -> str:
@@ -157,7 +157,7 @@ def windows(each: SloState) -> str:
         "<th>state</th></tr>"
     )
     rows = "".join(_window(each, pair, state) for pair, state in each.status.states.items())
-    return wide_table(f"<table class='told windows'>{head}{rows}</table>")
+    return wide_table(f"<table class='data windows'>{head}{rows}</table>")
 
 
 def _window(each: SloState, pair: Pair, state: State) -> str:

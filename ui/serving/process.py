@@ -1,4 +1,4 @@
-"""The explorer's process: Serve Streamlit behind Tailspan's access checks, and do slow reads in
+"""The explorer's process: serves Streamlit behind Tailspan's access checks, and does slow reads in
 advance.
 
     python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]

@@ -173,7 +173,7 @@ class Routes:
 
 
 def _same_origin(scope: Scope) -> Scope:
-    """Return the scope with the host of the Origin as its Host. The Origin was checked before.
+    """Set the Host header of a request to the host of its Origin header, which was checked before.
 
     Behind a proxy that changes Host, the two headers differ. Streamlit would then ask a server on
     the internet for this machine's address, to compare the Host with it.

@@ -41,13 +41,13 @@ class Verdict(StrEnum):
     NO_ROLE = "no role"
     """The reader's claims give no role."""
     MALFORMED = "malformed claims"
-    """A claim that gives roles does not have the form of one."""
+    """A claim that grants roles is malformed."""
 
 
 ANOTHER_USER: Final = frozenset(
     {Verdict.REFUSED, Verdict.UNVERIFIED, Verdict.NO_ROLE, Verdict.MALFORMED}
 )
-"""The verdicts on people who are signed in: only another account helps."""
+"""The verdicts for which a reader who is signed in needs another account."""
 
 
 def judge(
@@ -136,7 +136,7 @@ def passes() -> bool:
     verdict = judge(claims, asked, time.time(), roles_in_force())
     if verdict is Verdict.WELCOME:
         return True
-    _way_in(asked, verdict, str(claims.get("email") or "you"))
+    _ask_to_sign_in(asked, verdict, str(claims.get("email") or "you"))
     return False
 
 
@@ -155,7 +155,7 @@ def kept(body: Body) -> Body:
     return guarded
 
 
-def way_out() -> None:
+def sign_out_button() -> None:
     """Show the reader's name and a sign-out button if sign-in is on."""
     if in_force() is None:
         return
@@ -164,10 +164,10 @@ def way_out() -> None:
     st.button(f"Sign out {who}", key="sign_out", type="tertiary", on_click=st.logout)
 
 
-def _way_in(asked: SignIn, verdict: Verdict, email: str) -> None:
+def _ask_to_sign_in(asked: SignIn, verdict: Verdict, email: str) -> None:
     """Ask the reader of an open page to sign in again. `SignInPage` handles new requests."""
     st.title("Sign in to Tailspan", anchor=False)
-    st.html(said(asked, verdict, email, failed=False))
+    st.html(reason_html(asked, verdict, email, failed=False))
     if verdict in ANOTHER_USER:
         st.button("Sign in as another user", key="sign_out", on_click=st.logout)
     else:
@@ -175,7 +175,7 @@ def _way_in(asked: SignIn, verdict: Verdict, email: str) -> None:
         st.html("<p class='note'>You come back to the page that you asked for.</p>")
 
 
-def said(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
+def reason_html(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
     """Return why a page is not shown, as HTML.
 
     Args:
@@ -185,7 +185,7 @@ def said(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
         failed: whether the last sign-in failed.
     """
     provider, who = wording.for_html(asked.provider), wording.for_html(email, 80)
-    headline = f"<p class='headline'>{_said(asked, verdict, provider, who)}</p>"
+    headline = f"<p class='headline'>{_explanation(asked, verdict, provider, who)}</p>"
     if not failed or verdict is not Verdict.UNKNOWN:
         return headline
     return (
@@ -194,7 +194,7 @@ def said(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
     )
 
 
-def _said(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:
+def _explanation(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:
     match verdict:
         case Verdict.ENDED:
             return (
@@ -214,8 +214,8 @@ def _said(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:
             )
         case Verdict.NO_ROLE:
             return (
-                f"<b>{who} has no role.</b> No claim that {provider} sends gives one. The operator"
-                " of Tailspan can change the claims of a role in its roles file."
+                f"<b>{who} has no role.</b> {provider} sent no claim that grants a role. The"
+                " operator of Tailspan can change the claims of a role in its roles file."
             )
         case Verdict.MALFORMED:
             return (

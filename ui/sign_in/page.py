@@ -29,7 +29,7 @@ from ui.sign_in.redirect import FAILED
 
 _PAGES: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
 MOST_RECORDED: Final = 10_000
-"""Maximum number of sessions that are known to be in the audit log."""
+"""Maximum number of sessions to remember, so that each session is in the audit log only once."""
 MOST_KEY: Final = 256
 _HEADERS: Final = {
     "cache-control": "no-store",
@@ -103,7 +103,7 @@ def _html(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
         "<!doctype html><html lang='en'><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width'>"
         f"<title>Tailspan</title><style>{_STYLE}</style><main><h1>Sign in to Tailspan</h1>"
-        f"{gate.said(asked, verdict, email, failed=failed)}"
+        f"{gate.reason_html(asked, verdict, email, failed=failed)}"
         f"<form action='{escape(where)}'>{fields}<button>{label}</button></form>"
         "<p class='note'>You come back to the page that you asked for.</p></main></html>"
     )

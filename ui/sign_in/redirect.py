@@ -53,7 +53,7 @@ class WayBack:
         await self._app(scope, receive, send)
 
     def _leaving(self, asked: Headers) -> Change:
-        query = self._left(asked.get("referer", ""))
+        query = self._query_of_left_page(asked.get("referer", ""))
 
         def change(status: int, headers: MutableHeaders) -> int:
             if status >= _BAD:  # the provider does not respond
@@ -66,7 +66,7 @@ class WayBack:
 
         return change
 
-    def _left(self, referer: str) -> str:
+    def _query_of_left_page(self, referer: str) -> str:
         """Return the query of the page that the reader left, with the page's path as the parameter
         `page`."""
         where, _, query = referer.partition("?")
@@ -98,7 +98,7 @@ class WayBack:
     def _changing(self, send: Send, change: Change) -> Send:
         emptied = False
 
-        async def told(message: Message) -> None:
+        async def send_changed(message: Message) -> None:
             nonlocal emptied
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(raw=[*message["headers"]])
@@ -111,7 +111,7 @@ class WayBack:
                 message = {"type": message["type"], "body": b""}
             await send(message)
 
-        return told
+        return send_changed
 
     def _secured(self, headers: MutableHeaders) -> MutableHeaders:
         """Mark Streamlit's cookies as secure, because it does not detect a proxy's HTTPS."""

@@ -177,7 +177,10 @@ class EngineCapture:
                 if self._state is not None:
                     self._state.load = stats
                 if len(self._steps) == STEPS_LIMIT:
-                    guard.count("steps_dropped", "tailspan: engine totals lack a step")
+                    guard.count(
+                        "steps_dropped",
+                        "tailspan: dropped a step, so the engine totals are too low",
+                    )
                 self._steps.append(stats)
 
     @guard.harmless("engine_only.closed")
@@ -198,7 +201,11 @@ class EngineCapture:
             return
         if not self._probed and (lacking := missing_in(steps)):
             state.load, self._state = None, None
-            guard.count("add_steps", f"tailspan: no engine totals: no {', '.join(lacking)}")
+            guard.count(
+                "add_steps",
+                "tailspan: engine totals are not reported, because vLLM's statistics lack"
+                f" {', '.join(lacking)}",
+            )
             return
         self._probed = True
         add_steps(state, steps)

@@ -21,7 +21,7 @@ Complain = Callable[[str], None]
 SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics", "logs")
 
 DEFAULT_TIMEOUT_S: Final = 10.0
-"""The default of the specification."""
+"""The default time limit of an export in OpenTelemetry's specification."""
 
 _MILLISECONDS_FROM: Final = 1000.0
 """A timeout of at least this number is in milliseconds, as in the specification. A smaller number

@@ -50,9 +50,9 @@ seconds. All attempts fail for an engine on another machine, which has no link.
 """
 
 NAME_WAIT_S: Final = 120.0
-"""Maximum time that exports wait for the port, which is part of the replica's name. The port is
-known when the server builds its application, usually seconds after the engine is ready. Until then,
-requests are queued, and samples are queued for up to ten minutes.
+"""Maximum time to wait before the first export until the server's port is known. The port is part
+of the replica's name. It is known when the server builds its application, usually seconds after the
+engine is ready. Until then, requests are queued, and samples are queued for up to ten minutes.
 """
 
 REFUSED_SHARE: Final = 4

@@ -33,7 +33,7 @@ class StartWatch:
 
     Args:
         environ: contains the link's token and the start of the first process.
-        port: the server's port, which is part of the replica's name; None without one.
+        port: the server's port, which is part of the replica's name; None without an HTTP server.
     """
 
     def __init__(self, environ: Mapping[str, str], port: int | None = None) -> None:

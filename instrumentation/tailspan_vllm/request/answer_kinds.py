@@ -218,7 +218,7 @@ class WholeAnswer:
         return KindTokens(reasoning, rest if found_call else 0, rest if found_content else 0)
 
     def end(self) -> None:
-        """Do nothing: this object keeps none of vLLM's objects."""
+        """Do nothing, because this object does not refer to vLLM's objects."""
 
 
 Answer = StreamedAnswer | WholeAnswer

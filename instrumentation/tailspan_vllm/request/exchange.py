@@ -89,7 +89,7 @@ class Exchange:
         self.disconnected = False
         self.engine_requests = 0
         self.refused: str | None = None
-        """The admission limit because of which the front end refused the request, or None."""
+        """The admission limit that made the front end refuse the request, or None."""
         self.flights: dict[Flight, None] = {}
         """Unreported flights, in order of arrival. A dictionary, because a client can cause many
         flights, and each must be removed in constant time.

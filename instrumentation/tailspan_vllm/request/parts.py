@@ -20,8 +20,8 @@ class Parts(NamedTuple):
     def scaled_to(self, total: float) -> "Parts":
         """Return parts in the same proportion that sum to another total.
 
-        The engine's and the front end's measurements of a phase differ by microseconds. The front
-        end's is reported, so the parts must sum to it.
+        The engine and the front end measure a phase separately, and the results differ by
+        microseconds. The plugin reports the front end's duration, so the parts must sum to it.
         """
         own, others_prefill, others_decode, preempted, stall = self
         mine = own + others_prefill + others_decode + preempted + stall

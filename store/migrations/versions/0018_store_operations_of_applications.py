@@ -1,6 +1,6 @@
 """Store operations of applications.
 
-Older databases have none, so the table begins empty.
+Older databases do not have these operations, so the table begins empty.
 """
 
 import sqlalchemy as sa

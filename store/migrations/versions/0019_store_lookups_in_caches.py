@@ -1,6 +1,6 @@
 """Store lookups in caches, and what responses report: times of the server, reasoning tokens.
 
-Older databases have no lookups, so the table begins empty. Older rows have none of the new values.
+Older databases have no lookups, so the table begins empty. In older rows, the new values are null.
 """
 
 import sqlalchemy as sa

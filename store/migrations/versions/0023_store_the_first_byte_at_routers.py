@@ -1,6 +1,6 @@
 """Store the time to the first byte that routers report.
 
-Operations of older databases have none.
+Operations in older databases do not have this time.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
 """Keep the explanations of incidents.
 
-Older databases have none. The incidents of the last day are explained again.
+Older databases have no explanations. The incidents of the last day are explained again.
 """
 
 import sqlalchemy as sa

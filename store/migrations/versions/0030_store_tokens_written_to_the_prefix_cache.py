@@ -1,6 +1,6 @@
 """Store the prompt tokens that a request wrote to the prefix cache.
 
-The new column of older rows is unknown.
+In older rows, the new column is null.
 """
 
 import sqlalchemy as sa

@@ -1,7 +1,7 @@
 """Store the corrections of senders whose clock is ahead, and of their rows.
 
-Older databases have none. A row that an older version corrected, and that is sent again after the
-upgrade, may be stored twice.
+Older databases have no stored corrections. A row that an older version corrected, and that is sent
+again after the upgrade, may be stored twice.
 """
 
 import sqlalchemy as sa

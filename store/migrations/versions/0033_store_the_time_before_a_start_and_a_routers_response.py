@@ -1,6 +1,6 @@
 """Store the parts of a start before the server's first process, and a router's response id.
 
-Rows of older databases have none.
+In rows of older databases, the new columns are null.
 """
 
 import sqlalchemy as sa

@@ -52,7 +52,7 @@ def waterfall(parts: Parts, change: Interval | None, name: str) -> go.Figure:
         title={"text": name, "standoff": 4},
     )
     figure.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
-    return _finished(figure, 84 + 28 * 5, {"l": 84, "t": 18, "b": 40}, bargap=0.32)
+    return _with_layout(figure, 84 + 28 * 5, {"l": 84, "t": 18, "b": 40}, bargap=0.32)
 
 
 def curve(answer: CompareAnswer, name: str, ink: colours.Ink) -> go.Figure:
@@ -87,7 +87,7 @@ def curve(answer: CompareAnswer, name: str, ink: colours.Ink) -> go.Figure:
         fixedrange=True,
         showgrid=False,
     )
-    return _finished(figure, HEIGHT, {"b": 52}, legend=charts.LEGEND)
+    return _with_layout(figure, HEIGHT, {"b": 52}, legend=charts.LEGEND)
 
 
 def _line(
@@ -100,12 +100,12 @@ def _line(
         mode="lines+markers",
         line={"color": colour, "width": 2},
         marker={"size": 6},
-        customdata=[_told(each) for each in points],
+        customdata=[_hover_text(each) for each in points],
         hovertemplate="%{customdata}<extra>" + name + "</extra>",
     )
 
 
-def _told(each: LoadPoint) -> str:
+def _hover_text(each: LoadPoint) -> str:
     return (
         f"{each.load:.0f} running, {each.requests:,} requests<br>"
         f"{wording.seconds(each.before_s)} before, {wording.seconds(each.after_s)} after<br>"
@@ -135,7 +135,9 @@ def _bar(
     )
 
 
-def _finished(figure: go.Figure, height: int, margin: dict[str, int], **more: object) -> go.Figure:
+def _with_layout(
+    figure: go.Figure, height: int, margin: dict[str, int], **more: object
+) -> go.Figure:
     figure.update_layout(
         height=height,
         margin={**charts.MARGIN, **margin},

@@ -40,7 +40,7 @@ def _range(window: Window, zone: tzinfo) -> str:
 def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
     """Return what limits the result, and what was predicted, as HTML."""
     found = answer.decision
-    # Without parts, the headline has the first reason.
+    # If there are no parts, the headline already contains the first reason.
     said = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
     said += [html.escape(each) for each in answer.notes]
     if found.parts is not None:
@@ -69,8 +69,8 @@ def parts(answer: CompareAnswer) -> str:
         ["load: other work at the same time", wording.growth(found.parts.load_s), ""],
         ["= before, at the mix and load after", wording.seconds(found.parts.equal_s), ""],
         ["change at the same mix and load", wording.growth(found.parts.change_s), between],
-        ["= after, with a counterpart", wording.seconds(found.parts.compared_s), ""],
-        ["mix: without a counterpart", wording.growth(found.parts.uncompared_s), ""],
+        ["= after, comparable requests", wording.seconds(found.parts.compared_s), ""],
+        ["mix: requests without a counterpart", wording.growth(found.parts.uncompared_s), ""],
         ["after", wording.seconds(found.after_s), ""],
     ]
     return _table(["part", "", "95 % interval"], rows)
@@ -125,4 +125,4 @@ def _sentence(reason: str) -> str:
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for cells in rows)
-    return wide_table(f"<table class='told short'><thead><tr>{head}</tr></thead>{body}</table>")
+    return wide_table(f"<table class='data short'><thead><tr>{head}</tr></thead>{body}</table>")

@@ -1,4 +1,4 @@
-"""Draw what caches before the model answered. These answers are in no bill."""
+"""Draw what caches in front of the model answered. No bill includes these answers."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -63,7 +63,7 @@ def show(found: CachesAnswer, view: View) -> None:
 
 def sentence(found: CachesAnswer, total: CacheGroup) -> str:
     """Return the hit rate and what the hits saved."""
-    said = f"Caches before the model answered <b>{_rate(total)}</b> {_interval(total)}"
+    said = f"Caches in front of the model answered <b>{_rate(total)}</b> {_interval(total)}"
     said += f" of {wording.counted(total.hits + total.misses, 'lookup')}."
     if total.saved_usd is not None:
         said += (
@@ -97,7 +97,7 @@ def table(found: CachesAnswer) -> str:
         if more > 0
         else ""
     )
-    return wide_table(f"<table class='told payers'>{head}{rows}</table>") + note
+    return wide_table(f"<table class='data payers'>{head}{rows}</table>") + note
 
 
 def _row(group: CacheGroup) -> str:

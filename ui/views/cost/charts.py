@@ -42,7 +42,7 @@ MEANINGS: Final = {
     "recomputed": "engine time for work that was repeated after an eviction",
     "idle": "time in which engines were up but executed no step",
     "loading": "time from the start of a process until its engine was ready",
-    "unbilled": "busy time of requests that have not ended, or whose account was lost",
+    "unbilled": "busy time of requests that have not ended, or whose step times were not reported",
 }
 
 

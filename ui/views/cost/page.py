@@ -104,7 +104,7 @@ def show(context: Context, seen: Found) -> None:
         caches.show(seen.cached, view)
         return
     st.html(f"<p class='headline'>{words.sentence(found, total, view)}</p>")
-    _remarks(found, total)
+    _notes_below_headline(found, total)
     if found.bill.unpriced:
         _unpriced(found)
     left, right = st.columns([2, 3], gap="large")
@@ -124,7 +124,7 @@ def show(context: Context, seen: Found) -> None:
         st.html(f"<p class='note'>{said}</p>")
 
 
-def _remarks(found: Spending, total: Line) -> None:
+def _notes_below_headline(found: Spending, total: Line) -> None:
     if advice := words.advice(total):
         st.html(f"<p class='note'>{advice}</p>")
     st.html(f"<p class='note'>{words.rates(found.bill)}</p>")

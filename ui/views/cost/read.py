@@ -128,7 +128,7 @@ def read_spending(
         steps = by_hours(whole, costs, DAY_S if length_s > BY_DAY_S else HOUR_S)
     else:
         steps = [
-            _piece(of_replica(accounts(engine, each, DIMENSIONS), replica), prices, equals)
+            _cost_of_step(of_replica(accounts(engine, each, DIMENSIONS), replica), prices, equals)
             for each in pieces(billed, piece_s)
         ]
     cells = cells_of(read_.cells, equals)
@@ -154,7 +154,7 @@ def read_spending(
     )
 
 
-def _piece(read_: Accounts, prices: PriceList, equals: Mapping[str, str]) -> Step:
+def _cost_of_step(read_: Accounts, prices: PriceList, equals: Mapping[str, str]) -> Step:
     found = bill(read_, prices)
     return Step(read_.from_unix_ns, read_.to_unix_ns, found.total, found.costs.where(equals))
 

@@ -32,7 +32,7 @@ LARGE: Final = 0.5
 NOTHING: Final = 0.005
 """Share of the bill. A negative part that is smaller is a rounding error at the edges of the
 range."""
-NOT_TOLD: Final = "unknown"
+UNKNOWN_NAME: Final = "unknown"
 
 
 def sentence(found: Spending, total: Line, view: View) -> str:
@@ -96,7 +96,7 @@ def sides(found: Sides, total: Line) -> str:
             f"<td>{_share(found.undivided_usd, total)}</td><td></td><td></td><td></td></tr>"
         )
     return (
-        "<table class='told'><thead><tr><th>side</th><th>cost</th><th>share of the bill</th>"
+        "<table class='data'><thead><tr><th>side</th><th>cost</th><th>share of the bill</th>"
         "<th>time in steps</th><th>MFU</th><th>MBU</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>"
     )
@@ -183,7 +183,7 @@ def payers(
     )
     more = len(groups) - MOST_ROWS
     note = f"<p class='note'>… and {more:,} more in the CSV.</p>" if more > 0 else ""
-    return wide_table(f"<table class='told payers'>{head}{rows}</table>") + note
+    return wide_table(f"<table class='data payers'>{head}{rows}</table>") + note
 
 
 def _row(
@@ -195,7 +195,7 @@ def _row(
 ) -> str:
     whole, most = sizes_usd
     value = group.labels[0]
-    name = NOT_TOLD if value is None else wording.for_html(value)
+    name = UNKNOWN_NAME if value is None else wording.for_html(value)
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
         name = f"<a href='{html.escape(href)}'>{name}</a>"
@@ -244,7 +244,7 @@ def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
         for each in compared
     )
     return wide_table(
-        "<table class='told payers'><tr><th>model</th>"
+        "<table class='data payers'><tr><th>model</th>"
         "<th>compared with</th><th>tokens in</th><th>cached tokens in</th><th>out</th>"
         f"<th>self-hosted</th><th>managed</th></tr>{rows}</table>"
     )
@@ -393,7 +393,7 @@ def notes(found: Spending, zone: tzinfo) -> list[str]:
         many = wording.counted(found.overflowed, "request")
         said.append(
             f"{many} are counted as _other in a label, because there are too many label values."
-            " Named values may be incomplete."
+            " The groups with a name may lack some of them."
         )
     return said
 

@@ -11,8 +11,8 @@ from typing import Final
 from telemetry.starts import Difference, EngineStart, differences
 
 APART_NS: Final = 120 * 10**9
-"""Seconds. Several processes report the same start, so reports closer together than this count as
-one start."""
+"""Several processes report the same start. Reports that are closer together than this count as one
+start."""
 
 
 @dataclass(frozen=True, slots=True)

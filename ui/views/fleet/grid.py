@@ -64,7 +64,7 @@ def engine_grids(
     samples = of.samples
 
     def most(name: str, add: bool) -> Grid:
-        return _most(of, samples.number(name), index, bins, len(replicas), add)
+        return _maximum_per_bin(of, samples.number(name), index, bins, len(replicas), add)
 
     def rate(name: str) -> Grid:
         return _rate(of, samples.rises(name), samples.spans_s, index, bins, len(replicas))
@@ -73,7 +73,7 @@ def engine_grids(
         above, below = samples.rises(part), samples.rises(whole)
         both = np.isfinite(above) & np.isfinite(below)
         rows = of.replica[of.line]
-        return _quotient(
+        return _ratio(
             _sums(rows, index, np.where(both, above, np.nan), len(replicas), bins),
             _sums(rows, index, np.where(both, below, np.nan), len(replicas), bins),
         )
@@ -82,7 +82,7 @@ def engine_grids(
         values = samples.number(name)
         known = np.where(np.isfinite(values), 1.0, np.nan)
         rows = of.replica[of.line]
-        return _quotient(
+        return _ratio(
             _sums(rows, index, known * (values > 0), len(replicas), bins),
             _sums(rows, index, known, len(replicas), bins),
         )
@@ -121,7 +121,7 @@ def gpu_grids(
     if not table.num_rows:
         return {}
     samples = samples_of(table)
-    rows = _places(samples, replicas)
+    rows = _row_of_samples(samples, replicas)
     bandwidth = samples.number("dram_bandwidth_ratio")
     known = np.isfinite(bandwidth).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -131,7 +131,7 @@ def gpu_grids(
     np.minimum.at(lowest, (rows[there], index[there]), clock[there])
     lowest[np.isinf(lowest)] = np.nan
     return {
-        "bandwidth": _quotient(
+        "bandwidth": _ratio(
             _sums(rows, index, bandwidth, len(replicas), bins),
             _sums(rows, index, np.where(known > 0, known, np.nan), len(replicas), bins),
         ),
@@ -141,7 +141,7 @@ def gpu_grids(
 
 def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
     samples = samples_of(table)
-    rows = _places(samples, replicas)
+    rows = _row_of_samples(samples, replicas)
     engine = samples.number("engine").astype(np.int64)
     process = samples.number("process").astype(np.int64)
     # Encode each row as one number, because numpy compares rows of several columns slowly.
@@ -159,7 +159,7 @@ def _numbered(keys: IntArray) -> IntArray:
     return found
 
 
-def _places(samples: Samples, replicas: Sequence[str]) -> IntArray:
+def _row_of_samples(samples: Samples, replicas: Sequence[str]) -> IntArray:
     """Return the row of each sample's replica; −1 for replicas that are not selected."""
     place = {name: row for row, name in enumerate(replicas)}
     of_code = np.array([*(place.get(value, -1) for value in samples.replica.values), -1])
@@ -167,7 +167,7 @@ def _places(samples: Samples, replicas: Sequence[str]) -> IntArray:
     return found
 
 
-def _most(
+def _maximum_per_bin(
     of: _Lines, values: FloatArray, index: IntArray, bins: int, replicas: int, add: bool
 ) -> Grid:
     engines = int(of.engine.max()) + 1
@@ -198,7 +198,7 @@ def _rate(
 ) -> Grid:
     known = np.isfinite(rises) & np.isfinite(spans_s)
     lines = of.replica.size
-    per_s = _quotient(
+    per_s = _ratio(
         _sums(of.line, index, np.where(known, rises, np.nan), lines, bins),
         _sums(of.line, index, np.where(known, spans_s, np.nan), lines, bins),
     )
@@ -218,7 +218,7 @@ def _sums(rows: IntArray, columns: IntArray, values: FloatArray, height: int, wi
     return found
 
 
-def _quotient(above: Grid, below: Grid) -> Grid:
+def _ratio(above: Grid, below: Grid) -> Grid:
     found = np.full(above.shape, np.nan)
     np.divide(above, below, out=found, where=below > 0)
     return found

@@ -93,7 +93,7 @@ def _replicas(context: Context, found: Reading) -> None:
             dated=context.length_s > DAY_S,
             has_gpus=found.has_gpus,
         )
-        _rest(fleet.replicas[table.MOST :])
+        _replicas_not_drawn(fleet.replicas[table.MOST :])
     _one_measure(context, found)
     with chapter("Bottleneck", BOUND_HELP):
         st.html(roofline.as_html(found.bounds))
@@ -108,7 +108,7 @@ def _href(view: View, replica: Replica) -> str:
     return link(replace(view, page="requests", equals=equals, request=None))
 
 
-def _rest(left_out: Sequence[Replica]) -> None:
+def _replicas_not_drawn(left_out: Sequence[Replica]) -> None:
     if left_out:
         named = ", ".join(wording.for_html(replica.name, 24) for replica in left_out)
         st.html(

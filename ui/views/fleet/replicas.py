@@ -30,7 +30,7 @@ CLEARLY: Final = 1.2
 """Minimum ratio between the shares of slow requests of a replica and of the other replicas. With
 many requests, random differences are smaller."""
 QUEUEING: Final = 0.5
-"""Share of the range. A queue that exists for a larger share is a problem."""
+"""Maximum share of the range in which requests may queue. A longer queue is a problem."""
 LATELY: Final = 6
 """A queue in the last 1/LATELY of the range is a problem, even if there was no queue before."""
 HELD_BACK: Final = 0.02
@@ -159,9 +159,9 @@ def fleet(
     found = []
     for row, name in enumerate(names):
         mine = {measure: grid[row] for measure, grid in over_time.items()}
-        all_of_it = {measure: _known(grid[row, 0]) for measure, grid in whole.items()}
+        all_of_it = {measure: _number_or_none(grid[row, 0]) for measure, grid in whole.items()}
         replica_facts = facts.get(name, Facts())
-        lately = _lately(mine.get(WAITED))
+        lately = _recent_mean(mine.get(WAITED))
         problems = tuple(_problems(all_of_it, replica_facts, slow.get(name), lately))
         found.append(Replica(name, mine, all_of_it, traffic.get(name), replica_facts, problems))
     found.sort(key=lambda each: (-each.weight, -_p99(each), each.name))
@@ -219,7 +219,7 @@ def _problems(
     return found
 
 
-def _lately(values: FloatArray | None) -> float | None:
+def _recent_mean(values: FloatArray | None) -> float | None:
     if values is None:
         return None
     last = values[-max(1, len(values) // LATELY) :]
@@ -288,8 +288,7 @@ def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
 
 
 def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
-    """Return whether the tail of a replica's latency is significantly slower than that of the other
-    replicas.
+    """Return whether a replica's tail latency is significantly higher than the other replicas'.
 
     The difference must be at least the minimum growth of a diagnosis. Without this limit, a replica
     with many requests that are only a little slower would count as slow.
@@ -301,7 +300,7 @@ def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
     return own[0] > others[1] and p99_s[0] > MIN_GROWTH_RATIO * p99_s[1]
 
 
-def _known(value: float) -> float | None:
+def _number_or_none(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 

@@ -132,14 +132,14 @@ def as_html(found: Sequence[Bound]) -> str:
         if each.replica in several:
             name += f" <small>engine {each.engine}</small>"
         device = wording.for_html(each.device or "", 40)
-        rows.append(f"<tr><td>{name}</td><td>{device}</td><td>{_said(each)}</td></tr>")
+        rows.append(f"<tr><td>{name}</td><td>{device}</td><td>{_sentences(each)}</td></tr>")
     return (
-        "<table class='told configs'><thead><tr><th>replica</th><th>device</th>"
+        "<table class='data configs'><thead><tr><th>replica</th><th>device</th>"
         f"<th>bottleneck</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 
 
-def _said(bound: Bound) -> str:
+def _sentences(bound: Bound) -> str:
     if bound.window is None:
         return f"Unknown: {wording.for_html(bound.why or '', 200)}."
     sentences = [_sentence(bound, bound.window), *findings(bound.window)]

@@ -48,7 +48,9 @@ class Starts:
 
 
 def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStart]:
-    """Return the last start of each engine and all starts since an instant, the newest `MOST_BARS`.
+    """Return the last start of each engine and all starts since an instant.
+
+    If these are more than `MOST_BARS`, return only the newest.
 
     Args:
         known: starts in order of time.
@@ -118,7 +120,7 @@ def _table(shown: Sequence[ColdStart], zone: tzinfo) -> str:
         for each in reversed(shown)
     )
     return wide_table(
-        f"<table class='told payers'><thead><tr><th>replica</th>{head}<th>sum</th></tr></thead>"
+        f"<table class='data payers'><thead><tr><th>replica</th>{head}<th>sum</th></tr></thead>"
         f"<tbody>{rows}</tbody></table>"
     )
 

@@ -125,7 +125,7 @@ def rows(
                 for problem in replica.problems
             ],
             "ttft": _ttft(replica),
-            "since": _since(replica, zone, dated),
+            "since": _start_cell(replica, zone, dated),
             **{key: _cell(replica, MEASURES[key], tops[key]) for key in _RANK},
         }
         for replica in shown
@@ -183,7 +183,7 @@ def _ttft(replica: Replica) -> dict[str, Any]:
     }
 
 
-def _since(replica: Replica, zone: tzinfo, dated: bool) -> dict[str, Any]:
+def _start_cell(replica: Replica, zone: tzinfo, dated: bool) -> dict[str, Any]:
     began = replica.facts.began_unix_ns
     if began is None:
         return {"text": wording.UNKNOWN, "title": "Not reported."}

@@ -26,7 +26,7 @@ def sentence(found: Fleet, incident: IncidentRow | None = None) -> str:
 
     Args:
         found: the replicas.
-        incident: the newest incident that overlaps the range, or None without one.
+        incident: the newest incident that overlaps the range, or None if no incident overlaps it.
     """
     number = wording.counted(len(found.replicas), "replica")
     with_problems = found.with_problems
@@ -40,14 +40,14 @@ def sentence(found: Fleet, incident: IncidentRow | None = None) -> str:
             f" <b>{wording.for_html(incident.slo, 63)}</b> overlaps this range."
             f" <a href='{href}' target='_self'>Show its cause</a>"
         )
-    named = "; ".join(_named(replica) for replica in with_problems[:NAMED])
+    named = "; ".join(_replica_with_problems(replica) for replica in with_problems[:NAMED])
     rest = len(with_problems) - NAMED
     more = f"; and {rest} more" if rest > 0 else ""
     many = "all" if len(with_problems) == len(found.replicas) else f"{len(with_problems)} of them"
     return f"<b>{number}</b>, {many} with problems: {named}{more}."
 
 
-def _named(replica: Replica) -> str:
+def _replica_with_problems(replica: Replica) -> str:
     what = ", ".join(wording.for_html(problem.what) for problem in replica.problems[:3])
     return f"<b class='name'>{wording.for_html(replica.name)}</b> ({what})"
 
@@ -122,7 +122,7 @@ def configurations(groups: Sequence[Group]) -> str:
         return "<p class='note'>No engine reported its start arguments.</p>"
     rows = "".join(_row(group) for group in groups)
     return (
-        "<table class='told configs'><thead><tr><th>model</th><th>replicas</th>"
+        "<table class='data configs'><thead><tr><th>model</th><th>replicas</th>"
         f"<th>differs in</th></tr></thead><tbody>{rows}</tbody></table>"
     )
 

@@ -39,7 +39,7 @@ def phases(places: Sequence[Place]) -> go.Figure:
             continue
         figure.add_trace(
             go.Bar(
-                # Numbers as places, because two names may be the same text.
+                # Use row numbers as positions, because two rows may have the same name.
                 y=list(range(len(rows))),
                 x=seconds,
                 name=title,
@@ -91,7 +91,9 @@ def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
         top = max([top, *values])
         figure.add_trace(
             go.Scatter(
-                x=charts.local([_middle(each.from_unix_ns, answer) for each in steps], zone),
+                x=charts.local(
+                    [_middle_of_first_step(each.from_unix_ns, answer) for each in steps], zone
+                ),
                 y=values,
                 name=wording.for_plotly(name(place), 40),
                 mode="lines+markers",
@@ -121,7 +123,7 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
     if not shown:
         return None
     rows = [wording.for_plotly(name(p), 40) for p in shown]
-    at = [_middle(each.from_unix_ns, answer) for each in shown[0].steps]
+    at = [_middle_of_first_step(each.from_unix_ns, answer) for each in shown[0].steps]
     figure = go.Figure(
         go.Heatmap(
             x=charts.local(at, zone),
@@ -154,5 +156,5 @@ def foremost(places: Sequence[Place]) -> list[Place]:
     return [p for p in places if p in ranked]
 
 
-def _middle(from_unix_ns: int, answer: OutsideAnswer) -> int:
+def _middle_of_first_step(from_unix_ns: int, answer: OutsideAnswer) -> int:
     return from_unix_ns + answer.step_s * 10**9 // 2

@@ -23,7 +23,7 @@ ENDPOINTS_HELP: Final = (
     "answers of the model. **By a cache**: answers of a gateway's cache, which are in no latency. "
     "**First content** counts from the moment when the connection was ready. **Whole wait** "
     "includes the set-up of the connection. **Managed**: the endpoint has a list price. "
-    "**Self-hosted**: Tailspan has the server's own rows of these probes. P95 needs 73 probes."
+    "**Self-hosted**: the server also reported these probes to Tailspan. P95 needs 73 probes."
 )
 PHASES_HELP: Final = (
     "The mean wait of a probe that the model answered. The phases sum to the whole wait.\n\n"
@@ -40,21 +40,21 @@ FAILURES_HELP: Final = (
     "Probes that were not sent do not count: over the budget, or missed by the prober."
 )
 PAIRS_HELP: Final = (
-    "**Network**: time to the first event at the prober minus time to the first byte at the "
-    "server, for probes whose row Tailspan received from the server. P99 needs 381 probes. "
+    "**Network**: the time to the first event at the prober minus the time to the first byte at "
+    "the server, for probes that the server also reported. P99 needs 381 probes. "
     "**Median difference**: the prober sends each prompt twice. The time to the first event of the "
     "repeated prompt, minus that of the new prompt, is the effect of the prefix cache. The cache "
     "helps if the whole 95 % interval is below 0. The interval needs 8 pairs."
 )
 COST_HELP: Final = (
     "List price of the probes' tokens (genai-prices). Self-hosted endpoints have no list price. "
-    "Certificates are the servers' own."
+    "The certificates are those that the servers sent."
 )
 
 
 def read(context: Context) -> Found:
     """Read the probes of the range."""
-    equals = _equals(context)
+    equals = _chosen_labels(context)
     return context.shared(
         lambda: read_outside(context.engine, context.window, equals), *equals.items()
     )
@@ -64,7 +64,7 @@ def show(context: Context, found: Found) -> None:
     """Draw the finding, and then the endpoints by region."""
     answer = found.answer
     if not answer.places:
-        _nothing(context, found)
+        _no_probes(context, found)
         return
     st.html(f"<p class='headline'>{words.sentence(answer)}</p>")
     for note in words.notes(answer):
@@ -95,7 +95,7 @@ def show(context: Context, found: Found) -> None:
         st.html(words.cost(answer, at_unix_ns))
 
 
-def _equals(context: Context) -> dict[str, str | None]:
+def _chosen_labels(context: Context) -> dict[str, str | None]:
     chosen = {"region": context.view.region, "endpoint": context.view.endpoint}
     return {label: value for label, value in chosen.items() if value}
 
@@ -114,7 +114,7 @@ def _filters(context: Context, found: Found) -> None:
                 format_func=partial(_option, label),
                 label_visibility="collapsed",
                 width=240,
-                on_change=_chosen,
+                on_change=_choose,
                 args=(label,),
             )
 
@@ -123,9 +123,9 @@ def _option(label: str, value: str) -> str:
     return wording.plain(value, 60) if value else f"all {label}s"
 
 
-def _nothing(context: Context, found: Found) -> None:
+def _no_probes(context: Context, found: Found) -> None:
     view, zone = context.view, context.zone
-    filtered = bool(_equals(context))
+    filtered = bool(_chosen_labels(context))
     if found.latest_unix_ns is None and not filtered:
         st.html("<p class='headline'><b>No probe has reported yet.</b></p>")
         st.markdown("Write the endpoints to a file, `probes.yaml`. `HOST` is this machine:")
@@ -157,7 +157,7 @@ def _nothing(context: Context, found: Found) -> None:
 
 
 @choice
-def _chosen(label: str) -> None:
+def _choose(label: str) -> None:
     value = st.session_state[f"outside_{label}"]
     view = navigation.current()
     changed = replace(view, region=value) if label == "region" else replace(view, endpoint=value)

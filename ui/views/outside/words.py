@@ -55,7 +55,8 @@ def sentence(answer: OutsideAnswer) -> str:
 
 
 def _worst(places: Sequence[Place]) -> str:
-    """Return the sentence about the places with the lowest share of answers; "" without one."""
+    """Return the sentence about the places with the lowest share of answers; "" without
+    failures."""
     ratios = [p.success_ratio for p in places if p.success_ratio is not None]
     lowest = min(ratios)
     worst = [p for p in places if p.success_ratio == lowest]
@@ -87,12 +88,12 @@ def notes(answer: OutsideAnswer) -> list[str]:
         )
     if cached := sum(p.cached for p in answer.places):
         said.append(f"Answered by a gateway's cache: {cached:,}. The latencies leave them out.")
-    if against := _against(answer.places):
+    if against := _best_of_each_hosting(answer.places):
         said.append(against)
     return said
 
 
-def _against(places: Sequence[Place]) -> str:
+def _best_of_each_hosting(places: Sequence[Place]) -> str:
     """Compare the best self-hosted and the best managed endpoint of each region."""
     said = []
     for region in sorted({p.region for p in places}, key=str):
@@ -114,7 +115,7 @@ def _against(places: Sequence[Place]) -> str:
                 f" {wording.for_html(own[1])} {wording.seconds(own[0])}, managed"
                 f" {wording.for_html(managed[1])} {wording.seconds(managed[0])}"
             )
-    return f"Median first content of the fastest: {'; '.join(said)}." if said else ""
+    return f"Fastest endpoints by median first content: {'; '.join(said)}." if said else ""
 
 
 def endpoints(places: Sequence[Place], at_unix_ns: int) -> str:
@@ -127,7 +128,7 @@ def endpoints(places: Sequence[Place], at_unix_ns: int) -> str:
         cells = [*_names(p), wording.for_html(p.model or UNKNOWN), HOSTING[p.hosting]]
         cells += [f"{p.sent:,}", wording.exact_percent(p.success_ratio), f"{p.cached:,}"]
         cells += [*_points(p.first_content), *_points(p.wait), network]
-        rows.append([*cells, _ago(p.newest_unix_ns, at_unix_ns)])
+        rows.append([*cells, _age_text(p.newest_unix_ns, at_unix_ns)])
     return _table(heads, rows)
 
 
@@ -186,7 +187,7 @@ def _interval(cache: CacheEffect) -> str:
 
 
 def cost(answer: OutsideAnswer, at_unix_ns: int) -> str:
-    """Return the cost of probing and the ends of the certificates."""
+    """Return a table of the cost of probing and of the times at which certificates expire."""
     days = (answer.window.to_unix_ns - answer.window.from_unix_ns) / _NS / DAY_S
     heads = ("endpoint", "region", "tokens in", "tokens out", "cost", "per day", "certificate ends")
     rows = []
@@ -209,7 +210,7 @@ def _certificate(ends_s: float | None, now_s: float) -> str:
     return f"{day} (ended)" if left_s <= 0 else f"{day} (in {wording.span(left_s)})"
 
 
-def _ago(newest_unix_ns: int, at_unix_ns: int) -> str:
+def _age_text(newest_unix_ns: int, at_unix_ns: int) -> str:
     return f"{wording.span(max(0, at_unix_ns - newest_unix_ns) / _NS)} ago"
 
 
@@ -236,4 +237,4 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], text: int | None
         + "</tr>"
         for cells in rows
     )
-    return wide_table(f"<table class='told short'><thead><tr>{head}</tr></thead>{body}</table>")
+    return wide_table(f"<table class='data short'><thead><tr>{head}</tr></thead>{body}</table>")

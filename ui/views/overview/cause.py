@@ -45,23 +45,25 @@ def current_cause(engine: Engine, states: Sequence[SloState]) -> CurrentCause | 
     objective, row = state.objective, incident.row
     answer = stored_answer(engine, objective, row)
     if answer is not None:
-        return _first(answer.verdict.first, answer)
+        return _first_cause(answer.verdict.first, answer)
     at_s = state.status.at_s // EVERY_S * EVERY_S
 
     def find() -> Explanation | None:
-        verdict = incident_verdict(engine, objective, row, at_s, _explained)
+        verdict = incident_verdict(engine, objective, row, at_s, _explain_cached)
         return verdict.first if verdict else None
 
     key = ("cause", row.slo, row.severity, row.fired_unix_s, objective.statement, at_s)
     found = shared(engine, key, find)
-    return None if found is None else _first(found, None)
+    return None if found is None else _first_cause(found, None)
 
 
-def _first(found: Explanation, answer: StoredAnswer | None) -> CurrentCause | None:
+def _first_cause(found: Explanation, answer: StoredAnswer | None) -> CurrentCause | None:
     return CurrentCause(found.causes[0], answer) if found.causes else None
 
 
-def _explained(engine: Engine, question: Question, objectives: Sequence[Objective]) -> Explanation:
+def _explain_cached(
+    engine: Engine, question: Question, objectives: Sequence[Objective]
+) -> Explanation:
     """Analyse the cached columns. The result is the same as that of `analysis.explain`."""
     question = replace(question, where=explained_where(engine, question.where))
     kept = kept_evidence(engine)

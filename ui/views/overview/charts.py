@@ -76,7 +76,7 @@ def latency(
             )
         )
         told = f"{wording.seconds(low)} to {wording.seconds(high)}"
-        _told(figure, now, zone, high, told, f"usual {quantile.upper()}")
+        _add_hover_text(figure, now, zone, high, told, f"usual {quantile.upper()}")
     for place, threshold in enumerate(sorted(set(promised_s))):
         figure.add_trace(
             go.Scatter(
@@ -90,7 +90,7 @@ def latency(
                 hovertemplate=f"{wording.seconds(threshold)}<extra>SLO</extra>",
             )
         )
-    _mark(figure, incidents, now.window, zone)
+    _mark_incidents(figure, incidents, now.window, zone)
     figure.update_layout(height=HEIGHT, margin={**charts.MARGIN, "t": 44, "l": 60})
     return figure
 
@@ -138,10 +138,10 @@ def traffic(
             )
         )
         told = f"{wording.number(usual[0])} to {wording.number(usual[1])}/s"
-        _told(figure, now, zone, usual[1], told, "usual")
+        _add_hover_text(figure, now, zone, usual[1], told, "usual")
     _axis(figure, rates, wording.number, "requests/s")
     figure.update_layout(barmode="stack")
-    _mark(figure, incidents, now.window, zone)
+    _mark_incidents(figure, incidents, now.window, zone)
     return charts.over_time(figure, now.window, zone, HEIGHT)
 
 
@@ -188,11 +188,11 @@ def failures(
         )
         drawn.append(np.array([usual]))
     _axis(figure, [*drawn, np.array([0.01])], wording.exact_percent, "of requests")
-    _mark(figure, incidents, now.window, zone)
+    _mark_incidents(figure, incidents, now.window, zone)
     return charts.over_time(figure, now.window, zone, HEIGHT)
 
 
-def _told(
+def _add_hover_text(
     figure: go.Figure, now: Trend, zone: tzinfo, at_value: float, said: str, name: str
 ) -> None:
     """Add a hover text that is the same over the whole range."""
@@ -260,7 +260,9 @@ def union(stretches: Iterable[Stretch]) -> list[Stretch]:
     return joined
 
 
-def _mark(figure: go.Figure, incidents: Sequence[Stretch], window: Window, zone: tzinfo) -> None:
+def _mark_incidents(
+    figure: go.Figure, incidents: Sequence[Stretch], window: Window, zone: tzinfo
+) -> None:
     """Draw incidents as bands behind the lines. Overlapping incidents make one band, because the
     colours of stacked bands would add up."""
     for from_ns, to_ns in union(incidents):

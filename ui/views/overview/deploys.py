@@ -112,7 +112,7 @@ def sentence(
         return what if after is None else f"{what} {_link(view, *ends)}"
     if isinstance(found, str):
         return f"{what} No comparison: {html.escape(found)}."
-    since = f"Since the deploy at {at} ({_kind(change.what)}), "
+    since = f"Since the deploy at {at} ({_changed_thing(change.what)}), "
     said = _findings(found.found)
     metric = found.found[0].question.metric
     where = _link(replace(view, latency=LATENCIES[metric]), found.before, found.after)
@@ -139,7 +139,7 @@ def _too_few(found: Decided) -> str:
     )
 
 
-def _kind(what: str) -> str:
+def _changed_thing(what: str) -> str:
     """Return what changed without the article, such as "configuration"."""
     return what.removeprefix("The ")
 

@@ -1,5 +1,4 @@
-"""The Overview page: The Overview page: SLOs, incidents, latencies compared with the usual range,
-traffic."""
+"""The Overview page: SLOs, incidents, latencies compared with the usual range, and traffic."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -126,7 +125,7 @@ def show(context: Context, found: Seen) -> None:
     if found.states:
         _objectives(found.states, context.zone, silent_s)
     if found.now.number:
-        _trends(context, found)
+        _trend_charts(context, found)
     else:
         no_data.nothing_in_view(context)
     if sentence is not None:
@@ -207,7 +206,7 @@ def _objectives(found: Sequence[SloState], zone: tzinfo, silent_s: float | None)
         st.html(incidents.incidents(found, zone))
 
 
-def _trends(context: Context, found: Seen) -> None:
+def _trend_charts(context: Context, found: Seen) -> None:
     zone, ink = context.zone, context.ink
     objectives = [each.objective for each in found.states]
     now, before = found.now, found.before

@@ -62,7 +62,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
     paging = [each for each in found if each.pages]
     if paging:
         also = [each for each in found if each.burns and each not in paging]
-        return Answer("hurt", _paging(paging, also, zone))
+        return Answer("hurt", _paging_sentence(paging, also, zone))
     slow = [each for each in found if each.burns]
     if slow:
         return Answer(
@@ -71,7 +71,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
         )
     spent = [each for each in found if each.spent]
     if spent:
-        return Answer("near", _overspent(spent[0]))
+        return Answer("near", _overspent_sentence(spent[0]))
     blind = [each for each in found if each.blind is not None]
     if blind:
         return Answer("near", _blind(blind))
@@ -81,7 +81,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
     doubtful = [each for each in found if each.held_back]
     if doubtful:
         return Answer("near", _held_back(doubtful[0]))
-    return _met(found, length_s)
+    return _met_answer(found, length_s)
 
 
 def of_the_past(found: Answer, silent_s: float) -> Answer:
@@ -122,7 +122,7 @@ def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s:
     )
 
 
-def _paging(paging: Sequence[SloState], also: Sequence[SloState], zone: tzinfo) -> str:
+def _paging_sentence(paging: Sequence[SloState], also: Sequence[SloState], zone: tzinfo) -> str:
     said = ". ".join(_burning(each, zone) for each in paging[:MOST_NAMED])
     if len(paging) > MOST_NAMED:
         said += f". {wording.counted(len(paging) - MOST_NAMED, 'more objective')} burn too fast"
@@ -150,7 +150,7 @@ def _burning(each: SloState, zone: tzinfo) -> str:
     return f"{pace} (last {durations.render(pair.long_s)})"
 
 
-def _overspent(each: SloState) -> str:
+def _overspent_sentence(each: SloState) -> str:
     period = each.objective.period_text
     over = wording.exact_percent(float(-(each.status.budget_left or 0)))
     return (
@@ -195,7 +195,7 @@ def _held_back(each: SloState) -> str:
     )
 
 
-def _met(found: Sequence[SloState], length_s: float) -> Answer:
+def _met_answer(found: Sequence[SloState], length_s: float) -> Answer:
     met = "is met" if len(found) == 1 else f"All {len(found)} SLOs are met"
     worst = min(
         (each for each in found if each.shown.events),

@@ -111,7 +111,7 @@ def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
             x=[each.to_s - each.from_s for each in drawn],
             base=[each.from_s for each in drawn],
             marker={"color": QUIET},
-            customdata=[_told(each) for each in drawn],
+            customdata=[_hover_text(each) for each in drawn],
             hovertemplate="%{customdata}<extra></extra>",
             **whole,
         )
@@ -132,7 +132,7 @@ def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
                 ],
                 "line": {"width": 1, "color": colours.OUTLINE},
             },
-            customdata=[_told(each) for _, each, *_ in seen],
+            customdata=[_hover_text(each) for _, each, *_ in seen],
             hovertemplate="%{customdata}<extra></extra>",
             **{**whole, "width": 0.74},
         )
@@ -153,18 +153,18 @@ def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
         autorange="reversed",
         showgrid=False,
         tickvals=rows,
-        ticktext=[wording.for_plotly(_short(each.name), 11) for each in drawn],
+        ticktext=[wording.for_plotly(_end_of_id(each.name), 11) for each in drawn],
         tickfont={"size": 10},
     )
     return _since_received(figure, end_s, height=62 + 19 * max(1, len(drawn)), top=20)
 
 
-def _short(name: str) -> str:
+def _end_of_id(name: str) -> str:
     """Return the end of an id, because ids usually differ at the end."""
     return name if len(name) <= 10 else f"…{name[-9:]}"
 
 
-def _told(each: Neighbour) -> str:
+def _hover_text(each: Neighbour) -> str:
     lines = [f"<b>{wording.for_plotly(each.name, 60)}</b>"]
     if each.tenant:
         lines.append(f"tenant {wording.for_plotly(each.tenant)}")
@@ -195,7 +195,7 @@ def strips(found: Sequence[Strip], end_s: float) -> go.Figure:
         most = 0.0
         for place, line in enumerate(strip.lines):
             name = wording.for_plotly(line.name, 24)
-            near = _around(line.at_s, end_s)
+            near = _samples_around(line.at_s, end_s)
             values = line.values[near]
             most = max(most, float(np.nanmax(values, initial=0.0)))
             figure.add_trace(
@@ -244,7 +244,7 @@ def strips(found: Sequence[Strip], end_s: float) -> go.Figure:
     return _since_received(figure, end_s, height=74 + 66 * max(1, len(found)), top=46)
 
 
-def _around(at_s: Any, end_s: float) -> Any:
+def _samples_around(at_s: Any, end_s: float) -> Any:
     """Return the samples within the axis, the last sample before it and the first sample after
     it.
     """

@@ -114,14 +114,14 @@ def _billed(row: Mapping[str, Any]) -> str:
     return f"{wording.seconds(billed_s)}{wasted}"
 
 
-def _counted(tokens: int | None) -> str:
+def _token_count(tokens: int | None) -> str:
     return "" if tokens is None else wording.counted(tokens, "token")
 
 
 def _answer(row: Mapping[str, Any]) -> str:
     kinds = ((row["reasoning_tokens"], "reasoning"), (row["tool_call_tokens"], "in tool calls"))
     kinds_text = "".join(f", {wording.count(tokens)} {kind}" for tokens, kind in kinds if tokens)
-    return f"{_counted(row['output_tokens'])}{kinds_text}"
+    return f"{_token_count(row['output_tokens'])}{kinds_text}"
 
 
 def _tokens(row: Mapping[str, Any]) -> str:
@@ -129,4 +129,4 @@ def _tokens(row: Mapping[str, Any]) -> str:
     held = "" if cached is None else f", {wording.count(cached)} cached"
     written = row.get("cache_write_tokens")
     held += f", {wording.count(written)} written to the cache" if written else ""
-    return f"{_counted(row['prompt_tokens'])}{held}" if row["prompt_tokens"] is not None else ""
+    return f"{_token_count(row['prompt_tokens'])}{held}" if row["prompt_tokens"] is not None else ""

@@ -93,8 +93,8 @@ def neighbours_of(table: pa.Table, victim: int, told: Account) -> Neighbours:
             tenant=row["tenant"],
             from_s=max(0.0, float(begun_s[place])),
             to_s=min(end_s, float(ended_s[place])),
-            prefill_from_s=_within(prefill[0], end_s) if seen else None,
-            prefill_to_s=_within(prefill[1], end_s) if seen else None,
+            prefill_from_s=_clamped(prefill[0], end_s) if seen else None,
+            prefill_to_s=_clamped(prefill[1], end_s) if seen else None,
             prompt_tokens=row["prompt_tokens"],
             output_tokens=row["output_tokens"],
             cost_s=cost[place].cost_s if place in cost else 0.0,
@@ -128,5 +128,5 @@ def sentence(found: Neighbours) -> str:
     return f"{told}."
 
 
-def _within(at_s: FloatArray | float, end_s: float) -> float:
+def _clamped(at_s: FloatArray | float, end_s: float) -> float:
     return min(max(float(at_s), 0.0), end_s)

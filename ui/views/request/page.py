@@ -90,7 +90,7 @@ def show(context: Context, found: Found) -> None:
     elif found.request is not None:
         _request(found.request, view, context.zone)
     elif found.candidates:
-        _several(found.candidates, asked, view, context.zone)
+        _list_of_matches(found.candidates, asked, view, context.zone)
     else:
         _unknown(context.engine, view.request, context.zone)
         every = AGAIN_KEY_S if isinstance(view.request, RequestKey) else AGAIN_WORDS_S
@@ -107,12 +107,12 @@ def _ask(asked: str) -> None:
         placeholder="A request id, a trace id, or TRACE/SPAN",
         label_visibility="collapsed",
         max_chars=2_000,
-        on_change=_asked,
+        on_change=_open_request,
     )
 
 
 @choice
-def _asked() -> None:
+def _open_request() -> None:
     text = pasted(st.session_state["asked"])
     navigation.change(replace(navigation.current(), request=text))
 
@@ -176,7 +176,9 @@ def _unknown(engine: Engine, asked: RequestKey | str, zone: tzinfo) -> None:
     )
 
 
-def _several(rows: Sequence[Mapping[str, Any]], asked: str, view: View, zone: tzinfo) -> None:
+def _list_of_matches(
+    rows: Sequence[Mapping[str, Any]], asked: str, view: View, zone: tzinfo
+) -> None:
     many = f"at least {MOST}" if len(rows) >= MOST else str(len(rows))
     listed = "".join(
         f"<tr><td><a href='{html.escape(link(replace(view, request=_key(row))))}' target='_self'>"
@@ -189,7 +191,7 @@ def _several(rows: Sequence[Mapping[str, Any]], asked: str, view: View, zone: tz
     )
     st.html(
         f"<p class='headline'><b>{many} requests</b> have the id “{wording.for_html(asked, 80)}”. "
-        "Choose one:</p><table class='told'><thead><tr><th>request</th><th>received</th>"
+        "Choose one:</p><table class='data'><thead><tr><th>request</th><th>received</th>"
         f"<th>model</th><th>outcome</th><th>E2E</th></tr></thead><tbody>{listed}</tbody></table>"
     )
 
@@ -270,19 +272,19 @@ def _neighbours(found: RequestRead, view: View, whole_s: float) -> None:
 def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
     """Return the requests that delayed this request, each with a link to its page."""
     listed = "".join(
-        f"<tr><td>{_named(each, view)}</td>"
+        f"<tr><td>{_name_with_link(each, view)}</td>"
         f"<td class='text'>{wording.for_html(each.tenant or wording.UNKNOWN)}</td>"
         f"<td>{wording.count(each.prompt_tokens)}</td>"
         f"<td><b>{wording.growth(each.cost_s)}</b></td></tr>"
         for each in costly
     )
     return (
-        "<table class='told'><thead><tr><th>request</th><th>tenant</th><th>prompt tokens</th>"
+        "<table class='data'><thead><tr><th>request</th><th>tenant</th><th>prompt tokens</th>"
         f"<th>its prefill delayed it by</th></tr></thead><tbody>{listed}</tbody></table>"
     )
 
 
-def _named(each: neighbours.Neighbour, view: View) -> str:
+def _name_with_link(each: neighbours.Neighbour, view: View) -> str:
     name = wording.for_html(each.name, 60)
     if each.name == neighbours.HIDDEN:
         return name

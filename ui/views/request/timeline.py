@@ -92,7 +92,7 @@ def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
         if not inside and row.get(f"{phase}_s") is None:
             continue
         segments, at = [], reached
-        for part, seconds in (inside or {_whole(phase): 0.0}).items():
+        for part, seconds in (inside or {_single_part(phase): 0.0}).items():
             name, colour, meaning = part_name(part)
             segments.append(
                 Segment(
@@ -106,7 +106,7 @@ def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
     return found
 
 
-def _whole(phase: str) -> str:
+def _single_part(phase: str) -> str:
     """Return the single part of a phase whose parts are unknown."""
     return f"{phase}_unsplit" if phase in ("queue", "prefill", "decode") else phase
 

@@ -17,10 +17,10 @@ from ui.kit.terms import LATENCY_NAMES, term
 
 ENOUGH: Final = 20
 """Minimum number of similar requests that a comparison needs."""
-TOLD_PARTS: Final = 3
+MOST_PARTS: Final = 3
 MOST_TENANTS: Final = 8
 """Maximum number of tenants in the table of delays. The delays by all other tenants are summed."""
-WORTH_TELLING: Final = 0.05
+LEAST_SHARE: Final = 0.05
 """Share of the total. The sentence omits parts with a smaller share."""
 
 _ENDED: Final = {
@@ -42,7 +42,7 @@ def sentence(row: Mapping[str, Any], account: Account, zone: tzinfo) -> str:
     ended = _ENDED[Outcome(row["outcome"])].format(whole=wording.seconds(row["e2e_s"]))
     first = _first_token(row)
     asked = f"<b class='name'>{name}</b> received {at}{where}."
-    return f"{asked} {ended}{first}. {_most(account, row['e2e_s'])}".strip()
+    return f"{asked} {ended}{first}. {_largest_parts(account, row['e2e_s'])}".strip()
 
 
 def _first_token(row: Mapping[str, Any]) -> str:
@@ -61,13 +61,13 @@ def _first_token(row: Mapping[str, Any]) -> str:
     return f"{first_byte}, its first content <b>{wording.seconds(row['first_content_s'])}</b>"
 
 
-def _most(account: Account, whole_s: float) -> str:
-    largest = sorted(account.parts_s.items(), key=lambda part: -part[1])[:TOLD_PARTS]
+def _largest_parts(account: Account, whole_s: float) -> str:
+    largest = sorted(account.parts_s.items(), key=lambda part: -part[1])[:MOST_PARTS]
     named = [
         f"{part_name(part)[0].removesuffix(': not split')} <b>{wording.seconds(seconds)}</b> "
         f"({wording.percent(seconds / whole_s)})"
         for part, seconds in largest
-        if whole_s > 0 and seconds >= WORTH_TELLING * whole_s and part != "unsplit"
+        if whole_s > 0 and seconds >= LEAST_SHARE * whole_s and part != "unsplit"
     ]
     return f"Most of it: {', '.join(named)}." if named else ""
 
@@ -92,15 +92,15 @@ def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None
                 f"too few similar requests to compare its {latency} ({wording.count(others)})"
             )
         elif place.quicker >= place.slower:
-            sentences.append(f"slower than {_of(place.quicker, others)} by {latency}")
+            sentences.append(f"slower than {_share_of(place.quicker, others)} by {latency}")
         else:
-            sentences.append(f"faster than {_of(place.slower, others)} by {latency}")
+            sentences.append(f"faster than {_share_of(place.slower, others)} by {latency}")
     if not sentences:
         return None
     return f"Compared with {like} received up to 30 min before or after it: {'; '.join(sentences)}."
 
 
-def _of(some: int, others: int) -> str:
+def _share_of(some: int, others: int) -> str:
     share = "all" if some == others else f"{wording.percent(some / others)}"
     return f"<b>{share}</b> of {wording.count(others)}"
 
@@ -147,7 +147,7 @@ def parts_table(account: Account, whole_s: float) -> str:
         )
     )
     return (
-        "<table class='told'><thead><tr><th>part</th><th>time</th><th>share</th></tr></thead>"
+        "<table class='data'><thead><tr><th>part</th><th>time</th><th>share</th></tr></thead>"
         f"<tbody>{rows}<tr><td><b>whole</b></td><td><b>{wording.seconds(whole_s)}</b></td>"
         "<td></td></tr></tbody></table>"
     )
@@ -172,7 +172,7 @@ def tenant_delays(found: Sequence[TenantDelay]) -> str:
         else ""
     )
     return (
-        "<table class='told'><thead><tr><th>delayed by tenant</th><th>requests</th>"
+        "<table class='data'><thead><tr><th>delayed by tenant</th><th>requests</th>"
         "<th>by their prefills</th><th>by their decodes</th><th>in all</th></tr></thead>"
         f"<tbody>{rows}</tbody></table>{note}"
     )
@@ -191,4 +191,4 @@ def raw(row: Mapping[str, Any]) -> str:
         for name, value in row.items()
         if value is not None
     )
-    return f"<table class='told raw'><tbody>{rows}</tbody></table>"
+    return f"<table class='data raw'><tbody>{rows}</tbody></table>"

@@ -42,12 +42,12 @@ def show(context: Context, *, too_many: bool) -> None:
         st.session_state["budget"] = context.view.budget
         st.segmented_control(
             "Latency budget",
-            _offered(context.view.budget),
+            _budgets_to_choose(context.view.budget),
             key="budget",
             required=True,
             format_func=lambda name: NAMES.get(name, name),
             label_visibility="collapsed",
-            on_change=_chosen,
+            on_change=_choose_budget,
         )
         if context.view.budget == NO_BUDGET:
             return
@@ -66,7 +66,7 @@ def show(context: Context, *, too_many: bool) -> None:
             st.html(html_of(answer))
 
 
-def _offered(chosen: str) -> list[str]:
+def _budgets_to_choose(chosen: str) -> list[str]:
     """Return the budgets to choose from. The reader's file is one only if its path is set, or if
     the address names it."""
     own = bool(os.environ.get(KEY, "").strip()) or chosen == OWN_BUDGET
@@ -81,6 +81,6 @@ def _budget(name: str) -> Budget | None:
 
 
 @choice
-def _chosen() -> None:
+def _choose_budget() -> None:
     chosen = st.session_state["budget"]
     navigation.change(replace(navigation.current(), budget=chosen))

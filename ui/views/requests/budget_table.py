@@ -1,4 +1,4 @@
-"""Write how the slow requests spent a budget as HTML. Pure; all external text is escaped."""
+"""Write how the slow requests spent a budget as HTML. All external text is escaped."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,7 +16,7 @@ _LONGEST: Final = 600
 
 
 def html_of(answer: BudgetAnswer) -> str:
-    """Return the finding, the table and the way out."""
+    """Return the finding, the table and the reduction that is needed, as HTML."""
     spending, budget = answer.spending, answer.question.budget
     source = f"Budget: {budget.source}." if budget.source else ""
     said = [finding(answer, wording.seconds), *notes(answer, wording.seconds)]
@@ -41,7 +41,7 @@ def _table(spending: Spending) -> str:
             "sum",
             wording.seconds(spending.total_s),
             wording.seconds(spending.mean_s),
-            _over(spending.mean_s - spending.total_s),
+            _excess_text(spending.mean_s - spending.total_s),
         )
     )
     head = "".join(f"<th>{each}</th>" for each in HEAD)
@@ -49,7 +49,7 @@ def _table(spending: Spending) -> str:
         f"<tr>{''.join(f'<td>{wording.for_html(cell)}</td>' for cell in cells)}</tr>"
         for cells in rows
     )
-    return wide_table(f"<table class='told short'><thead><tr>{head}</tr></thead>{body}</table>")
+    return wide_table(f"<table class='data short'><thead><tr>{head}</tr></thead>{body}</table>")
 
 
 def _rows(line: Line) -> Iterator[tuple[str, str, str, str]]:
@@ -57,12 +57,12 @@ def _rows(line: Line) -> Iterator[tuple[str, str, str, str]]:
     if line.budget_s is None:
         name = f"{name} (in {UNASSIGNED})"
     spent = "unknown" if line.spent_s is None else wording.seconds(line.spent_s)
-    yield name, wording.seconds(line.budget_s), spent, _over(line.over_s)
+    yield name, wording.seconds(line.budget_s), spent, _excess_text(line.over_s)
     for operation, spent_s in line.operations.items():
         yield f"– {operation}", "", wording.seconds(spent_s), ""
 
 
-def _over(over_s: float | None) -> str:
+def _excess_text(over_s: float | None) -> str:
     return wording.growth(over_s) if over_s is not None and over_s > 0 else ""
 
 

@@ -35,7 +35,10 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
                 name=layer.name,
                 marker={
                     "color": layer.colour,
-                    "line": {"width": 0.6 if _outlined(layer.key) else 0, "color": colours.OUTLINE},
+                    "line": {
+                        "width": 0.6 if _has_outline(layer.key) else 0,
+                        "color": colours.OUTLINE,
+                    },
                 },
                 customdata=[
                     f"{wording.seconds(value)} ({wording.percent(value / total)})"
@@ -117,5 +120,5 @@ def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
     return charts.over_time(figure, window, zone, height=300)
 
 
-def _outlined(key: str) -> bool:
+def _has_outline(key: str) -> bool:
     return key in ("stall", "delivery")

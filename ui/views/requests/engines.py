@@ -57,7 +57,9 @@ def strip(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> Strip:
         for gauge in GAUGES
     }
     if len(engines) > MOST_LINES:
-        lines = {f"all {len(engines)} engines": {g: _joined(g, by_gauge[g]) for g in GAUGES}}
+        lines = {
+            f"all {len(engines)} engines": {g: _sum_of_engines(g, by_gauge[g]) for g in GAUGES}
+        }
     else:
         lines = {
             name: {gauge: by_gauge[gauge][row] for gauge in GAUGES}
@@ -90,7 +92,7 @@ def _highest(
     return highest
 
 
-def _joined(gauge: str, values: FloatArray) -> FloatArray:
+def _sum_of_engines(gauge: str, values: FloatArray) -> FloatArray:
     """Combine the engines into one line: requests are summed, and the KV cache usage is the
     maximum.
     """

@@ -87,7 +87,7 @@ def _requests(context: Context, found: Reading) -> None:
     with chapter("Time by phase", PHASES_HELP):
         figure = charts.phases(means, number, bins, window, zone)
         selection.time_chart(context, figure, "phases")
-    _joined(context, found)
+    _joined_section(context, found)
     budget.show(context, too_many=rolled is not None)
     _engines(context, found)
     with chapter(f"Slowest by {name}", "Choose a request to see its timeline."):
@@ -99,7 +99,7 @@ def _requests(context: Context, found: Reading) -> None:
         )
 
 
-def _joined(context: Context, found: Reading) -> None:
+def _joined_section(context: Context, found: Reading) -> None:
     """Show the slowest joined requests, if prefill and decode are on different servers."""
     joined = found.joined.requests
     if not joined:

@@ -32,13 +32,13 @@ def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[s
     """
     ttft = estimate(floats(table, "ttft_s"), "p99")
     e2e = estimate(floats(table, "e2e_s"), "p99")
-    first = _came(table.num_rows, length_s, equals)
+    first = _requests_sentence(table.num_rows, length_s, equals)
     return f"{first}: {_tails(ttft, e2e, table)} {_reasons(table, matrix)}"
 
 
 def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) -> str:
     """Return the headline for requests that were read as rollups."""
-    first = _came(rolled.requests, length_s, equals)
+    first = _requests_sentence(rolled.requests, length_s, equals)
     tails = _tails(rolled.p99["ttft_s"], rolled.p99["e2e_s"], rolled.slowest)
     return (
         f"{first}: {tails} Percentiles are within 1 %, because there are too many requests to "
@@ -63,7 +63,7 @@ def joined(requests: int, latency: str, most_rows: int | None) -> str:
     return f"{said} Only the newest {wording.count(most_rows)} rows of the range were joined."
 
 
-def _came(requests: int, length_s: float, equals: Mapping[str, str]) -> str:
+def _requests_sentence(requests: int, length_s: float, equals: Mapping[str, str]) -> str:
     first = f"<b>{wording.counted(requests, 'request')}</b> in {wording.span(length_s)}"
     if equals:
         first += " of " + ", ".join(
@@ -84,12 +84,12 @@ def _tails(ttft: Estimate, e2e: Estimate, table: pa.Table) -> str:
         few = f"too few for a {term('p99', 'P99')} (at least {needed} needed)"
         return f"{few}; the slowest {slowest}." if slowest else f"{few}."
     return (
-        f"{term('p99', 'P99')} {term('ttft_s', 'TTFT')} {_told(ttft)}, "
-        f"{term('e2e_s', 'E2E')} {_told(e2e)}."
+        f"{term('p99', 'P99')} {term('ttft_s', 'TTFT')} {_estimate_text(ttft)}, "
+        f"{term('e2e_s', 'E2E')} {_estimate_text(e2e)}."
     )
 
 
-def _told(found: Estimate) -> str:
+def _estimate_text(found: Estimate) -> str:
     if found.value_s is None:
         return f"unknown ({wording.counted(found.requests, 'request')} report it)"
     interval = f"{wording.seconds(found.low_s)} to {wording.seconds(found.high_s)}"
@@ -109,10 +109,11 @@ def _reasons(table: pa.Table, matrix: Matrix) -> str:
     if not told:
         return ""
     who = "For the slowest" if told[-1][0].requests == 1 else "For the slowest 1 %"
-    return f"{who}, {', and '.join(_took(largest, of_what) for largest, of_what in told)}."
+    phases = ", and ".join(_largest_phase_text(largest, of_what) for largest, of_what in told)
+    return f"{who}, {phases}."
 
 
-def _took(found: Largest, of_what: str) -> str:
+def _largest_phase_text(found: Largest, of_what: str) -> str:
     swatch = f'<i class="swatch" style="background:{found.layer.colour}"></i>'
     name = f"<b>{swatch}{term(found.layer.key, found.layer.name)}</b>"
     return f"{name} took {wording.percent(found.share)} of the {of_what}"

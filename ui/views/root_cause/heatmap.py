@@ -65,7 +65,7 @@ def figure(
     _starts(drawn, starts, whole, float(found.edges_s[0]), zone)
     # Plotly cannot select a range on a heatmap, so the reader selects these invisible points.
     middle = math.sqrt(float(found.edges_s[0] * found.edges_s[-1]))
-    drawn.add_trace(_unseen(at, middle), row=1, col=1)
+    drawn.add_trace(_invisible_points(at, middle), row=1, col=1)
     ticks = charts.log_ticks(float(found.edges_s[0]), float(found.edges_s[-1]))
     drawn.update_yaxes(
         type="log",
@@ -82,7 +82,7 @@ def figure(
     charts.over_time(drawn, whole, zone, height=height + _MARGINS)
     drawn.update_layout(hovermode="closest", showlegend=False)
     _baseline(drawn, baseline, whole, zone, ink)
-    _marks(drawn, window, whole, onset_unix_ns, promised_s, zone, ink)
+    _mark_ranges(drawn, window, whole, onset_unix_ns, promised_s, zone, ink)
     return drawn
 
 
@@ -150,7 +150,7 @@ def _heatmap(found: Distribution, at: Sequence[datetime], ink: colours.Ink) -> g
     )
 
 
-def _unseen(at: Sequence[datetime], middle_s: float) -> go.Scatter:
+def _invisible_points(at: Sequence[datetime], middle_s: float) -> go.Scatter:
     return go.Scatter(
         x=at,
         y=[middle_s] * len(at),
@@ -224,7 +224,7 @@ def _line(
     )
 
 
-def _marks(
+def _mark_ranges(
     drawn: go.Figure,
     window: Window,
     whole: Window,

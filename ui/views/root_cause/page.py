@@ -99,10 +99,10 @@ def show(context: Context, found: Material) -> None:
         reason.html(_reason(context, _tested(context, found, explanation)))
     if headline is not None:
         headline.html(_incident(context, found, partial(_tested, context, found)))
-    _joined(context, explanation)
+    _joined_section(context, explanation)
 
 
-def _joined(context: Context, explanation: Explanation) -> None:
+def _joined_section(context: Context, explanation: Explanation) -> None:
     """Show the user's latency and the cause in each pool, if prefill and decode are on different
     servers. Everything above is about all servers."""
     question = explanation.question
@@ -171,7 +171,7 @@ def _incident(
     verdict = found.verdict(incident)
     chosen = context.view.chosen_baseline(context.window)
     if chosen and verdict and verdict.first.verdict is Verdict.INSUFFICIENT_DATA:
-        # A baseline without data says nothing about the cause, which the usual baseline shows.
+        # The chosen baseline has too little data to show the cause, so use the usual baseline.
         verdict = _read(context, None).verdict(incident)
     if verdict is not None:
         verdict = replace(verdict, first=tested(verdict.first))
@@ -179,8 +179,8 @@ def _incident(
 
 
 def _is_whole(context: Context, found: Material, answer: StoredAnswer) -> bool:
-    """Return whether the view is about an incident as a whole: it has no filter and no baseline
-    other than those of the stored answer."""
+    """Return whether the view shows a whole incident: its filter and its baseline are the same as
+    those of the stored answer."""
     view, asked = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
         return False
@@ -231,7 +231,7 @@ def _answer(context: Context, explanation: Explanation, found: Material) -> tupl
         st.html(f"<p class='note'>{thinned}</p>")
     _shape(context, explanation, found)
     if explanation.verdict is Verdict.INSUFFICIENT_DATA:
-        _wider(view)
+        _longer_range_link(view)
     elif explanation.verdict is Verdict.NO_INCIDENT:
         with st.expander("How the parts compare", key="parts"):
             _increase(explanation)
@@ -333,7 +333,7 @@ def _increase(explanation: Explanation) -> None:
     chart(increase.figure(increase.steps(explanation.parts)), "increase")
 
 
-def _wider(view: View) -> None:
+def _longer_range_link(view: View) -> None:
     """Draw a link to the next longer range, because this range has too little data."""
     names = list(RANGES_S)
     if view.last is None or view.last == names[-1] or view.baseline is not None:

@@ -108,7 +108,7 @@ class Material:
             by_size: whether to detect an incident by the size of the growth instead of the
                 objectives.
         """
-        return self._explained(METRICS[latency], () if by_size else self.objectives)
+        return self._explain_metric(METRICS[latency], () if by_size else self.objectives)
 
     def verdict(self, incident: IncidentRow) -> IncidentVerdict | None:
         """Return the verdict on an incident, in one sentence for all latencies of its objective.
@@ -119,7 +119,7 @@ class Material:
         if objective is None or not isinstance(objective.indicator, Goodput):
             return None
         asked = metrics_of(objective.indicator)
-        return leading_verdict([self._explained(metric, [objective]) for metric in asked])
+        return leading_verdict([self._explain_metric(metric, [objective]) for metric in asked])
 
     def stored_answer(self, incident: IncidentRow) -> StoredAnswer | None:
         """Return the stored answer of an incident, or None if there is none."""
@@ -155,7 +155,7 @@ class Material:
         """The incidents that overlap the window, without those of objectives on probes."""
         return [each for each in self.incidents if not self.counts_probes(each)]
 
-    def _explained(self, metric: Metric, objectives: Sequence[Objective]) -> Explanation:
+    def _explain_metric(self, metric: Metric, objectives: Sequence[Objective]) -> Explanation:
         key = metric, tuple(each.name for each in objectives)
         if key not in self._answers:
             question = self._question(metric)
@@ -237,13 +237,13 @@ def read_material(
     chosen = Baseline(_span(baseline)) if baseline else usual_baseline(span, known)
     burned = [each for each in objectives if each.name in {base(row.slo) for row in known}]
     with store_errors():
-        found = _evidence(engine, span, chosen.span)
+        found = _read_evidence(engine, span, chosen.span)
         requests = requests_of(found.requests)
         if chosen.before and not len(
             requests.within(chosen.span.from_unix_ns, chosen.span.to_unix_ns)
         ):
             chosen = usual_baseline(span, [])
-            found = _evidence(engine, span, chosen.span)
+            found = _read_evidence(engine, span, chosen.span)
             requests = requests_of(found.requests)
         against = Window(chosen.span.from_unix_ns, chosen.span.to_unix_ns)
         return Material(
@@ -286,7 +286,7 @@ def stored_answers(
     return found
 
 
-def _evidence(engine: Engine, window: Span, baseline: Span) -> Evidence:
+def _read_evidence(engine: Engine, window: Span, baseline: Span) -> Evidence:
     kept = kept_evidence(engine)
     question = Question(Metric.TTFT, window, baseline)
     windows = windows_of(question)

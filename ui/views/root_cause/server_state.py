@@ -67,17 +67,17 @@ def state_lines(engines: Samples, bins: Bins) -> list[StateLine]:
         values = engines.number(column)
         found.append(
             StateLine(
-                name, meaning, _over(summed(values, values), summed(np.ones_like(values), values)),
+                name, meaning, _ratio(summed(values, values), summed(np.ones_like(values), values)),
                 shown, whole,
             )
         )  # fmt: skip
     for name, part, of, meaning in _SHARES:
         parts, wholes = engines.rises(part), engines.rises(of)
-        share = _over(summed(parts, wholes), summed(wholes, parts))
+        share = _ratio(summed(parts, wholes), summed(wholes, parts))
         found.append(StateLine(name, meaning, share, wording.percent, 1.0))
     return [line for line in found if np.isfinite(line.values).any()]
 
 
-def _over(part: FloatArray, whole: FloatArray) -> FloatArray:
+def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.where(whole > 0, part / whole, np.nan))

@@ -46,7 +46,7 @@ def sentence(explanation: Explanation, latency: str, zone: tzinfo) -> str:
     if explanation.verdict is Verdict.INSUFFICIENT_DATA:
         if explanation.requests and not explanation.baseline_requests:
             return (
-                f"<b>No data {_when(explanation)}.</b> The range has"
+                f"<b>No data {_baseline_time(explanation)}.</b> The range has"
                 f" {_number(explanation.requests)} with {name}, the baseline none. Choose another"
                 " comparison."
             )
@@ -63,14 +63,16 @@ def sentence(explanation: Explanation, latency: str, zone: tzinfo) -> str:
             f"<b>{change} {_previous(explanation)}:</b> {slowest} is <b>{now}</b>, was"
             f" <b>{was}</b>. {_counts(explanation)}"
         )
-    since = "" if explanation.onset_unix_ns is None else f" at <b>{_onset(explanation, zone)}</b>"
+    since = (
+        "" if explanation.onset_unix_ns is None else f" at <b>{_onset_time(explanation, zone)}</b>"
+    )
     return (
         f"{slowest} rose from <b>{was}</b> to <b>{now}</b>{since}: "
         f"<b>{wording.growth(explanation.excess_s)}</b>. {_counts(explanation)}"
     )
 
 
-def _onset(explanation: Explanation, zone: tzinfo) -> str:
+def _onset_time(explanation: Explanation, zone: tzinfo) -> str:
     assert explanation.onset_unix_ns is not None
     return wording.clock(
         explanation.onset_unix_ns, zone, date=explanation.question.window.seconds > DAY_S
@@ -94,7 +96,7 @@ def _previous(explanation: Explanation) -> str:
     return "the baseline"
 
 
-def _when(explanation: Explanation) -> str:
+def _baseline_time(explanation: Explanation) -> str:
     """Return the time of the baseline in words, such as "one day earlier"."""
     asked = explanation.question
     for ago, words in EARLIER.items():
@@ -108,7 +110,7 @@ def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) ->
     name = wording.for_html(row.slo, 63)
     cause = None if verdict is None else verdict.sentence
     said = "no cause found yet" if cause is None else wording.for_html(cause, 600)
-    return f"<p class='headline'>Incident <b>{name}</b> {_lasted(row, zone)}: {said}</p>"
+    return f"<p class='headline'>Incident <b>{name}</b> {_incident_time(row, zone)}: {said}</p>"
 
 
 def stored_incident(row: IncidentRow, answer: StoredAnswer, zone: tzinfo) -> str:
@@ -126,12 +128,12 @@ def probe_incident(row: IncidentRow, zone: tzinfo) -> str:
     where = View(last=None, page="outside", incident=f"{row.slo}@{row.fired_unix_s}")
     return (
         f"<p class='headline'>Incident <b>{wording.for_html(row.slo, 63)}</b>"
-        f" {_lasted(row, zone)}: this objective counts probes, and this page explains requests."
-        f" <a href='{html.escape(link(where))}' target='_self'>Show its probes</a></p>"
+        f" {_incident_time(row, zone)}: this objective counts probes, and this page explains"
+        f" requests. <a href='{html.escape(link(where))}' target='_self'>Show its probes</a></p>"
     )
 
 
-def _lasted(row: IncidentRow, zone: tzinfo) -> str:
+def _incident_time(row: IncidentRow, zone: tzinfo) -> str:
     began = wording.clock(row.began_unix_s * 10**9, zone, date=True)[:-3]
     if row.ended_unix_s is None:
         return f"since <b>{began}</b>"
@@ -143,7 +145,7 @@ def attained(explanation: Explanation) -> str:
     objectives.
     """
     return "".join(
-        f"<p class='note'>{_judged(each, explanation.question.metric.value)}"
+        f"<p class='note'>{_subject_of_counts(each, explanation.question.metric.value)}"
         f" {'fell' if each.fell else 'missed' if each.missed else 'met'}:"
         f" <b>{wording.exact_percent(each.attained_ratio)}</b> of"
         f" {wording.counted(each.requests, 'request')} within {wording.seconds(each.threshold_s)},"
@@ -154,7 +156,7 @@ def attained(explanation: Explanation) -> str:
     )
 
 
-def _judged(each: Attainment, metric: str) -> str:
+def _subject_of_counts(each: Attainment, metric: str) -> str:
     """Return what the counts are about: an objective, or its part about the latency."""
     name = f"<b>{wording.for_html(each.slo, 63)}</b>"
     if each.whole:
@@ -169,7 +171,7 @@ def still_slow(
     for row in incidents:
         if row.ended_unix_s is None:
             name = wording.for_html(row.slo, 63)
-            return f"<b>Still slow:</b> incident {name} {_lasted(row, zone)}."
+            return f"<b>Still slow:</b> incident {name} {_incident_time(row, zone)}."
     worst = explanation.worst_missed
     if worst is None:
         return None
@@ -256,7 +258,7 @@ def evidence(cause: Cause, *, with_levers: bool) -> str:
         "<p class='note'>The only evidence is the increase of its parts: no server reported a"
         " number.</p>"
     )
-    table = f"<table class='told'>{head}{rows}</table>" if rows else none
+    table = f"<table class='data'>{head}{rows}</table>" if rows else none
     levers = "".join(
         f"<p class='lever'><b>Try:</b> {cause_words.lever(one)}</p>" for one in cause.levers
     )
@@ -292,7 +294,7 @@ def hits(explanation: Explanation) -> str:
         )
     head = "<tr><th>requests</th><th>× likelier</th><th>95 % interval</th><th>number</th></tr>"
     rows = "".join(
-        f"<tr><td>{_kind(hit)}</td><td><b>{_times(hit.risk_ratio)}</b></td>"
+        f"<tr><td>{_kind_of_request(hit)}</td><td><b>{_times(hit.risk_ratio)}</b></td>"
         f"<td>{_times(hit.low)} to {_times(hit.high)}</td>"
         f"<td>{wording.count(hit.requests)}</td></tr>"
         for hit in shown
@@ -300,7 +302,7 @@ def hits(explanation: Explanation) -> str:
     more = len(explanation.dimensions) - len(shown)
     also = f" {more} more kinds are slow more often, with smaller factors." if more else ""
     return (
-        f"<table class='told'>{head}{rows}</table><p class='note'>{tested} were tested.{also}</p>"
+        f"<table class='data'>{head}{rows}</table><p class='note'>{tested} were tested.{also}</p>"
     )
 
 
@@ -308,7 +310,7 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f}×" if ratio >= 99.5 else f"{ratio:.1f}×"
 
 
-def _kind(hit: RiskRatio) -> str:
+def _kind_of_request(hit: RiskRatio) -> str:
     """Return the name of a kind of request, such as `acme requests with 0–63 output tokens on
     r2`.
     """

@@ -26,11 +26,11 @@ def changes(before: Objectives, after: Objectives) -> list[Change]:
     return [
         Change(name, old.get(name), new.get(name))
         for name in dict.fromkeys([*old, *new])
-        if _meaning(old.get(name)) != _meaning(new.get(name))
+        if _definition(old.get(name)) != _definition(new.get(name))
     ]
 
 
-def _meaning(objective: Objective | None) -> object:
+def _definition(objective: Objective | None) -> object:
     if objective is None:
         return None
     return objective.indicator, objective.target, objective.period_s, objective.calendar

@@ -112,12 +112,12 @@ def _objectives(context: Context, found: Found) -> None:
                 for each in its_groups:
                     if each.blind is not None:
                         st.html(slo_cards.blind(each))
-            st.html(_facts(objective, states.get(objective.name)))
+            st.html(_definition_facts(objective, states.get(objective.name)))
         with right:
             _history(context, objective)
 
 
-def _facts(objective: Objective, standing: SloState | None) -> str:
+def _definition_facts(objective: Objective, standing: SloState | None) -> str:
     indicator = objective.indicator
     facts = []
     if isinstance(indicator, GoodEvents):
@@ -147,7 +147,7 @@ def _facts(objective: Objective, standing: SloState | None) -> str:
         events = standing.status.period.events
         bad = standing.status.period.bad
         facts.append(("missed by", f"{bad:,} of {events:,} {_unit(objective)} counted"))
-    facts += [("service", objective.service), ("defined in", f"{_place(objective)}")]
+    facts += [("service", objective.service), ("defined in", f"{_file_and_line(objective)}")]
     said = wording.for_html(objective.description, 400)
     return f"<p class='note'>{said}</p>{fact_grid((*fact, '') for fact in facts)}"
 
@@ -156,7 +156,7 @@ def _unit(objective: Objective) -> str:
     return "time" if objective.counted_in == "s" else objective.counted_in
 
 
-def _place(objective: Objective) -> str:
+def _file_and_line(objective: Objective) -> str:
     return f"{short(objective.file)}:{objective.line}"
 
 
@@ -218,7 +218,7 @@ def _try(context: Context) -> None:
         if text != written:
             st.button("Reset", key="reset", on_click=_reset, args=(key, written))
             if not tried.errors:
-                _effect(context, tried)
+                _effect_section(context, tried)
                 _apply(file, text)
 
 
@@ -229,18 +229,18 @@ def _lint(tried: Objectives) -> None:
         number = wording.counted(len(tried.parsed), "objective")
         st.html(f"<p class='note'><b>No errors:</b> {number}.</p>")
         return
-    rows = "".join(_finding(error) for error in tried.errors)
+    rows = "".join(_error_row(error) for error in tried.errors)
     number = wording.counted(len(tried.errors), "error")
     st.html(
         f"<p class='notice'><b>{number}</b></p>"
         + wide_table(
-            "<table class='told lint'>"
+            "<table class='data lint'>"
             f"<tr><th>line</th><th>key</th><th>error, and what is allowed</th></tr>{rows}</table>"
         )
     )
 
 
-def _finding(error: AlertsError) -> str:
+def _error_row(error: AlertsError) -> str:
     if isinstance(error, DocumentError):
         place, key, what = f"{short(error.file)}:{error.line}", error.key, error.problem
     else:
@@ -249,7 +249,7 @@ def _finding(error: AlertsError) -> str:
     return f"<tr>{''.join(f'<td>{wording.for_html(cell, 400)}</td>' for cell in cells)}</tr>"
 
 
-def _effect(context: Context, tried: Objectives) -> None:
+def _effect_section(context: Context, tried: Objectives) -> None:
     engine, window, zone = context.engine, context.window, context.zone
     found = changes.changes(context.objectives, tried)
     if not found:

@@ -21,13 +21,16 @@ def sentence(found: Sequence[SloState], defined: int) -> str:
     number = wording.counted(defined, "SLO")
     burning = [each for each in found if each.burns]
     if burning:
-        return f"<b>{number}, {len(burning)} burning too fast:</b> {_named(burning)}."
+        return f"<b>{number}, {len(burning)} burning too fast:</b> {_names_with_budget(burning)}."
     spent = [each for each in found if each.spent]
     if spent:
-        return f"<b>{number}, {len(spent)} with its error budget spent:</b> {_named(spent)}."
+        names = _names_with_budget(spent)
+        return f"<b>{number}, {len(spent)} with its error budget spent:</b> {names}."
     blind = [each for each in found if each.blind is not None]
     if blind:
-        return f"<b>{number}, {len(blind)} cannot count the requests:</b> {_named(blind)}."
+        return (
+            f"<b>{number}, {len(blind)} cannot count the requests:</b> {_names_with_budget(blind)}."
+        )
     counted = [each for each in found if each.status.period.events]
     if not counted:
         return f"<b>{number}</b>; no request has been counted yet."
@@ -36,7 +39,7 @@ def sentence(found: Sequence[SloState], defined: int) -> str:
     return f"<b>{number}</b>, all within their error budget: at least {least} left."
 
 
-def _named(found: Sequence[SloState]) -> str:
+def _names_with_budget(found: Sequence[SloState]) -> str:
     named = [
         f"{wording.for_html(each.objective.name, 63)}"
         + (

@@ -57,7 +57,7 @@ def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figu
         title={"text": "percentile", "standoff": 6},
     )
     ends = [end for each in then for end in (each.value, each.low, each.high)]
-    return _finished(figure, latency, [*now, *ends])
+    return _with_layout(figure, latency, [*now, *ends])
 
 
 def sweep(swept: Swept, latency: str, ink: colours.Ink) -> go.Figure:
@@ -107,7 +107,7 @@ def sweep(swept: Swept, latency: str, ink: colours.Ink) -> go.Figure:
             )
         )
         drawn += [*values, *(end for each in found for end in (each.low, each.high)), measured]
-    finished = _finished(figure, latency, drawn)
+    finished = _with_layout(figure, latency, drawn)
     if not all(kept):
         saturated = [name for name, keeps in zip(names, kept, strict=True) if not keeps]
         figure.add_trace(
@@ -171,7 +171,7 @@ def _line(
     )
 
 
-def _finished(figure: go.Figure, latency: str, values: Sequence[float | None]) -> go.Figure:
+def _with_layout(figure: go.Figure, latency: str, values: Sequence[float | None]) -> go.Figure:
     """Set the latency axis and the layout, and return the figure."""
     known = [value for value in values if value is not None]
     smallest, largest = min(known, default=0.01), max(known, default=1.0)

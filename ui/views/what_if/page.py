@@ -135,7 +135,7 @@ def _controls(present: Present, change: str, sweep: str) -> None:
     state = st.session_state
     # A refresh of a live page must not replace the values that a reader has not submitted yet.
     if "what_if_more" not in state or state.get(SHOWN) != (change, sweep, present):
-        _fill(present, change, sweep)
+        _set_controls(present, change, sweep)
         state[SHOWN] = (change, sweep, present)
     with st.form("what_if_form", border=False):
         left, middle, right = st.columns(3)
@@ -176,9 +176,9 @@ def _controls(present: Present, change: str, sweep: str) -> None:
             st.form_submit_button("Reset", key="what_if_reset", on_click=_reset)
 
 
-def _fill(present: Present, change: str, sweep: str) -> None:
+def _set_controls(present: Present, change: str, sweep: str) -> None:
     """Set the controls to the values of the change, or the present ones."""
-    given, more = _given(change)
+    given, more = _changes_by_control(change)
     for key, value in {
         "max_num_seqs": int(given.get("max_num_seqs", present.max_num_seqs)),
         "max_num_batched_tokens": int(
@@ -201,7 +201,7 @@ def _router(name: str) -> str:
     return ROUTERS[name]
 
 
-def _given(change: str) -> tuple[dict[str, str], list[str]]:
+def _changes_by_control(change: str) -> tuple[dict[str, str], list[str]]:
     """Return the changes that have a control, by name, and the texts of all other changes."""
     given, more = {}, []
     for text in filter(None, change.split(",")):

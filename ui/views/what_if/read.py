@@ -99,7 +99,7 @@ def read_what_if(
     question = WhatIfQuestion(window, Edits(), equals, objectives, usd)
     try:
         recorded = read_for(engine, question)
-        present = _present(recorded)
+        present = _present_values(recorded)
         if change:
             question = replace(question, edits=edits_of(change.split(",")))
         if sweep_text:
@@ -137,7 +137,7 @@ def _swept(recorded: Recorded, question: WhatIfQuestion, text: str) -> Swept:
     return Swept(over.name, points, over.present(config, recorded.replicas), intervals)
 
 
-def _present(recorded: Recorded) -> Present:
+def _present_values(recorded: Recorded) -> Present:
     config = recorded.engines[0].model.engine
     return Present(
         config.max_num_seqs,

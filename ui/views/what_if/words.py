@@ -173,7 +173,7 @@ def sweep_table(swept: Swept, latency: str, link: Callable[[str], str]) -> str:
     head = "".join(f"<th>{html.escape(each)}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return wide_table(
-        f"<table class='told short'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<table class='data short'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
 
 
@@ -217,7 +217,7 @@ def table(answer: WhatIfAnswer) -> str:
     head = "".join(f"<th>{each}</th>" for each in heads)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return wide_table(
-        f"<table class='told short'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<table class='data short'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
 
 
@@ -237,7 +237,7 @@ def advice(advised: Advised, link: Callable[[str], str]) -> str:
     unknown = "".join(
         f"<p class='note'>Not judged: {html.escape(each)}.</p>" for each in advised.unknown
     )
-    table = f"<table class='told'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    table = f"<table class='data'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f"{none}{wide_table(table)}{unknown}"
 
 

@@ -27,7 +27,7 @@ def test_the_finding_precedes_its_parts(page: Open, url: str) -> None:
     assert "TPOT P95 is 20 % worse [" in said
     for part in ("mix: other requests", "load: other work", "change at the same mix and load"):
         assert part in said
-    for value in ("= before, at the mix and load after", "= after, with a counterpart"):
+    for value in ("= before, at the mix and load after", "= after, comparable requests"):
         assert value in said
     assert "Engine steps take 120" in said
     assert "e+0" not in said

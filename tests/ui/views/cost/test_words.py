@@ -118,7 +118,7 @@ def test_partly_unpriced_requests_have_no_token_price() -> None:
 def test_an_unknown_cost_is_a_dash_and_never_zero() -> None:
     told = words.payers([Group((None,), requests=3, unpriced=3)], "tenant", View(), HOUR, {})
     assert "$" not in told
-    assert words.NOT_TOLD in told
+    assert words.UNKNOWN_NAME in told
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_sweep_draws_its_curve_and_its_address_repeats_it(
         page.locator(".js-plotly-plot .xtick", has_text="now").wait_for()
         page.locator("td", has_text="24 (now, measured)").wait_for()
         heights = "(rows) => rows.map((row) => row.offsetHeight)"
-        assert max(page.locator("table.told tbody tr").evaluate_all(heights)) < 40, "a row wraps"
+        assert max(page.locator("table.data tbody tr").evaluate_all(heights)) < 40, "a row wraps"
         assert page.locator("td", has_text="cannot keep up").count() >= 2
         assert page.locator(".js-plotly-plot .legend", has_text="cannot keep up").count() == 1
         page.wait_for_function("document.querySelector('.stMain').scrollWidth <= 400")

@@ -192,14 +192,14 @@ def test_a_prediction_is_kept_and_the_page_has_the_track_record(
     page: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = {**RANGE, "change": "max_num_seqs=64"}
-    assert "contained what came" not in markup(page(url, **asked))
+    assert "contained the measured change" not in markup(page(url, **asked))
     engine = open_database(url)
     assert [each.change for each in predictions(engine)] == ["max_num_seqs=64"]
     engine.dispose()
     monkeypatch.setattr(record, "EVERY_S", 0.001)
     monkeypatch.setattr(record, "track_record", lambda *_: TrackRecord(2, 6, 5))
     said = markup(page(url, **asked, latency="tpot"))
-    assert "5 of 6 predictions contained what came" in said
+    assert "The intervals of 5 of 6 predictions contained the measured change" in said
 
 
 def test_a_database_that_cannot_be_written_gives_a_prediction_all_the_same(
