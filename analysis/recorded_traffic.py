@@ -68,7 +68,7 @@ UNLIMITED: Final = 2**31 - 1
 REQUEST_COLUMNS: Final = (
     *("received_unix_ns", "replica", "engine", "tenant", "source", "outcome", "lora", "streamed"),
     *("frontend_s", "handoff_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),
-    *("queue_held_s", "grammar_s", "decode_own_s"),
+    *("queue_held_s", "kv_load_s", "grammar_s", "decode_own_s"),
     *("ttft_s", "tpot_s", "itl_max_s", "e2e_s"),
     *("prompt_tokens", "cached_tokens", "external_cached_tokens", "prefix_ladder"),
     *("output_tokens", "running_at_arrival"),

@@ -134,6 +134,8 @@ class MixedWindow:
             assert arrivals.held_s is not None
             assert arrivals.streamed is not None
             assert arrivals.tenant is not None
+            transfer_s = transfers_of(recorded)[rows]
+            grammar_s = np.nan_to_num(recorded.column("grammar_s")[rows])
             parts.append(
                 Requests(
                     at_s=arrivals.received_s - recorded.lead_s,
@@ -141,8 +143,9 @@ class MixedWindow:
                     output_tokens=arrivals.output_tokens,
                     cached_tokens=np.zeros(n, np.int64) if cached is None else cached,
                     frontend_s=arrivals.frontend_s * (np.nan if self._models_front_end else 1.0),
-                    held_s=arrivals.held_s,
-                    grammar_s=np.nan_to_num(recorded.column("grammar_s")[rows]),
+                    transfer_s=transfer_s,
+                    grammar_s=grammar_s,
+                    otherwise_held_s=np.maximum(arrivals.held_s - transfer_s - grammar_s, 0.0),
                     delivery_s=np.nan_to_num(recorded.column("delivery_s")[rows]),
                     streamed=arrivals.streamed,
                     loaded=recorded.column("external_cached_tokens")[rows] > 0,
@@ -169,7 +172,8 @@ class MixedWindow:
                 mixed = self._with_baseline_lengths(mixed, factor)
             elif factor.kind is Kind.TRANSFERS:
                 own = mixed.row >= 0
-                mixed = replace(mixed, held_s=mixed.held_s * np.where(own, self._quicker_link, 1.0))
+                quicker = np.where(own, self._quicker_link, 1.0)
+                mixed = replace(mixed, transfer_s=mixed.transfer_s * quicker)
             elif factor.kind is Kind.ACCEPTANCE:
                 mixed = self._ranked(mixed, factor, "acceptance")
             elif factor.kind is Kind.ROUTING:
@@ -213,13 +217,11 @@ class MixedWindow:
             # The KV cache that a connector loads has a part for each token.
             ratio = np.where(mixed.loaded, mixed.prompt_tokens / before, 1.0)
             cached = np.rint(mixed.cached_tokens * ratio).astype(np.int64)
-            return replace(mixed, held_s=mixed.held_s * ratio, cached_tokens=cached)
+            return replace(mixed, transfer_s=mixed.transfer_s * ratio, cached_tokens=cached)
         if factor.kind is Kind.DELIVERY:
             return self._ranked(mixed, factor, "delivery_s")
         if factor.kind is Kind.GRAMMAR:
-            waited_s = mixed.grammar_s
-            mixed = self._ranked(mixed, factor, "grammar_s")
-            return replace(mixed, held_s=mixed.held_s - waited_s + mixed.grammar_s)
+            return self._ranked(mixed, factor, "grammar_s")
         before = mixed.output_tokens
         mixed = self._ranked(mixed, factor, "output_tokens")
         # A slow client needs time for each token.
@@ -381,6 +383,16 @@ class MixedWindow:
         )
 
 
+def transfers_of(recorded: Recorded) -> FloatArray:
+    """Return the seconds in which each request waited for a KV transfer: (n,).
+
+    Rows of older plugins do not divide the time in which vLLM held a request back; all of it counts
+    then.
+    """
+    loading_s = recorded.column("kv_load_s")
+    return np.nan_to_num(np.where(np.isnan(loading_s), recorded.column("queue_held_s"), loading_s))
+
+
 def _link_ratio(window: Recorded, baseline: Recorded) -> float:
     """Return the baseline's seconds of KV transfer per token, divided by the window's. It is the
     ratio of medians over the requests with transfers; 1 if a range has no transfers."""
@@ -390,7 +402,7 @@ def _link_ratio(window: Recorded, baseline: Recorded) -> float:
         some = (tokens > 0) & recorded.counted
         if not some.any():
             return 1.0
-        each_s.append(float(np.median(recorded.column("queue_held_s")[some] / tokens[some])))
+        each_s.append(float(np.median(transfers_of(recorded)[some] / tokens[some])))
     return each_s[1] / each_s[0] if each_s[0] > 0 else 1.0
 
 

@@ -25,10 +25,12 @@ class Requests:
     cached_tokens: IntArray
     frontend_s: FloatArray
     """If it is NaN, the front end's model computes it."""
-    held_s: FloatArray
-    """Seconds of waiting for a KV transfer or a grammar."""
+    transfer_s: FloatArray
+    """Seconds of waiting for a KV transfer."""
     grammar_s: FloatArray
-    """The part of `held_s` for a grammar."""
+    """Seconds of waiting for a grammar."""
+    otherwise_held_s: FloatArray
+    """Seconds in which the request was held back for other reasons, such as an adapter."""
     delivery_s: FloatArray
     """Seconds from the last token to the last byte, as recorded."""
     streamed: BoolArray
@@ -41,6 +43,11 @@ class Requests:
     """The recorded row that this request copies. For row r of the baseline, it is −1 − r."""
     group: IntArray
     """The factor that changes the rate of such requests; −1 for none."""
+
+    @property
+    def held_s(self) -> FloatArray:
+        """Seconds in which the request could not be scheduled."""
+        return self.transfer_s + self.grammar_s + self.otherwise_held_s
 
     def take(self, rows: IntArray | BoolArray) -> Self:
         """Return the selected requests."""

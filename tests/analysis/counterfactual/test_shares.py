@@ -198,6 +198,20 @@ def test_transfers_of_longer_prompts_take_longer() -> None:
     assert longer.value > 0.15
 
 
+def test_waits_for_transfers_and_for_grammars_are_removed_separately() -> None:
+    window, baseline = (
+        RangeTraffic(each, traffic_of(each)) for each in ranges("kv_transfer", "grammar_compile")
+    )
+    factors = [Factor(Kind.TRANSFERS), Factor(Kind.GRAMMAR)]
+    mixed = MixedWindow(window, baseline, factors, np.random.default_rng(0))
+    now, without_transfers, without_both = (mixed._mixed(each) for each in ([], [0], [0, 1]))
+    assert without_transfers.grammar_s.sum() == pytest.approx(now.grammar_s.sum())
+    assert without_transfers.transfer_s.sum() < 0.8 * now.transfer_s.sum()
+    usual = baseline.recorded.column("queue_held_s")[baseline.recorded.counted].mean()
+    counted = without_both.at_s >= 0
+    assert without_both.held_s[counted].mean() == pytest.approx(usual, rel=0.2)
+
+
 def test_the_additional_tokens_of_longer_prompts_are_not_cached_without_a_miss() -> None:
     window, baseline = (
         RangeTraffic(each, traffic_of(each))
