@@ -120,7 +120,7 @@ def test_statistics_that_do_not_fit_are_no_zeros(
     assert state_of().totals == {}
     assert not logger._steps
     (line,) = [each.message for each in caplog.records]
-    assert f"no SimpleNamespace.{lacking}" in line
+    assert f"lack SimpleNamespace.{lacking}" in line
 
 
 @pytest.mark.parametrize("given", [(), (None,), (3, "text"), (object(), object(), object())])
