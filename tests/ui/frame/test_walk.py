@@ -172,7 +172,7 @@ def _sent(reader: Reader, live: LiveFleet) -> None:
 
 
 TASKS: Final = {
-    "Who caused it?": _cause,
+    "Which tenant caused the incident?": _cause,
     "Which request of a tenant was slowest, and who delayed it?": _delayer,
     "What does a tenant cost per hour?": _tenant_cost,
     "Is one replica worse than the others?": _replica,
@@ -180,7 +180,7 @@ TASKS: Final = {
     "What would one more replica do?": _another_replica,
     "How much error budget is left?": _budget,
     "Which requests were cancelled?": _cancelled,
-    "When did it begin, and what changed then?": _began,
+    "When did the incident begin, and what changed then?": _began,
     "How do I send this page to a colleague?": _sent,
 }
 

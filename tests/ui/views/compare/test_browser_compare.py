@@ -20,7 +20,7 @@ def test_the_address_is_the_question(explorer: Any, tab: Any, database: Any) -> 
     def drawn(percentile: str) -> None:
         page.locator(".headline", has_text=f"TPOT {percentile} is").wait_for()
         page.locator(".js-plotly-plot .ytick", has_text="change").first.wait_for()
-        page.locator(".js-plotly-plot .legend", has_text="same mix and load").wait_for()
+        page.locator(".js-plotly-plot .legend", has_text="same mix and load").first.wait_for()
         page.wait_for_function("document.querySelector('.stMain').scrollWidth <= 400")
         assert page.locator("[data-testid=stException]").count() == 0
 
