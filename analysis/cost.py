@@ -1,6 +1,5 @@
 """Compute the cost of a time range: the bill, and comparisons with managed APIs."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -11,11 +10,11 @@ from sqlalchemy import Engine
 from alerts.evaluation.group_places import expanded
 from alerts.objectives import Goodput, Objective
 from analysis.cost_sides import Sides, sides_of
-from analysis.filtered_accounts import cells_of, of_replica
+from analysis.filtered_accounts import of_replica
 from cost.bill import Bill, bill
 from cost.capacity import ObjectiveCounts, SustainableRate, sustainable_rate
 from cost.energy import Energy, GroupEnergy, energy, energy_by_group, total_energy
-from cost.groups import groups_of
+from cost.groups import grouped, groups_of
 from cost.managed import (
     BreakEven,
     Comparison,
@@ -97,9 +96,9 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
         where.get("replica"),
     )
     whole = bill(read, prices)
-    groups = groups_of(whole.costs.where(where), question.by)
-    found = replace(whole, by=tuple(question.by), groups=groups)
-    cells = cells_of(read.cells, where)
+    costs = whole.costs.where(where)
+    found = replace(whole, by=tuple(question.by), groups=groups_of(costs, question.by))
+    cells = costs.cells
     compared, missing = managed_prices(tokens_by_model(cells), prices)
     complete = bool(compared) and not missing and not found.unpriced and set(where) <= {"replica"}
     billed = Window(read.from_unix_ns, read.to_unix_ns)
@@ -161,17 +160,10 @@ def managed_usd_by(
         Dollars of each group, by its label values, or None if a model of the group has no managed
         price. A group without tokens is left out.
     """
-    columns = list(cells.by)
-    places: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
-    for place, (group, hour) in enumerate(
-        zip(cells.group.tolist(), cells.hour_unix_s.tolist(), strict=True)
-    ):
-        labels = cells.labels[group]
-        key = tuple(str(hour) if each == "hour" else labels[columns.index(each)] for each in by)
-        places[key].append(place)
+    names, which = grouped(cells, by)
     found: dict[tuple[str | None, ...], float | None] = {}
-    for key, chosen in places.items():
-        held, missing = managed_prices(tokens_by_model(cells.at(chosen)), prices)
+    for place, key in enumerate(names):
+        held, missing = managed_prices(tokens_by_model(cells.at(which == place)), prices)
         if held or missing:
             found[key] = None if missing else sum(each.usd for each in held)
     return found

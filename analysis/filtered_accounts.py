@@ -1,9 +1,8 @@
 """Filter the accounts of engines and requests. Pure."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from telemetry.accounts import Accounts, Cells
+from telemetry.accounts import Accounts
 
 
 def of_replica(read_: Accounts, replica: str | None) -> Accounts:
@@ -14,11 +13,6 @@ def of_replica(read_: Accounts, replica: str | None) -> Accounts:
         read_,
         engines=read_.engines.of_replica(replica),
         gpus=read_.gpus.of_replica(replica),
-        cells=cells_of(read_.cells, {"replica": replica}),
+        cells=read_.cells.at(read_.cells.have({"replica": replica})),
         starts=[each for each in read_.starts if each.replica == replica],
     )
-
-
-def cells_of(cells: Cells, equals: Mapping[str, str | None]) -> Cells:
-    """Return the cells whose requests have these labels."""
-    return cells.at(cells.have(equals))

@@ -62,7 +62,7 @@ def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[Group]:
         costs: the cost of the requests.
         by: the labels, which may include `hour`.
     """
-    names, which = _named(costs.cells, by)
+    names, which = grouped(costs.cells, by)
     sums, ledger = costs.cells.sums, costs.cells.reported["billed_s"] != 0
 
     def total(values: FloatArray | IntArray | BoolArray) -> FloatArray:
@@ -106,8 +106,13 @@ def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[Group]:
     )
 
 
-def _named(cells: Cells, by: Sequence[str]) -> tuple[list[tuple[str | None, ...]], IntArray]:
-    """Return the labels of each group, and the group of each cell: (cells,)."""
+def grouped(cells: Cells, by: Sequence[str]) -> tuple[list[tuple[str | None, ...]], IntArray]:
+    """Return the labels of each group, and the group of each cell: (cells,).
+
+    Args:
+        cells: the requests.
+        by: the labels, which may include `hour`.
+    """
     columns = [(each, list(cells.by).index(each)) for each in by if each != "hour"]
     numbers: dict[tuple[str | None, ...], int] = {}
     of_labels = [

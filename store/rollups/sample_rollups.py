@@ -104,8 +104,13 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
         return [of_samples(engine, kind, start, end) for kind in kinds]
     marked = pending(engine, MINUTE_S, max(start, rows_from), end, SAMPLED)
     first_hour = up(start, HOUR_S)
-    by_minutes = end - start <= BY_MINUTES_S and _minutes(engine, start, end) <= MOST_BY_MINUTES
-    last_hour = first_hour if by_minutes else down(end, HOUR_S)
+    last_hour = down(end, HOUR_S)
+    if (
+        last_hour > first_hour
+        and end - start <= BY_MINUTES_S
+        and _estimated_minutes(engine, start, end) <= MOST_BY_MINUTES
+    ):
+        last_hour = first_hour
     if start < minutes_from:
         # Only rollups per hour exist, so read whole hours. Callers ignore spans outside the window.
         first_hour = down(start, HOUR_S)
@@ -137,7 +142,7 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
     return found
 
 
-def _minutes(engine: Engine, start: int, end: int) -> int:
+def _estimated_minutes(engine: Engine, start: int, end: int) -> int:
     """Estimate the number of engine minutes and GPU minutes in a time range, from its last
     minute."""
     number = 0

@@ -150,7 +150,7 @@ def _payers(context: Context, found: Spending) -> None:
             no_data.nothing_in_view(context)
             return
         with st.container(key="chart_payers", gap=None):
-            managed = managed_usd_by(found.cells, (view.per,), _prices())
+            managed = managed_usd_by(found.costs.cells, (view.per,), _prices())
             st.html(words.payers(groups, view.per, view, found.bill, managed))
             st.download_button(
                 "CSV",

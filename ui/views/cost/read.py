@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from analysis.cost import managed_prices, sustained_rate
 from analysis.cost_sides import Sides, sides_of
-from analysis.filtered_accounts import cells_of, of_replica
+from analysis.filtered_accounts import of_replica
 from cost.bill import Bill, bill
 from cost.bill_lines import Line, sum_lines
 from cost.energy import Energy, energy, total_energy
@@ -27,7 +27,7 @@ from cost.prices import PriceList
 from cost.request_costs import RequestCosts
 from store.billing.accounts import accounts
 from store.queries import Window
-from telemetry.accounts import Accounts, Cells
+from telemetry.accounts import Accounts
 from ui.frame.view import PAYERS
 from ui.kit.time_bins import SECOND_NS
 
@@ -69,8 +69,6 @@ class Spending:
     """The bill of the selected replicas."""
     costs: RequestCosts
     """The cost of the selected requests."""
-    cells: Cells
-    """Token sums of the selected requests by hour and label, to compute their managed price."""
     steps: Sequence[Step]
     compared: Sequence[Comparison]
     not_compared: Sequence[str]
@@ -131,14 +129,12 @@ def read_spending(
             _cost_of_step(of_replica(accounts(engine, each, DIMENSIONS), replica), prices, equals)
             for each in pieces(billed, piece_s)
         ]
-    cells = cells_of(read_.cells, equals)
-    held, missing = managed_prices(tokens_by_model(cells), prices)
+    held, missing = managed_prices(tokens_by_model(costs.cells), prices)
     all_in_view = set(equals) <= {"replica"} and held and not missing and not whole.unpriced
     return Spending(
         window=billed,
         bill=whole,
         costs=costs,
-        cells=cells,
         steps=steps,
         compared=held,
         not_compared=missing,
