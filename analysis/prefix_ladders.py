@@ -123,8 +123,8 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
 def prefixes_of(
     ladders: Ladders, found_tokens: IntArray, positions: IntArray = _BLOCKS
 ) -> tuple[Prefixes, BoolArray]:
-    """Return the shared prefixes of prompts, and the requests with more cache hits than these
-    explain.
+    """Return the prefixes that prompts share, and the requests whose cache hits exceed these
+    prefixes.
 
     Two prompts part between their last equal rung and the next one. So the end of a segment is
     moved to where the engines' caches stopped finding more, if that is before the next rung.

@@ -7,7 +7,8 @@ from telemetry.printable import printable
 
 _MOST_MESSAGE_CHARS = 160
 _LONGEST_MS = 7 * 86_400_000
-"""Maximum duration in a response: a week, as for all durations of a probe. NaN is rejected."""
+"""Maximum value of a duration that a response reports: a week, as for all durations of a probe.
+NaN is rejected."""
 
 
 @dataclass(slots=True)

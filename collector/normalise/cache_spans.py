@@ -55,8 +55,8 @@ MODEL_PATHS: Final = (
     ":generateContent",
     ":streamGenerateContent",
 )
-"""The ends of the paths of calls to a model. Headers that any web server may send are read only for
-these paths."""
+"""Endings of URL paths. A call to a path with such an ending is a call to a model. Headers that
+any web server may send are read only for these paths."""
 
 
 def _header(name: str) -> tuple[str, str]:

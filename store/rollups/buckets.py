@@ -28,8 +28,8 @@ count from 1. A rank of 0 or above the number of durations has no value.
 _DENSE: Final = 20_000_000
 """Maximum size of a dense array of bins. In a larger array, most bins would be empty."""
 _DENSE_EACH: Final = 8
-"""Maximum size of a dense array, as a multiple of the number of bins to add. Up to this size,
-adding to a dense array is faster than sorting."""
+"""Maximum size of a dense array, as a multiple of the number of bins that are summed. Up to this
+size, adding to a dense array is faster than sorting."""
 
 
 @dataclass(frozen=True, slots=True)
