@@ -47,11 +47,14 @@ from rig.install import ensure
 from rig.load import Call, send_all
 from rig.ports import free_port
 
-IDLE_S = 12.0
+IDLE_S = 60.0
 """Seconds for which an idle server is measured.
 
-This time includes two exports, because the default interval is five seconds.
+The default interval of an export is five seconds, so this time contains 11 to 13 exports. An error
+of 1 ms/s would change the CPU per request by 0.3 ms: a round takes about 18 s, and has 60 requests.
 """
+SETTLE_S = 6.0
+"""Seconds after the last request until its exports are sent."""
 
 ENDS_SOON: dict[str, Any] = {"logit_bias": {str(thinking.END_ID): 4}, "seed": 1}
 """Every token of the random model ends the reasoning with a probability of about a tenth."""
@@ -188,7 +191,7 @@ def block(
             servers.append(start(kind, endpoint, command, extra))
         for server in servers:
             load(server, calls, concurrency)  # warm up
-        time.sleep(IDLE_S / 2)
+        time.sleep(SETTLE_S)
         before = {server.kind: server.cpu_s() for server in servers}
         time.sleep(IDLE_S)
         turns = {
@@ -205,7 +208,7 @@ def block(
                 mine.requests_per_s.append(requests_per_s)
                 mine.tpot_s.append(tpot_s)
             print(f"round {number + 1} of {rounds}", flush=True)
-        time.sleep(IDLE_S / 2)
+        time.sleep(SETTLE_S)
         for server in servers:
             turns[server.kind].begun.append((time.monotonic(), server.cpu_s()))
     finally:

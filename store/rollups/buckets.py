@@ -205,11 +205,18 @@ def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
     """
     if wanted.all():
         return several
-    sizes = several.sizes[wanted].astype(np.int64)
-    starts = (np.cumsum(several.sizes, dtype=np.int64) - several.sizes)[wanted]
-    before = np.cumsum(sizes) - sizes
-    place = np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))
-    return Sketches(several.cells[wanted], sizes, several.bins[place], several.counts[place])
+    place = places_of_bins(several.sizes, wanted)
+    return Sketches(
+        several.cells[wanted], several.sizes[wanted], several.bins[place], several.counts[place]
+    )
+
+
+def places_of_bins(sizes: IntArray, wanted: NDArray[np.bool_]) -> IntArray:
+    """Return the places of the wanted sketches' bins among all bins, in ascending order."""
+    chosen = sizes[wanted].astype(np.int64)
+    starts = (np.cumsum(sizes, dtype=np.int64) - sizes)[wanted]
+    before = np.cumsum(chosen) - chosen
+    return np.repeat(starts - before, chosen) + np.arange(int(chosen.sum()))
 
 
 @dataclass(frozen=True, slots=True)

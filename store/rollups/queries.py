@@ -37,7 +37,7 @@ from store.rollups.label_storage import known_values, lack_names, meaning, named
 from store.rollups.marks import SECOND_NS, whole_from_unix_s
 from store.rollups.names import OTHER
 from store.rollups.plan import Plan, neighbours, plan
-from store.rollups.storage import load_sketches, load_sums, missing_buckets
+from store.rollups.storage import StoredSketches, load_sketches, load_sums, missing_buckets
 from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, ROLLUPS
 from telemetry.requests import Source
 from telemetry.sketches import IntArray
@@ -215,21 +215,19 @@ class Rollups:
             latency: one of LATENCIES.
             ranks: for example `buckets.nearest_ranks((0.5, 0.99))`.
         """
-        loaded: list[tuple[int, IntArray, Sketches]] = []
+        loaded: list[tuple[int, StoredSketches]] = []
         with reading(self.engine) as connection:
             for grouping, width_s, stretch in self._stored(connection):
-                starts, sketches, simulated = load_sketches(
-                    connection, width_s, *stretch, latency, grouping
-                )
-                self.simulated |= simulated
-                loaded.append((grouping, starts, sketches))
+                stored = load_sketches(connection, width_s, *stretch, latency, grouping)
+                self.simulated |= stored.simulated
+                loaded.append((grouping, stored))
         several: list[Sketches] = []
         cells: list[IntArray] = []
-        for grouping, starts, sketches in loaded:
-            labels = self._label_sets(grouping, sketches.cells)
-            cell = self._cells(sketches.cells, starts, labels)
+        for grouping, stored in loaded:
+            labels = self._label_sets(grouping, stored.cells)
+            cell = self._cells(stored.cells, stored.at_unix_s, labels)
             cells.append(cell[cell >= 0])
-            several.append(only_sketches(sketches, cell >= 0))
+            several.append(stored.only(cell >= 0))
         for stretch in self.plan.requests:
             table = self._requests(*stretch, [latency])
             of_rows = sketches_of(table, self._cells_of_requests(table), latency)

@@ -2,14 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection, Table, and_, select
 
 from store import dialects
 from store.dialects.bulk import IN_BULK
-from store.rollups.buckets import Bucket, FloatArray, Sketches, Sums, nothing
+from store.rollups.buckets import Bucket, FloatArray, Sketches, Sums, nothing, places_of_bins
 from store.rollups.tables import (
     BIN,
     BINS,
@@ -108,6 +110,46 @@ def load_sums(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class StoredSketches:
+    """The sketches of one latency, as they are stored: one row for each bucket."""
+
+    rows: Sequence[Any]
+    """Rows with the columns `_SKETCH`."""
+    cells: IntArray
+    """The number of each sketch's label set."""
+
+    @property
+    def at_unix_s(self) -> IntArray:
+        """The start of each sketch's bucket."""
+        number = [len(row.label_sets) // LABEL_SET.itemsize for row in self.rows]
+        return np.repeat(np.array([row.from_unix_s for row in self.rows], np.int64), number)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any sketch is simulated."""
+        return any(row.simulated for row in self.rows)
+
+    def only(self, wanted: NDArray[np.bool_]) -> Sketches:
+        """Return some of the sketches. The bins of the others are not copied: for one tenant of a
+        large fleet, they are most of the data."""
+        if wanted.all():
+            return _sketches([row[2:] for row in self.rows])
+        sizes = np.frombuffer(b"".join(row.sizes for row in self.rows), SIZE)
+        place = places_of_bins(sizes, wanted)
+        first = np.cumsum([0, *(len(row.bins) // BIN.itemsize for row in self.rows)])
+        ends = np.searchsorted(place, first)
+        bins, counts = [np.zeros(0, BIN)], [np.zeros(0, COUNTS[0])]
+        for row, base, begin, end in zip(self.rows, first, ends, ends[1:], strict=False):
+            if begin < end:
+                of_row = place[begin:end] - base
+                bins.append(np.frombuffer(row.bins, BIN)[of_row])
+                counts.append(_counts(row.bins, row.counts)[of_row])
+        return Sketches(
+            self.cells[wanted], sizes[wanted], np.concatenate(bins), np.concatenate(counts)
+        )
+
+
 def load_sketches(
     connection: Connection,
     width_s: int,
@@ -115,21 +157,16 @@ def load_sketches(
     to_unix_s: int,
     latency: str,
     grouping: int,
-) -> tuple[IntArray, Sketches, bool]:
-    """Load the sketches of the buckets that start in a time range, by label set.
-
-    Returns: the start of each sketch's bucket, the sketches, and whether any sketch is simulated.
-    """
+) -> StoredSketches:
+    """Load the sketches of the buckets that start in a time range, by label set."""
     statement = select(*(BINS.c[name] for name in _SKETCH)).where(
         BINS.c.latency == latency,
         BINS.c.grouping == grouping,
         _buckets_between(BINS, width_s, from_unix_s, to_unix_s),
     )
     rows = connection.execute(statement, execution_options={IN_BULK: True}).all()
-    sketches = _sketches([row[2:] for row in rows])
-    number = [len(row.label_sets) // LABEL_SET.itemsize for row in rows]
-    at = np.repeat(np.array([row.from_unix_s for row in rows], np.int64), number)
-    return at, sketches, any(row.simulated for row in rows)
+    cells = np.frombuffer(b"".join(row.label_sets for row in rows), LABEL_SET)
+    return StoredSketches(rows, cells)
 
 
 _HEAD: Final = ("from_unix_s", "simulated", "label_sets", "set_requests")
@@ -194,18 +231,20 @@ def _sketches(rows: Sequence[Sequence[bytes]]) -> Sketches:
         none = np.zeros(0, np.int64)
         return Sketches(none, none, none, none)
     cells, sizes, bins, _ = (b"".join(column) for column in zip(*rows, strict=True))
-    kinds = {kind.itemsize: kind for kind in COUNTS}
-    counts = [
-        np.frombuffer(row[3], kinds[len(row[3]) * BIN.itemsize // len(row[2])])
-        for row in rows
-        if row[2]
-    ]
+    counts = [_counts(row[2], row[3]) for row in rows if row[2]]
     return Sketches(
         np.frombuffer(cells, LABEL_SET),
         np.frombuffer(sizes, SIZE),
         np.frombuffer(bins, BIN),
         np.concatenate(counts) if counts else np.zeros(0, np.int64),
     )
+
+
+def _counts(bins: bytes, counts: bytes) -> IntArray:
+    """Return the counts of a row, whose type depends on the largest count. There is one count for
+    each bin, and at least one bin."""
+    kinds = {kind.itemsize: kind for kind in COUNTS}
+    return np.frombuffer(counts, kinds[len(counts) * BIN.itemsize // len(bins)])
 
 
 def _at(table: Table, key: Mapping[str, int], simulated: bool) -> Any:

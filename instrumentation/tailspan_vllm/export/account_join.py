@@ -62,15 +62,15 @@ class AccountJoin:
         """Return the number of engines with an open connection."""
         return 0 if self._link is None else self._link.connections
 
-    def read(self, look: bool = False) -> None:
-        """Read the messages that have arrived, and store them.
+    def read(self, look: bool = False) -> int:
+        """Read the messages that have arrived, store them, and return their number.
 
         Args:
             look: whether to connect to new engines first. Without it, this happens every
                 `DISCOVER_S`, or always if no engine is connected.
         """
         if self._link is None:
-            return
+            return 0
         late = time.monotonic() - self._discovered_at > DISCOVER_S
         if look or late or not self._link.connections:
             self._link.discover()
@@ -78,6 +78,7 @@ class AccountJoin:
         messages = self._link.read()
         with self._lock:
             self._take(messages)
+        return len(messages)
 
     def _take(self, messages: list[bytes]) -> None:
         for message in messages:

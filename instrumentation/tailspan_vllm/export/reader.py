@@ -55,6 +55,8 @@ class Reader:
         """When the HTTP server was ready, in monotonic seconds; None without an HTTP server."""
         self.before: Callable[[], Mapping[str, float] | None] = dict
         """Returns the parts before the first process, or None if they are not known yet."""
+        self.messages = 0
+        """Number of messages of the last read of the link."""
         self._started: set[int] = set()
         """The engines whose starts are reported."""
         self._last_step = LastStep()
@@ -74,7 +76,8 @@ class Reader:
         Args:
             look: whether to connect to new engines first.
         """
-        self._join.read(look)
+        self.messages = 0
+        self.messages = self._join.read(look)
 
     @guard.harmless("close_link")
     def close(self) -> None:

@@ -352,6 +352,29 @@ def test_the_link_is_read_during_an_export(sending: Callable[..., Sender], picky
     until(lambda: picky.accepted)
 
 
+@pytest.mark.parametrize(
+    ("messages", "pause_s"),
+    [(0, 1.0), (sender_module.BUSY_MESSAGES, 1.0), (sender_module.BUSY_MESSAGES + 1, 0.2)],
+)
+def test_a_link_with_few_messages_is_read_only_when_the_engines_are_sampled(
+    sending: Callable[..., Sender], messages: int, pause_s: float
+) -> None:
+    sender = sending("http://127.0.0.1:9", OTEL_BSP_SCHEDULE_DELAY="5000")
+    pauses: list[float] = []
+
+    def read(look: bool = False) -> None:
+        sender._reader.messages = messages
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        sender._closing.set()
+
+    sender._reader.read_link = read  # type: ignore[method-assign]  # instead of a real link
+    sender._pause = pause  # type: ignore[method-assign]  # recorded
+    sender._read()
+    assert pauses == [pause_s]
+
+
 def test_a_replica_is_not_named_before_its_port_is_known(sending: Callable[..., Sender]) -> None:
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", port=None)
