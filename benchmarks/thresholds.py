@@ -1,0 +1,236 @@
+"""Measures what each number in the detectors decides.
+
+    python benchmarks/thresholds.py                       90 cases, two at a time
+    python benchmarks/thresholds.py --cases 20 --seed 7
+    python benchmarks/thresholds.py --only stalls         only the modules whose name contains this
+
+Halves and doubles each numeric constant of `diagnosis/`, one after another, and explains the same
+simulated cases (`diagnosis.py`) again. The table shows, for each constant, in how many cases the
+outcome becomes wrong or right. A constant that changes no outcome could be twice as large or half
+as large, so its exact value is not tuned to these cases.
+
+An outcome is right if the first cause is the injected one, if both of two injected causes are among
+the first three, and if a case without a fault is no incident. The causes are not tested by replay.
+"""
+
+import argparse
+import ast
+import importlib
+import pkgutil
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import diagnosis
+from benchmarks._diagnosis_baselines import alerted
+from benchmarks._diagnosis_draws import NONE, PAIR, drawn, kinds_of
+from diagnosis.explain import explain
+from diagnosis.explanation import Explanation, Verdict
+from diagnosis.inputs.arrow import requests_of, servers_of
+from diagnosis.inputs.hung_engines import with_unfinished
+from diagnosis.question import Question
+from simulator import dataset
+
+FACTORS: Final = (0.5, 2.0)
+Number = int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A numeric constant of a module."""
+
+    module: str
+    name: str
+    value: Number
+
+    @property
+    def label(self) -> str:
+        """Return the name with the module."""
+        return f"{self.module.removeprefix('diagnosis.')}.{self.name}"
+
+
+Variant = tuple[Constant, float]
+
+
+def constants_in(module: str, source: str) -> Iterator[Constant]:
+    """Yield the numeric constants that a module defines."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        else:
+            continue
+        for target in targets:
+            together = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            names = target.elts if isinstance(target, ast.Tuple) else [target]
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            if len(names) != len(values) or isinstance(target, ast.Tuple) is not together:
+                continue
+            for name, value in zip(names, values, strict=True):
+                if (
+                    isinstance(name, ast.Name)
+                    and isinstance(value, ast.Constant)
+                    and type(value.value) in (int, float)
+                    and value.value
+                ):
+                    yield Constant(module, name.id, value.value)
+
+
+def moved(value: Number, factor: float) -> Number:
+    """Return a value times a factor.
+
+    A number of items is rounded to at least 1. A share stays below 1: instead of doubling it, its
+    distance from 1 is halved.
+    """
+    if isinstance(value, int):
+        return max(1, round(value * factor))
+    if value < 1 <= value * factor:
+        return (1 + value) / 2
+    return value * factor
+
+
+@cache
+def _sources() -> Mapping[str, str]:
+    """Return the source of each module of `diagnosis/`, by name."""
+    names = [each.name for each in pkgutil.walk_packages(diagnosis.__path__, "diagnosis.")]
+    files = {name: importlib.import_module(name).__file__ for name in names}
+    return {name: Path(file).read_text() for name, file in files.items() if file}
+
+
+def constants(only: str = "") -> list[Constant]:
+    """Return the constants of all modules whose name contains `only`."""
+    return [
+        each
+        for module, source in _sources().items()
+        if only in module
+        for each in constants_in(module, source)
+    ]
+
+
+@cache
+def _holders(constant: Constant) -> Sequence[tuple[ModuleType, str]]:
+    """Return the modules that define or import a constant, with its name there."""
+    found = [(sys.modules[constant.module], constant.name)]
+    for module, source in _sources().items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom) and node.module == constant.module:
+                found += [
+                    (sys.modules[module], each.asname or each.name)
+                    for each in node.names
+                    if each.name == constant.name
+                ]
+    return found
+
+
+@contextmanager
+def changed(constant: Constant, factor: float) -> Iterator[None]:
+    """Multiply a constant by a factor in the block."""
+    for module, name in _holders(constant):
+        setattr(module, name, moved(constant.value, factor))
+    try:
+        yield
+    finally:
+        for module, name in _holders(constant):
+            setattr(module, name, constant.value)
+
+
+def is_right(kind: str, causes: Sequence[str], answer: Explanation) -> bool:
+    """Return whether an outcome is right."""
+    if kind == NONE:
+        return answer.verdict is not Verdict.INCIDENT
+    found = [each.id for each in answer.causes]
+    return set(causes) <= set(found[:3]) if kind == PAIR else found[:1] == list(causes)
+
+
+def asked(
+    number: int, seed: int, kind: str, causes: tuple[str, ...], variants: Sequence[Variant]
+) -> tuple[bool, list[Variant]]:
+    """Simulate a case. Return whether its outcome is right, and the variants that change this."""
+    case = drawn(number, seed, kind, causes)
+    data = dataset.run(case.config)
+    servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
+    requests = with_unfinished(requests_of(data.request_table()), servers.engines)
+    metric = alerted(requests, case.baseline, case.window)
+    question = Question(metric, case.window, case.baseline)
+
+    def right() -> bool:
+        return is_right(kind, causes, explain(requests, servers, question))
+
+    usual = right()
+    different = []
+    for constant, factor in variants:
+        with changed(constant, factor):
+            if right() is not usual:
+                different.append((constant, factor))
+    return usual, different
+
+
+def main() -> int:
+    """Ask about all cases and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", type=int, default=90)
+    parser.add_argument("--seed", type=int, default=93001)
+    parser.add_argument("--jobs", type=int, default=2, help="cases at a time; default 2")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only modules with this name")
+    arguments = parser.parse_args()
+    every = constants(arguments.only)
+    variants = [(each, factor) for each in every for factor in FACTORS]
+    wrong: Counter[Variant] = Counter()
+    right: Counter[Variant] = Counter()
+    outcomes = []
+    kinds = kinds_of(arguments.cases, arguments.seed, None)
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        futures = [
+            pool.submit(asked, number, arguments.seed, kind, causes, variants)
+            for number, (kind, causes) in enumerate(kinds)
+        ]
+        try:
+            for future in as_completed(futures):
+                usual, different = future.result()
+                outcomes.append(usual)
+                (wrong if usual else right).update(different)
+                print(f"{len(outcomes)} of {len(futures)}", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            print("stopped", flush=True)
+    print("\n".join(table(every, wrong, right)))
+    still = [each for each in every if not any(wrong[each, f] + right[each, f] for f in FACTORS)]
+    print(
+        f"{sum(outcomes)} of {len(outcomes)} outcomes are right. {len(still)} of {len(every)}"
+        " constants change no outcome if they are halved or doubled."
+    )
+    return 0
+
+
+def table(
+    every: Sequence[Constant], wrong: Mapping[Variant, int], right: Mapping[Variant, int]
+) -> list[str]:
+    """Return the lines of the table, with the constants that change most outcomes first."""
+
+    def effect(each: Constant) -> int:
+        return sum(wrong.get((each, f), 0) + right.get((each, f), 0) for f in FACTORS)
+
+    lines = [f"{'constant':48} {'value':>9}  halved: wrong right  doubled: wrong right"]
+    for each in sorted(every, key=lambda one: (-effect(one), one.label)):
+        half, double = ((wrong.get((each, f), 0), right.get((each, f), 0)) for f in FACTORS)
+        lines.append(
+            f"{each.label:48} {each.value:>9}  {half[0]:13} {half[1]:5}  {double[0]:14}"
+            f" {double[1]:5}"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
