@@ -251,6 +251,7 @@ class TailMeans:
 
     @property
     def growth_s(self) -> float:
+        """The replayed growth of the slow requests' mean latency."""
         return self.values[frozenset()] - self.baseline_s
 
     @property
