@@ -107,15 +107,15 @@ class SloState:
     @property
     def firing(self) -> Pair | None:
         """The first pair of burn-rate windows that fires."""
-        return self._saying(State.FIRING)
+        return self._first_pair(State.FIRING)
 
     @property
     def held_back(self) -> Pair | None:
         """The first pair of burn-rate windows that would page if there were enough data."""
-        found = self._saying(State.LOW_TRAFFIC) or self._saying(State.COLD_START)
+        found = self._first_pair(State.LOW_TRAFFIC) or self._first_pair(State.COLD_START)
         return found if found is not None and found.severity == "page" else None
 
-    def _saying(self, wanted: State) -> Pair | None:
+    def _first_pair(self, wanted: State) -> Pair | None:
         return next((p for p, state in self.status.states.items() if state is wanted), None)
 
 

@@ -139,8 +139,8 @@ def ours(requests: int) -> float:
         current.reset(token)
     for first in range(0, len(ended), 512):
         spans = []
-        for tell in ended[first : first + 512]:
-            record, accounted = tell(), decode(settled)
+        for build_record in ended[first : first + 512]:
+            record, accounted = build_record(), decode(settled)
             assert isinstance(accounted, RequestAccount)
             assert accounted.account.waited is not None
             record.queue_parts = accounted.account.waited.parts

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cli.foreground import say
+from cli.foreground import print_line
 from cli.render.gpus import standing
 from collector.gpus.otlp_message import PATH, message
 from collector.gpus.sampler import GpuSampler
@@ -31,17 +31,17 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
         endpoint: the collector's address, for messages.
     """
     stop = stop_on_signals(lambda: None)
-    told, messages = 0, 0
+    sampled, messages = 0, 0
 
     async def keep(samples: Sequence[GpuSample]) -> None:
-        nonlocal told, messages
-        told, messages = told + len(samples), messages + 1
+        nonlocal sampled, messages
+        sampled, messages = sampled + len(samples), messages + 1
         forwarder.offer(PATH, message(samples), False)
 
     readers = setup.readers()
     sampler = GpuSampler(readers.all, setup.owners(receives_engines=False), keep)
     forwarder.start()
-    say(f"Sampling GPUs for {endpoint}. Ctrl-C stops it.")
+    print_line(f"Sampling GPUs for {endpoint}. Ctrl-C stops it.")
     working = [
         asyncio.create_task(sampler.run()),
         asyncio.create_task(_report_changes(sampler, forwarder)),
@@ -58,23 +58,23 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
     finally:
         await readers.close()
         await asyncio.to_thread(forwarder.close, CLOSE_S)
-        say(summary(told, messages, forwarder.counts()[0]))
+        print_line(summary(sampled, messages, forwarder.counts()[0]))
 
 
 async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
-    said: str | None = None
+    printed: str | None = None
     away, sent_before = False, 0
     while True:
         await asyncio.sleep(LOOK_S)
         now = standing(sampler.report())
-        if now != said:
-            said = now
-            say(now)
+        if now != printed:
+            printed = now
+            print_line(now)
         results, held_bytes = forwarder.counts()
         away, news = taking(away, results["sent"] - sent_before, held_bytes)
         sent_before = results["sent"]
         if news is not None:
-            say(news)
+            print_line(news)
 
 
 def taking(away: bool, sent: int, held_bytes: int) -> tuple[bool, str | None]:

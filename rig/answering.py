@@ -99,7 +99,7 @@ when the server stops.
 
 
 @contextmanager
-def speaking() -> Iterator[Callable[[Manner], str]]:
+def raw_server() -> Iterator[Callable[[Manner], str]]:
     """Yield a function that starts a server on a free port and returns the server's address.
 
     The argument of this function is the `Manner` that handles the connections.

@@ -109,7 +109,7 @@ class Disaggregated:
             environ={"PYTHONPATH": str(ROOT)},
         )
         self._running.callback(program.stop)
-        return program, int(program.says(r"listening on port (\d+)"))
+        return program, int(program.wait_for(r"listening on port (\d+)"))
 
 
 def calls(number: int, seed: int) -> Sequence[Call]:

@@ -90,20 +90,20 @@ def run(config: FleetConfig) -> Dataset:
         lost = second.lost
         at_unix_ns = config.started_unix_ns + round(second.at_s * 1e9)
         operations += (operation_of(each, config.started_unix_ns) for each in second.routed)
-        for told in second.replicas:
-            about = (told.replica, told.region)
+        for replica in second.replicas:
+            about = (replica.replica, replica.region)
             requests += [
                 request_of(record, len(requests) + number, *about)
-                for number, record in enumerate(told.records)
+                for number, record in enumerate(replica.records)
             ]
-            gpus += told.gpus
-            if told.state is None:
+            gpus += replica.gpus
+            if replica.state is None:
                 continue
-            samples.append(sample_of(told.state, at_unix_ns, _PROCESS, *about))
-            begun = (told.state.config, told.state.started_unix_ns)
-            if in_force.get(told.replica) != begun:
-                in_force[told.replica] = begun
-                starts.append(start_of(told.state, _PROCESS, *about))
+            samples.append(sample_of(replica.state, at_unix_ns, _PROCESS, *about))
+            begun = (replica.state.config, replica.state.started_unix_ns)
+            if in_force.get(replica.replica) != begun:
+                in_force[replica.replica] = begun
+                starts.append(start_of(replica.state, _PROCESS, *about))
     requests.sort(key=lambda row: row.received_unix_ns)
     return Dataset(
         config=world_of(config),

@@ -213,12 +213,12 @@ class _Batches:
             router_span_of(each, self._router, started_unix_ns) for each in second.routed
         )
         ended = []
-        for told in second.replicas:
-            resource = self._resource(told)
-            ended += [(record, resource) for record in told.records]
-            if told.state is not None:
-                self._states.append((told.state, resource, at_unix_ns))
-            self._gpus += [(gpu, resource) for gpu in told.gpus]
+        for replica in second.replicas:
+            resource = self._resource(replica)
+            ended += [(record, resource) for record in replica.records]
+            if replica.state is not None:
+                self._states.append((replica.state, resource, at_unix_ns))
+            self._gpus += [(gpu, resource) for gpu in replica.gpus]
         self._records += sorted(ended, key=lambda pair: pair[0].delivered)
         while len(self._records) >= SPANS_PER_BATCH:
             self._sender.put(self._requests(SPANS_PER_BATCH), self._stop)
@@ -261,10 +261,10 @@ class _Batches:
         self._states, self._gpus = [], []
         return samples
 
-    def _resource(self, told: ReplicaSecond) -> Resource:
-        if told.replica not in self._resources:
-            self._resources[told.replica] = _resource(self._plan.service, told.replica, told.region)
-        return self._resources[told.replica]
+    def _resource(self, replica: ReplicaSecond) -> Resource:
+        if replica.replica not in self._resources:
+            self._resources[replica.replica] = _resource(self._plan.service, replica.replica, replica.region)
+        return self._resources[replica.replica]
 
 
 def _summary(sent: Sent) -> str:

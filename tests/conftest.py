@@ -22,7 +22,7 @@ from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
 
 from rig import ports
-from rig.answering import speaking
+from rig.answering import raw_server
 from rig.install import NotHereError
 from rig.postgresql import PostgreSQL
 from store.columns.adbc_client import ColumnReader
@@ -189,7 +189,7 @@ def stranger() -> Iterator[Callable[..., str]]:
     A dict serves bytes by path. `drip` sends one byte at a time; `deaf` accepts connections and
     never responds.
     """
-    with speaking() as serve:
+    with raw_server() as serve:
 
         def begin(said: dict[str, bytes] | bytes = b"", manner: str = "whole") -> str:
             def answer(connection: socket.socket, asked: bytes, ending: threading.Event) -> None:

@@ -198,7 +198,7 @@ def _print_answer(
     joined = explain_joined(question.engine, asked) if with_joined else None
     if joined is not None:
         answer = replace(answer, explanation=with_pools(answer.explanation, joined.pools))
-    told = answer.explanation
+    explanation = answer.explanation
     if form == "json":
         incidents = [explain_incident.as_json(row) for row in answer.incidents]
         beside: dict[str, Any] = {}
@@ -206,19 +206,19 @@ def _print_answer(
             beside = {"incidents": incidents, "compared_with": compared_with(answer)}
         if joined is not None:
             beside["joined"] = joined_explanation_json(joined)
-        click.echo(json.dumps({**about, **as_json(told), **beside}, allow_nan=False))
+        click.echo(json.dumps({**about, **as_json(explanation), **beside}, allow_nan=False))
     else:
-        if silent := silence(question.engine, told.question.window.to_unix_ns):
+        if silent := silence(question.engine, explanation.question.window.to_unix_ns):
             click.echo(silent)
         for each in lines:
             click.echo(each)
         if joined is not None:
-            click.echo("\n".join(explanation_lines(joined, told.question.metric)))
-        if told.requests or lines:
+            click.echo("\n".join(explanation_lines(joined, explanation.question.metric)))
+        if explanation.requests or lines:
             click.echo("\n".join(of_answer(answer)))
         else:
             click.echo(nothing_found(question), err=True)
-    if told.verdict is Verdict.INCIDENT:
+    if explanation.verdict is Verdict.INCIDENT:
         click.get_current_context().exit(FOUND)
 
 

@@ -116,24 +116,24 @@ def incident_explained(
         answer = stored_answer(engine, objective, incident)
     if answer is not None:
         asked = answer.questions
-        told = {each.question.metric: each for each in answer.explanations}
+        explanations = {each.question.metric: each for each in answer.explanations}
     else:
         asked = replace(asked, equals=equals, baseline=chosen or asked.baseline)
-        told = {
+        explanations = {
             each: explain_question(engine, asked.of(each), [objective]) for each in asked.metrics
         }
-    if metric is not None and metric not in told:
-        told[metric] = explain_question(engine, asked.of(metric), [objective])
+    if metric is not None and metric not in explanations:
+        explanations[metric] = explain_question(engine, asked.of(metric), [objective])
     if answer is not None:
         verdict: IncidentVerdict | None = answer.verdict
     else:
-        verdict = leading_verdict([told[each] for each in asked.metrics or told])
+        verdict = leading_verdict([explanations[each] for each in asked.metrics or explanations])
     if verdict is None:
         raise click.UsageError(
             f"--incident {named!r}: {name} has no latency target; choose a latency to explain:"
             f" --metric {'|'.join(each.value for each in Metric)}"
         )
-    shown = verdict.first if metric is None else told[metric]
+    shown = verdict.first if metric is None else explanations[metric]
     return Answer(incident, verdict, shown, answer)
 
 

@@ -113,8 +113,8 @@ async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]"
 
     samples: list[GpuSample] = []
 
-    async def keep(told: "list[GpuSample]") -> None:
-        samples.extend(told)
+    async def keep(sampled: "list[GpuSample]") -> None:
+        samples.extend(sampled)
 
     readers = setup.readers()
     sampler = GpuSampler(readers.all, setup.owners(receives_engines=False), keep)  # type: ignore[arg-type]

@@ -252,7 +252,7 @@ def up(
             f" {minutes}, because rollups per hour replace deleted rollups per minute"
         )
     try:
-        told = load_configuration(notify, os.environ) if notify else None
+        notify_settings = load_configuration(notify, os.environ) if notify else None
     except (AlertsError, OSError) as error:
         raise click.UsageError(f"--notify: {error}") from error
     scrape_setup = scrape_setup_of(
@@ -301,7 +301,7 @@ def up(
             objectives=in_force,
             objective_paths=objectives,
             keep=keep,
-            notify=told,
+            notify=notify_settings,
             scrape=scrape_setup,
             access=access,
             forward=sent_on,

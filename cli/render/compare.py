@@ -22,8 +22,8 @@ def lines(answer: CompareAnswer) -> list[str]:
         printed.append("simulated data")
     printed += [*answer.notes, *(f"because {each}" for each in found.reasons), ""]
     printed += _parts(answer, name)
-    if said := predicted(answer, text.instant):
-        printed += ["", said]
+    if prediction := predicted(answer, text.instant):
+        printed += ["", prediction]
     if found.curve:
         header = ["running at arrival", f"{name} before", "after", "95 % interval", "requests"]
         rows = [

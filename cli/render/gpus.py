@@ -35,25 +35,25 @@ _TEXTS = 4
 
 def text_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
     """Yield the lines of a table, and then the missing values with the reasons."""
-    told = {gpu.gpu: gpu for state in states for gpu in state.gpus}
+    states_of = {gpu.gpu: gpu for state in states for gpu in state.gpus}
     if not samples:
         yield nothing(states)
         return
-    rows = [_row(sample, told.get(sample.gpu)) for sample in samples]
+    rows = [_row(sample, states_of.get(sample.gpu)) for sample in samples]
     yield from table(HEADER, rows, left=_TEXTS, keep=3)
     for sample in samples:
-        gpu = told.get(sample.gpu)
+        gpu = states_of.get(sample.gpu)
         for why in whys(gpu) if gpu else ():
             yield f"{label(sample.gpu)} does not report {why}"
 
 
 def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
     """Yield one JSON object per GPU. Unknown values are null, and `absent` has the reasons."""
-    told = {gpu.gpu: gpu for state in states for gpu in state.gpus}
+    states_of = {gpu.gpu: gpu for state in states for gpu in state.gpus}
     for sample in samples:
         fields = asdict(sample)
         at_unix_ns = fields.pop("at_unix_ns")
-        gpu = told.get(sample.gpu)
+        gpu = states_of.get(sample.gpu)
         absent = dict(gpu.absent) if gpu else {}
         processes = None if gpu is None or gpu.processes is None else sorted(gpu.processes)
         yield json.dumps(

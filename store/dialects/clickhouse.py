@@ -224,8 +224,8 @@ def reason(error: BaseException) -> str:
     cause: BaseException = getattr(error, "orig", None) or error
     if "DB::Exception" not in str(cause):
         cause = _innermost(cause)
-    said = str(cause).strip().partition("\n")[0]
-    return (said.rpartition("DB::Exception: ")[2] or type(cause).__name__)[:_LONGEST_REASON]
+    first_line = str(cause).strip().partition("\n")[0]
+    return (first_line.rpartition("DB::Exception: ")[2] or type(cause).__name__)[:_LONGEST_REASON]
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -199,6 +199,6 @@ def test_opening_a_request_is_recorded(explorer: Explorer, fleet: Fleet, roles: 
     lines = Path(roles.audit).read_text(encoding="ascii").splitlines()
     found = [json.loads(each) for each in lines]
     assert [(each["request"], each["found"]) for each in found] == [(own, True), (hidden, False)]
-    assert {each["door"] for each in found} == {"page"}
+    assert {each["interface"] for each in found} == {"page"}
     assert found[0]["who"].startswith("mallory\n")
     assert roles.audit.stat().st_mode & 0o777 == 0o600

@@ -58,7 +58,7 @@ def up(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]
     """Run Tailspan and an action, stop Tailspan as Ctrl-C does, and return its output."""
     engine = open_database(url)
     printed: list[str] = []
-    monkeypatch.setattr(foreground, "say", lambda text, err=False: printed.append(text))
+    monkeypatch.setattr(foreground, "print_line", lambda text, err=False: printed.append(text))
 
     def play(
         play: Callable[[Up], Awaitable[None]], *, vllm: str | None = None, **about: Any

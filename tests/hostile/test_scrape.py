@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from collector.scrape.fetch import MOST_BYTES
-from rig.answering import Manner, speaking
+from rig.answering import Manner, raw_server
 from rig.program import PATIENCE_S
 from server import probes
 from tests.hostile.conftest import collecting
@@ -66,7 +66,7 @@ MANNERS: dict[str, tuple[Manner, str | None]] = {
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Manner], str]]:
-    with speaking() as begin:
+    with raw_server() as begin:
         yield lambda manner: f"{begin(manner)}/metrics"
 
 
@@ -102,7 +102,7 @@ def test_a_bad_target_does_not_affect_the_others(
         while not stands():
             assert time.monotonic() < deadline, (
                 samples_of(metrics, "tailspan_scrape_up"),
-                running.said,
+                running.printed,
             )
             time.sleep(0.2)
         # Targets with impossible values are still scraped, so the time of the last success
@@ -110,11 +110,11 @@ def test_a_bad_target_does_not_affect_the_others(
         name = "tailspan_scrape_last_success_timestamp_seconds"
         before = samples_of(metrics, name)
         while samples_of(metrics, name)[urls["infinite"], ""] <= before[urls["infinite"], ""]:
-            assert time.monotonic() < deadline, running.said
+            assert time.monotonic() < deadline, running.printed
             time.sleep(0.2)
         assert not any(
             reason == "failed"
             for _, reason in samples_of(metrics, "tailspan_scrape_failures_total")
         )
         assert probes.get(f"{metrics}/readyz").body == "ready\n"
-        assert "Traceback" not in running.said
+        assert "Traceback" not in running.printed

@@ -125,8 +125,8 @@ def test_a_huge_id_and_a_foreign_process_lose_no_account(vllm: Any, tailspan: An
             )
             assert got == b""
         assert_parts(tailspan, after)
-        assert vllm.said.count("refused a connection to the engine's link") == 1
-    assert "failed; vLLM continues" not in vllm.said
+        assert vllm.printed.count("refused a connection to the engine's link") == 1
+    assert "failed; vLLM continues" not in vllm.printed
 
 
 def test_if_disabled_no_plugin_code_runs_while_vllm_serves(
@@ -148,5 +148,5 @@ def test_if_disabled_no_plugin_code_runs_while_vllm_serves(
         assert process["wrapped"] == []
     assert told[server.process.pid]["loggers"] == [[]]
     assert links(core) == []
-    assert "tailspan: " not in server.said  # vLLM itself logs the names of its plugins
+    assert "tailspan: " not in server.printed  # vLLM itself logs the names of its plugins
     assert tailspan.rows({timed.trace_id for timed in seen}, patience_s=3) == {}

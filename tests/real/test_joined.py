@@ -26,7 +26,7 @@ def collecting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tailspan]:
     folder = tmp_path_factory.mktemp("joined")
     url = f"sqlite:///{folder}/tailspan.db"
     with Tailspan(folder, "collect", "--database", url) as running:
-        running.says("Ctrl-C stops it")
+        running.wait_for("Ctrl-C stops it")
         yield running
 
 

@@ -109,7 +109,7 @@ def test_the_engine_is_sampled_and_its_start_reported(server: Any, tailspan: Any
 
 
 def test_the_log_and_the_doctor_name_the_server(server: Any, tailspan: Any) -> None:
-    assert len(re.findall("front end is not Python", server.said)) == 1
+    assert len(re.findall("front end is not Python", server.printed)) == 1
     told = tailspan.run("doctor", "--no-explorer").stdout
     assert f"vllm-{server.port}: the front end is not Python" in told
 

@@ -32,11 +32,11 @@ def test_rows_are_received_while_evaluation_pauses_and_the_burn_is_notified_once
         Traffic(collectors, ["chat"]) as traffic,
     ):
         (program,) = collectors.programs
-        program.says("This collector now does the evaluation")
+        program.wait_for("This collector now does the evaluation")
         wait_for("requests", lambda: bool(traffic.acknowledged))
         server.stop("immediate")
         traffic.slow.add("chat")
-        program.says(
+        program.wait_for(
             r"lost the lease on evaluation, notification and retention, because the state database"
             r" cannot be \w+: .*\. These tasks pause until it is available"
         )

@@ -253,7 +253,7 @@ def test_an_incompatible_vllm_is_measured_at_the_http_layer(
         assert row["queue_s"] is None
         if timed.status == 200:
             assert row["ttft_s"] <= timed.ttft_s
-    lines = re.findall(r"tailspan: this vLLM lacks .*", server.said)
+    lines = re.findall(r"tailspan: this vLLM lacks .*", server.printed)
     assert len(lines) == 1
     assert "_update_stats_from_finished" in lines[0]
     own = server.own_metrics()

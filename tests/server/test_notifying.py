@@ -72,7 +72,7 @@ def begin(engine: Engine, said: list[str], leases: Leases | None = None) -> Noti
         [channel("slow"), channel("quick")],
         explorer_url=lambda: None,
         simulated=lambda: False,
-        say=lambda text, wrong: said.append(text),
+        print_line=lambda text, wrong: printed.append(text),
         leases=leases or Leases(engine),
     )
 

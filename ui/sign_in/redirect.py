@@ -127,8 +127,8 @@ class WayBack:
         return f"{COOKIE}={value}; Max-Age={kept_s}{self._attributes}"
 
     def _address(self, query: str, *, failed: bool) -> str:
-        said = "&".join(each for each in (query, urlencode({FAILED: "failed"}) * failed) if each)
-        return f"{self._url}/?{said}" if said else f"{self._url}/"
+        parameters = "&".join(each for each in (query, urlencode({FAILED: "failed"}) * failed) if each)
+        return f"{self._url}/?{parameters}" if parameters else f"{self._url}/"
 
 
 def _without_failure(query: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from alerts.notify.channels import Channel, Kind
 from alerts.notify.message import HeldBack, Message, Transition, Windows
 from alerts.secrets import Secret
-from rig.answering import Asked, HttpServer, Reply, answering, speaking
+from rig.answering import Asked, HttpServer, Reply, answering, raw_server
 
 FIRED_S = 1_790_000_000
 TOKEN = "T0K3N-of-the-address"
@@ -100,7 +100,7 @@ def rude() -> Iterator[Callable[[str], str]]:
     `deaf` never responds, `closes` closes the connection, `babbles` sends bytes that are not HTTP,
     and `drips` sends an endless header one byte at a time.
     """
-    with speaking() as serve:
+    with raw_server() as serve:
 
         def begin(manner: str) -> str:
             def answer(connection: socket.socket, _: bytes, ending: threading.Event) -> None:

@@ -41,15 +41,15 @@ def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
     """Return what limits the result, and what was predicted, as HTML."""
     found = answer.decision
     # If there are no parts, the headline already contains the first reason.
-    said = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
-    said += [html.escape(each) for each in answer.notes]
+    sentences = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
+    sentences += [html.escape(each) for each in answer.notes]
     if found.parts is not None:
-        said.append(compared(found))
+        sentences.append(compared(found))
     if total := total_change(answer.total, wording.growth):
-        said.append(html.escape(total))
+        sentences.append(html.escape(total))
     if before := predicted(answer, lambda at_ns: wording.clock(at_ns, zone, date=True)):
-        said.append(html.escape(before))
-    return said
+        sentences.append(html.escape(before))
+    return sentences
 
 
 def parts(answer: CompareAnswer) -> str:
@@ -90,11 +90,11 @@ def coefficients(answer: CompareAnswer) -> str:
             cells.append(f"{value} [{', '.join(ends)}]")
         rows.append(cells)
     pace = found.pace
-    said = (
+    pace_text = (
         f"<p>Engine steps take {100 * pace.value:.1f} % [{100 * pace.low:.1f}, "
         f"{100 * pace.high:.1f}] of their time before, for the same work.</p>"
     )
-    return said + _table(["µs", "before", "after"], rows)
+    return pace_text + _table(["µs", "before", "after"], rows)
 
 
 def objectives(answer: CompareAnswer) -> str:

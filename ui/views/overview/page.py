@@ -146,9 +146,9 @@ def _answer(context: Context, found: Seen, silent_s: float | None) -> None:
             f"<p class='lever'><b>Try:</b> {cause_words.lever(each)}</p>"
             for each in cause.levers[:1]
         )
-        said = cause_words.first_cause(cause)
+        first_cause = cause_words.first_cause(cause)
         computed = "" if stored is None else words.computed(stored, context.zone)
-        st.html(f"<div class='why'><p class='cause'>{said}</p>{tried}{computed}</div>")
+        st.html(f"<div class='why'><p class='cause'>{first_cause}</p>{tried}{computed}</div>")
 
 
 def _headline(answer: words.Answer) -> None:

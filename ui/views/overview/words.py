@@ -18,7 +18,7 @@ from telemetry import durations
 from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import wording
-from ui.kit.slo_cards import SAYS
+from ui.kit.slo_cards import STATE_TEXTS
 from ui.kit.terms import term
 from ui.views.overview.hourly_cost import HourlyCost
 from ui.views.overview.trends import DAY_NS, Trend
@@ -123,13 +123,13 @@ def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s:
 
 
 def _paging_sentence(paging: Sequence[SloState], also: Sequence[SloState], zone: tzinfo) -> str:
-    said = ". ".join(_burning(each, zone) for each in paging[:MOST_NAMED])
+    text = ". ".join(_burning(each, zone) for each in paging[:MOST_NAMED])
     if len(paging) > MOST_NAMED:
-        said += f". {wording.counted(len(paging) - MOST_NAMED, 'more objective')} burn too fast"
+        text += f". {wording.counted(len(paging) - MOST_NAMED, 'more objective')} burn too fast"
     rest = ""
     if also:
         rest = f" Burning more slowly: {_listed([_name(each.objective) for each in also])}."
-    return f"{said}.{rest}"
+    return f"{text}.{rest}"
 
 
 def _burning(each: SloState, zone: tzinfo) -> str:
@@ -186,7 +186,7 @@ def _too_few(events: int, requests: int, length_s: float) -> str:
 def _held_back(each: SloState) -> str:
     pair = each.held_back
     assert pair is not None
-    why = SAYS[each.status.states[pair]].removeprefix("not alerting: ")
+    why = STATE_TEXTS[each.status.states[pair]].removeprefix("not alerting: ")
     burn = each.status.burns[pair.long_s]
     pace = wording.fold(None if burn is None else float(burn))
     return (
@@ -215,10 +215,10 @@ def _met_answer(found: Sequence[SloState], length_s: float) -> Answer:
             f"{name} is missed: only <b>{good}</b> of {of} in {over} were good ({promised}), but"
             f" the burn rate is too low to alert{f'; {burning}' if burning else ''}.",
         )
-    said = f"{first}: <b>{good}</b> of {of} in {over} were good ({promised})"
+    text = f"{first}: <b>{good}</b> of {of} in {over} were good ({promised})"
     if burning:
-        return Answer("near", f"{said}; but {burning}.")
-    return Answer("fine", f"{said}.")
+        return Answer("near", f"{text}; but {burning}.")
+    return Answer("fine", f"{text}.")
 
 
 def _burning_now(each: SloState) -> str:
@@ -244,8 +244,8 @@ def _burn_now(each: SloState) -> float:
 
 def computed(answer: StoredAnswer, zone: tzinfo) -> str:
     """Return when the stored answer of an incident was computed."""
-    said = answer.computed(lambda unix_ns: wording.clock(unix_ns, zone))
-    return f"<p class='note'>{wording.for_html(said, 300)}</p>"
+    text = answer.computed(lambda unix_ns: wording.clock(unix_ns, zone))
+    return f"<p class='note'>{wording.for_html(text, 300)}</p>"
 
 
 def _filters(view: View) -> str:

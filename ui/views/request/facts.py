@@ -21,7 +21,7 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             "only in the engine core, from the queue to the last token: the front end is not"
             " Python, so the time before the queue and the delivery are unknown"
         )
-    told = (
+    rows = (
         ("Trace", row["trace_id"], "The OpenTelemetry trace of the request."),
         ("Outcome", _outcome(row), TERMS.get(row["outcome"], "")),
         ("TTFT", wording.seconds(row["ttft_s"]), TERMS["ttft_s"]),
@@ -66,7 +66,7 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             "The sender’s clock was ahead of this machine’s; see tailspan doctor.",
         ),
     )
-    return [(what, value, why) for what, value, why in told if value and value != wording.UNKNOWN]
+    return [(what, value, why) for what, value, why in rows if value and value != wording.UNKNOWN]
 
 
 def measured_in_engine_only(row: Mapping[str, Any]) -> bool:
@@ -90,12 +90,12 @@ def _outcome(row: Mapping[str, Any]) -> str:
 
 
 def _arrival(row: Mapping[str, Any]) -> str:
-    told = (
+    counts = (
         (row["waiting_at_arrival"], "{} waiting", wording.count),
         (row["running_at_arrival"], "{} running", wording.count),
         (row["kv_usage_at_arrival"], "KV {} full", wording.percent),
     )
-    return ", ".join(text.format(say(value)) for value, text, say in told if value is not None)
+    return ", ".join(text.format(format_value(value)) for value, text, format_value in counts if value is not None)
 
 
 def _cost(row: Mapping[str, Any]) -> str:

@@ -216,8 +216,8 @@ def _request(found: RequestRead, view: View, zone: tzinfo) -> None:
     moments = timeline.instants(row)
     stages = timeline.stages(row, found.account.parts_s)
     with chapter("Time by phase", LIFE_HELP):
-        told = "; ".join(f"{each.name} {wording.seconds(each.length_s)}" for each in stages)
-        chart(charts.lifeline(stages, moments, whole_s), "life", alt=f"Phases: {told}")
+        phases = "; ".join(f"{each.name} {wording.seconds(each.length_s)}" for each in stages)
+        chart(charts.lifeline(stages, moments, whole_s), "life", alt=f"Phases: {phases}")
         st.html(words.moments(moments, row["received_unix_ns"], zone))
     if row["outcome"] != "rejected":
         _neighbours(found, view, whole_s)
@@ -257,11 +257,11 @@ def _neighbours(found: RequestRead, view: View, whole_s: float) -> None:
                 " unknown too.</p>"
             )
             return
-        said = neighbours.sentence(found.neighbours)
-        st.html(f"<p class='note'>{html.escape(said)}</p>")
+        sentence = neighbours.sentence(found.neighbours)
+        st.html(f"<p class='note'>{html.escape(sentence)}</p>")
         if not found.neighbours.drawn:
             return
-        chart(charts.neighbours(found.neighbours.drawn, whole_s), "neighbours", alt=said)
+        chart(charts.neighbours(found.neighbours.drawn, whole_s), "neighbours", alt=sentence)
         if found.account.by_tenant:
             st.html(words.tenant_delays(found.account.by_tenant))
         costly = [each for each in found.neighbours.drawn if each.cost_s > 0][:MOST_LISTED]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from analysis.access.audit_log import Door, audit_log
+from analysis.access.audit_log import Interface, audit_log
 from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
 from diagnosis.one_request.account import Account, account
 from store.joined.joined_request import JoinedRequest
@@ -93,7 +93,7 @@ def _record(key: RequestKey, *, found: bool) -> None:
     log, opening = audit_log(), (str(key), found)
     if log is not None and st.session_state.get(_RECORDED) != opening:
         st.session_state[_RECORDED] = opening
-        log.read(Door.PAGE, gate.readers_name(), f"{key.trace_id}/{key.span_id}", found=found)
+        log.read(Interface.PAGE, gate.readers_name(), f"{key.trace_id}/{key.span_id}", found=found)
 
 
 def missing(engine: Engine) -> Missing:

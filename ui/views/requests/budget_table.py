@@ -19,15 +19,15 @@ def html_of(answer: BudgetAnswer) -> str:
     """Return the finding, the table and the reduction that is needed, as HTML."""
     spending, budget = answer.spending, answer.question.budget
     source = f"Budget: {budget.source}." if budget.source else ""
-    said = [finding(answer, wording.seconds), *notes(answer, wording.seconds)]
-    parts = [f"<p>{wording.for_html(said[0], _LONGEST)}</p>"]
+    sentences = [finding(answer, wording.seconds), *notes(answer, wording.seconds)]
+    parts = [f"<p>{wording.for_html(sentences[0], _LONGEST)}</p>"]
     if spending is not None:
         parts.append(_table(spending))
-        said.append(
+        sentences.append(
             f"Each value is a mean over the slowest {spending.tail_requests:,} requests, so that"
             " the layers sum to their mean latency."
         )
-    parts += [f"<p class='note'>{wording.for_html(each, _LONGEST)}</p>" for each in said[1:]]
+    parts += [f"<p class='note'>{wording.for_html(each, _LONGEST)}</p>" for each in sentences[1:]]
     parts += _way_out(answer)
     if source:
         parts.append(f"<p class='note'>{wording.for_html(source, _LONGEST)}</p>")

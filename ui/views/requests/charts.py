@@ -82,7 +82,7 @@ def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
         label = wording.for_plotly(name, 24)
         colour = colours.ENGINES[line % len(colours.ENGINES)]
         for row, (gauge, _) in enumerate(rows, start=1):
-            told = wording.percent if gauge == "kv_usage_ratio" else wording.count
+            format_value = wording.percent if gauge == "kv_usage_ratio" else wording.count
             figure.add_trace(
                 go.Scatter(
                     x=at,
@@ -93,7 +93,7 @@ def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
                     mode="lines",
                     line={"color": colour, "width": 1.5, "shape": "hv"},
                     connectgaps=False,
-                    customdata=[told(value) for value in gauges[gauge].tolist()],
+                    customdata=[format_value(value) for value in gauges[gauge].tolist()],
                     hovertemplate="%{customdata}<extra>" + label + "</extra>",
                 ),
                 row=row,

@@ -86,8 +86,8 @@ def _highest(
     values: FloatArray, which: IntArray, index: IntArray, engines: int, bins: int
 ) -> FloatArray:
     highest = np.full((engines, bins), -np.inf)
-    told = ~np.isnan(values)
-    np.maximum.at(highest, (which[told], index[told]), values[told])
+    valid = ~np.isnan(values)
+    np.maximum.at(highest, (which[valid], index[valid]), values[valid])
     highest[np.isneginf(highest)] = np.nan
     return highest
 

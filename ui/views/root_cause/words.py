@@ -109,8 +109,8 @@ def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) ->
     """Return the incident and its verdict, with the same text as the command and the alert."""
     name = wording.for_html(row.slo, 63)
     cause = None if verdict is None else verdict.sentence
-    said = "no cause found yet" if cause is None else wording.for_html(cause, 600)
-    return f"<p class='headline'>Incident <b>{name}</b> {_incident_time(row, zone)}: {said}</p>"
+    finding = "no cause found yet" if cause is None else wording.for_html(cause, 600)
+    return f"<p class='headline'>Incident <b>{name}</b> {_incident_time(row, zone)}: {finding}</p>"
 
 
 def stored_incident(row: IncidentRow, answer: StoredAnswer, zone: tzinfo) -> str:
@@ -319,15 +319,15 @@ def _kind_of_request(hit: RiskRatio) -> str:
         names, values = [hit.dimension], [hit.value]
     known = dict(zip(names, values, strict=True))
     tenant = known.pop("tenant", None)
-    said = "requests" if tenant is None else f"{_value(tenant)} requests"
+    text = "requests" if tenant is None else f"{_value(tenant)} requests"
     for name, value in known.items():
         if name in _TOKENS:
-            said += f" with {_value(value)} {_TOKENS[name]}"
+            text += f" with {_value(value)} {_TOKENS[name]}"
         elif name in _PLACES:
-            said += f" {_PLACES[name]} {_value(value)}"
+            text += f" {_PLACES[name]} {_value(value)}"
         else:
-            said += f" with {wording.for_html(name.replace('_', ' '), 80)} {_value(value)}"
-    return said
+            text += f" with {wording.for_html(name.replace('_', ' '), 80)} {_value(value)}"
+    return text
 
 
 def _value(value: str) -> str:

@@ -78,9 +78,9 @@ def _objectives(context: Context, found: Found) -> None:
     if not objectives:
         st.html("<p class='headline'><b>No SLO is defined:</b> no objective could be read.</p>")
         return
-    said = words.sentence(found.states, len(objectives))
+    sentence = words.sentence(found.states, len(objectives))
     where = f"Defined in {_files(context.objectives)}."
-    st.html(f"<p class='headline'>{said}</p><p class='note'>{where}</p>")
+    st.html(f"<p class='headline'>{sentence}</p><p class='note'>{where}</p>")
     st.session_state["by"] = context.view.by
     st.segmented_control(
         "Compliance by",
@@ -148,8 +148,8 @@ def _definition_facts(objective: Objective, standing: SloState | None) -> str:
         bad = standing.status.period.bad
         facts.append(("missed by", f"{bad:,} of {events:,} {_unit(objective)} counted"))
     facts += [("service", objective.service), ("defined in", f"{_file_and_line(objective)}")]
-    said = wording.for_html(objective.description, 400)
-    return f"<p class='note'>{said}</p>{fact_grid((*fact, '') for fact in facts)}"
+    description = wording.for_html(objective.description, 400)
+    return f"<p class='note'>{description}</p>{fact_grid((*fact, '') for fact in facts)}"
 
 
 def _unit(objective: Objective) -> str:
