@@ -374,8 +374,8 @@ def main() -> int:
         "--pairs", type=int, default=10, help="number of pairs of a quiet day and a day with burns"
     )
     parser.add_argument("--seed", type=int, default=20_261_122, help="seed of the simulated days")
-    asked = parser.parse_args()
-    number, seed = asked.pairs, asked.seed
+    arguments = parser.parse_args()
+    number, seed = arguments.pairs, arguments.seed
     built_in = BuiltIn()
     begun = time.monotonic()
 

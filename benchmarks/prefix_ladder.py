@@ -169,14 +169,14 @@ def questions(requests: int, seed: int) -> Trace:
         system.add(chance.randint(150, 950))
         systems.append(system)
     popularity = [1 / (1 + rank) for rank in range(len(systems))]
-    asked: list[tuple[float, int, int, Text]] = []
+    single_questions: list[tuple[float, int, int, Text]] = []
     for number in range(requests):
         text = Text(chance, chance.choices(systems, popularity)[0])
         text.add(drawn(chance, 150, 0.9))
         prompt, answer = text.tokens, drawn(chance, 130, 0.7, 2_000)
         text.add(answer)
-        asked.append((number / 10, prompt, answer, text))
-    return trace_of(asked, requests)
+        single_questions.append((number / 10, prompt, answer, text))
+    return trace_of(single_questions, requests)
 
 
 def trace_of(turns: list[tuple[float, int, int, Text]], requests: int) -> Trace:
@@ -366,7 +366,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=6_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--trace", type=Path, action="append", default=[])
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     for tokens in (200, 1_000, 12_000, 120_000):
         engine_core_us, front_end_us = costs(tokens)
         print(
@@ -374,12 +374,12 @@ def main() -> int:
             f" {front_end_us:.1f} µs in the front end"
         )
     print()
-    report("Conversations", conversations(asked.requests, asked.seed))
-    report("Agents", agents(asked.requests, asked.seed))
-    report("Questions", questions(asked.requests, asked.seed))
-    for path in asked.trace:
+    report("Conversations", conversations(arguments.requests, arguments.seed))
+    report("Agents", agents(arguments.requests, arguments.seed))
+    report("Questions", questions(arguments.requests, arguments.seed))
+    for path in arguments.trace:
         with path.open(encoding="utf-8") as lines:
-            report(path.name, published(lines, asked.requests))
+            report(path.name, published(lines, arguments.requests))
     return 0
 
 

@@ -49,7 +49,9 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
             task.cancel()
         ends = await asyncio.gather(*talking, return_exceptions=True)
         print_line("\nStopping …")
-    print_line(f"Stopped. {stack.arrivals.requests:,} requests arrived. The data is in {stack.database}.")
+    print_line(
+        f"Stopped. {stack.arrivals.requests:,} requests arrived. The data is in {stack.database}."
+    )
     for end in ends:
         if isinstance(end, Exception):  # a defect; the collector has not stopped
             raise end
@@ -185,13 +187,13 @@ To connect a vLLM, install the instrumentation in its environment and start vLLM
 
 
 def _credentials(access: EndpointAccess) -> str:
-    asked = ""
+    exports = ""
     if access.tls:
-        asked += "\n  export OTEL_EXPORTER_OTLP_CERTIFICATE=CA.pem   # CA of --tls-cert;"
-        asked += " use a host name that is in the certificate"
+        exports += "\n  export OTEL_EXPORTER_OTLP_CERTIFICATE=CA.pem   # CA of --tls-cert;"
+        exports += " use a host name that is in the certificate"
         if access.tls.client_ca:
-            asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=CERT.pem"
-            asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_KEY=KEY.pem"
+            exports += "\n  export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=CERT.pem"
+            exports += "\n  export OTEL_EXPORTER_OTLP_CLIENT_KEY=KEY.pem"
     if access.tokens:
-        asked += "\n  export OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN"
-    return asked
+        exports += "\n  export OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN"
+    return exports

@@ -46,10 +46,10 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
         asyncio.create_task(sampler.run()),
         asyncio.create_task(_report_changes(sampler, forwarder)),
     ]
-    asked = asyncio.create_task(stop.wait())
+    stopping = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait([*working, asked], return_when=asyncio.FIRST_COMPLETED)
-        for task in (*working, asked):
+        await asyncio.wait([*working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in (*working, stopping):
             task.cancel()
         ends = await asyncio.gather(*working, return_exceptions=True)
         for end in ends:

@@ -85,8 +85,8 @@ class Tails:
 
     def measured_s(self, recorded: Recorded) -> float:
         """Return the mean latency of a range's slow requests, as measured."""
-        asked = recorded.counted & matching(recorded.requests, self.equals)
-        return tail_mean_s(recorded.column(COLUMN[self.metric])[asked], self.share)
+        selected = recorded.counted & matching(recorded.requests, self.equals)
+        return tail_mean_s(recorded.column(COLUMN[self.metric])[selected], self.share)
 
 
 def decide(
@@ -294,18 +294,18 @@ class _Replayer:
     def unchanged_s(self, baseline: RangeTraffic, seed: str) -> float:
         """Return the mean latency of the baseline's slow requests, without a reset factor."""
         alone = MixedWindow(baseline, baseline, (), np.random.default_rng(0))
-        asked = [self._selected[1], self._selected[1]]
-        return self._tail_s(alone, frozenset(), seed, asked)
+        selected = [self._selected[1], self._selected[1]]
+        return self._tail_s(alone, frozenset(), seed, selected)
 
     def _tail_s(
-        self, mixed: MixedWindow, chosen: frozenset[int], seed: str, asked: Sequence[BoolArray]
+        self, mixed: MixedWindow, chosen: frozenset[int], seed: str, selected: Sequence[BoolArray]
     ) -> float:
         replayed = mixed.latencies(sorted(chosen), COLUMN[self._tails.metric], seed)
-        return tail_mean_s(replayed.latency_s[_is_selected(replayed, asked)], self._tails.share)
+        return tail_mean_s(replayed.latency_s[_is_selected(replayed, selected)], self._tails.share)
 
 
-def _is_selected(replayed: Latencies, asked: Sequence[BoolArray]) -> BoolArray:
-    now, usual = asked
+def _is_selected(replayed: Latencies, selected: Sequence[BoolArray]) -> BoolArray:
+    now, usual = selected
     row = replayed.row
     return np.where(row >= 0, now[np.maximum(row, 0)], usual[np.maximum(-1 - row, 0)])
 

@@ -11,12 +11,12 @@ from cli.render import text
 
 def lines(answer: CompareAnswer) -> list[str]:
     """Return the answer as text. The first line states the finding."""
-    asked, found = answer.question, answer.decision
-    name = f"{NAMES[asked.metric]} {asked.quantile.upper()}"
+    question, found = answer.question, answer.decision
+    name = f"{NAMES[question.metric]} {question.quantile.upper()}"
     printed = [finding(answer, text.seconds), ""]
     printed += [
-        f"before: {answer.requests_before:,} requests, {_side(asked.before)}",
-        f"after:  {answer.requests_after:,} requests, {_side(asked.after)}",
+        f"before: {answer.requests_before:,} requests, {_side(question.before)}",
+        f"after:  {answer.requests_after:,} requests, {_side(question.after)}",
     ]
     if answer.simulated:
         printed.append("simulated data")

@@ -137,8 +137,8 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     away = case.now.rows(~around_starts(case, started, case.now))
     taken_s = selected_latency_s(away, case.question)
     known = np.flatnonzero(np.isfinite(taken_s))
-    asked = int(case.now.matching(case.question.where).sum())
-    number = round(known.size * len(case.slow) / max(asked, 1))
+    selected = int(case.now.matching(case.question.where).sum())
+    number = round(known.size * len(case.slow) / max(selected, 1))
     if number < _FEWEST:
         return {}
     slowest = known[np.argsort(-taken_s[known], kind="stable")[:number]]

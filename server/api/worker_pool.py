@@ -72,7 +72,7 @@ class WorkerPool:
         self._ending: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def asked(self, message: Mapping[str, Any]) -> AsyncIterator[Reply]:
+    async def reply_to(self, message: Mapping[str, Any]) -> AsyncIterator[Reply]:
         """Ask a question, and yield the answer. The question counts as open until the exit.
 
         Raises:

@@ -275,9 +275,9 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
             adbc_driver_manager.AdbcConnection(database) as connection,
         ):
             for question in questions:
-                with adbc_driver_manager.AdbcStatement(connection) as asked:
-                    asked.set_sql_query(_with_values(engine, question))
-                    stream, _ = asked.execute_query()
+                with adbc_driver_manager.AdbcStatement(connection) as statement:
+                    statement.set_sql_query(_with_values(engine, question))
+                    stream, _ = statement.execute_query()
                     found = pa.RecordBatchReader.from_stream(stream).read_all()
                     answers.append(found.cast(schema))
     except (adbc_driver_manager.Error, pa.ArrowException) as error:

@@ -46,10 +46,10 @@ def in_force(
         partition_by=(STARTS.c.replica, STARTS.c.engine),
         order_by=(STARTS.c.at_unix_ns.desc(), STARTS.c.process),
     )
-    asked = select(STARTS, latest.label("place")).where(STARTS.c.at_unix_ns <= at_unix_ns)
+    starts = select(STARTS, latest.label("place")).where(STARTS.c.at_unix_ns <= at_unix_ns)
     if replicas is not None:
-        asked = asked.where(STARTS.c.replica.in_(sorted(replicas)))
-    ranked = asked.subquery()
+        starts = starts.where(STARTS.c.replica.in_(sorted(replicas)))
+    ranked = starts.subquery()
     columns = [ranked.c[column.name] for column in STARTS.columns]
     statement = (
         select(*columns).where(ranked.c.place == 1).order_by(ranked.c.replica, ranked.c.engine)

@@ -365,7 +365,7 @@ def _answer_in(
         await send(start)
         flights = [capture.flight_began(None) for _ in states]
         for flight, state in zip(flights, states, strict=True):
-            flight.asked(state)
+            flight.copy_parameters(state)
         for number, chunk in enumerate(chunks):
             for state in states:
                 state.stats.num_generation_tokens = number + 1

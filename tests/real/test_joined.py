@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Engine
 
-from rig.disaggregated import Asked, Disaggregated, ask_all, calls, report
+from rig.disaggregated import SentRequest, Disaggregated, ask_all, calls, report
 from rig.program import Tailspan
 from store.database import open_database
 from store.joined.joined_request import DELIVERY, JoinedBasis, JoinedBy, JoinedRequest, Role
@@ -47,7 +47,7 @@ def store(collecting: Tailspan) -> Iterator[Engine]:
 
 
 def found(
-    store: Engine, seen: Sequence[Asked], since_ns: int, hops: int = 2, basis: str = "router"
+    store: Engine, seen: Sequence[SentRequest], since_ns: int, hops: int = 2, basis: str = "router"
 ) -> dict[str, JoinedRequest]:
     """Wait until these requests are joined, and return them by the client's request id."""
     wanted = {timed.request_id for _, timed in seen}

@@ -74,7 +74,7 @@ class Receiver:
         return self.server.url
 
     def documents(self, path: str) -> list[dict[str, Any]]:
-        return [json.loads(each.body) for each in list(self.server.asked) if each.path == path]
+        return [json.loads(each.body) for each in list(self.server.received) if each.path == path]
 
     def alerts(self, status: str) -> list[dict[str, Any]]:
         told = self.documents("/on-call")
@@ -270,7 +270,7 @@ channels:
     assert message["link"] == f"{EXPLORER}/?page=root-cause&incident=chat@{message['fired_unix_s']}"
     assert page["annotations"]["dashboard_url"] == message["link"]
     assert "Chat answers start in 500 ms" in page["annotations"]["description"]
-    asked = next(each for each in receiver.server.asked if each.path == "/hook")
+    asked = next(each for each in receiver.server.received if each.path == "/hook")
     signed = asked.headers[SIGNATURE.lower()]
     sent_s = int(signed.split(",")[0].removeprefix("t="))
     assert signed == signature("a key of the test", asked.body, sent_s)

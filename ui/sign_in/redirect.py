@@ -52,8 +52,8 @@ class WayBack:
             send = self._changing(send, self._coming(scope))
         await self._app(scope, receive, send)
 
-    def _leaving(self, asked: Headers) -> Change:
-        query = self._query_of_left_page(asked.get("referer", ""))
+    def _leaving(self, request_headers: Headers) -> Change:
+        query = self._query_of_left_page(request_headers.get("referer", ""))
 
         def change(status: int, headers: MutableHeaders) -> int:
             if status >= _BAD:  # the provider does not respond
@@ -80,8 +80,8 @@ class WayBack:
     def _coming(self, scope: Scope) -> Change:
         cookies = cookie_parser(Headers(scope=scope).get("cookie", ""))
         query = _without_failure(unquote(cookies.get(COOKIE, "")))
-        asked = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        tried = not {"code", "error"}.isdisjoint(asked)  # otherwise the reader signed out
+        parameters = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        tried = not {"code", "error"}.isdisjoint(parameters)  # otherwise the reader signed out
 
         def change(status: int, headers: MutableHeaders) -> int:
             if status == _REDIRECT:

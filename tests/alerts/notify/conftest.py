@@ -9,7 +9,7 @@ import pytest
 from alerts.notify.channels import Channel, Kind
 from alerts.notify.message import HeldBack, Message, Transition, Windows
 from alerts.secrets import Secret
-from rig.answering import Asked, HttpServer, Reply, answering, raw_server
+from rig.answering import HttpServer, ReceivedRequest, Reply, answering, raw_server
 
 FIRED_S = 1_790_000_000
 TOKEN = "T0K3N-of-the-address"
@@ -77,13 +77,13 @@ class Receiver:
         return self.server.url
 
     @property
-    def got(self) -> list[Asked]:
-        return self.server.asked
+    def got(self) -> list[ReceivedRequest]:
+        return self.server.received
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    def answer(_: Asked) -> Reply:
+    def answer(_: ReceivedRequest) -> Reply:
         if len(here.answers) > 1:
             return here.answers.pop(0)
         return here.answers[0] if here.answers else Reply(body=b"ok")

@@ -61,7 +61,7 @@ def a_flight(age_s: float, **headers: bytes) -> Flight:
     exchange = Exchange(scope, {b"x-tenant-id", b"traceparent"})
     exchange.received -= age_s
     flight = Flight(exchange, None, None)
-    flight.asked(STATE)
+    flight.copy_parameters(STATE)
     exchange.flights[flight] = None
     return flight
 

@@ -25,10 +25,10 @@ def headline(answer: CompareAnswer) -> str:
 
 def ranges(answer: CompareAnswer, zone: tzinfo) -> str:
     """Return both ranges, with their numbers of requests."""
-    asked = answer.question
+    question = answer.question
     return (
-        f"Before: {answer.requests_before:,} requests, {_range(asked.before.window, zone)}. "
-        f"After: {answer.requests_after:,} requests, {_range(asked.after.window, zone)}."
+        f"Before: {answer.requests_before:,} requests, {_range(question.before.window, zone)}. "
+        f"After: {answer.requests_after:,} requests, {_range(question.after.window, zone)}."
     )
 
 

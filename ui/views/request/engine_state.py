@@ -61,7 +61,7 @@ def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
         return []
     samples = samples_of(table)
     steps = samples.rises("steps_total")
-    prefill = _first_told(
+    prefill = _first_known(
         samples.rises("scheduled_prefill_tokens_total"), samples.rises("prefill_tokens_total")
     )
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -161,5 +161,5 @@ def _lines(
     return found
 
 
-def _first_told(*several: FloatArray) -> FloatArray:
+def _first_known(*several: FloatArray) -> FloatArray:
     return next((each for each in several if np.isfinite(each).any()), several[-1])

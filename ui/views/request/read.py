@@ -70,11 +70,11 @@ class Missing:
     newest_unix_ns: int | None
 
 
-def candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
+def candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
     """Return the requests that an id may refer to, the earliest first."""
     try:
         with store_errors():
-            return shared(engine, ("named", asked, _minute()), lambda: _candidates(engine, asked))
+            return shared(engine, ("named", request_id, _minute()), lambda: _candidates(engine, request_id))
     except LookupError:
         return []
 
@@ -106,10 +106,10 @@ def _minute() -> int:
     return time.time_ns() // KEPT_NS
 
 
-def _candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = find_requests(engine, asked).to_pylist()
+def _candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = find_requests(engine, request_id).to_pylist()
     if not found:  # not cached, because the request may arrive at any moment
-        raise LookupError(asked)
+        raise LookupError(request_id)
     return found
 
 

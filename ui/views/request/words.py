@@ -41,8 +41,8 @@ def sentence(row: Mapping[str, Any], account: Account, zone: tzinfo) -> str:
     where = f" on {wording.for_html(row['replica'])}" if row["replica"] else ""
     ended = _ENDED[Outcome(row["outcome"])].format(whole=wording.seconds(row["e2e_s"]))
     first = _first_token(row)
-    asked = f"<b class='name'>{name}</b> received {at}{where}."
-    return f"{asked} {ended}{first}. {_largest_parts(account, row['e2e_s'])}".strip()
+    received = f"<b class='name'>{name}</b> received {at}{where}."
+    return f"{received} {ended}{first}. {_largest_parts(account, row['e2e_s'])}".strip()
 
 
 def _first_token(row: Mapping[str, Any]) -> str:

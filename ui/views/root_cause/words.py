@@ -98,9 +98,9 @@ def _previous(explanation: Explanation) -> str:
 
 def _baseline_time(explanation: Explanation) -> str:
     """Return the time of the baseline in words, such as "one day earlier"."""
-    asked = explanation.question
+    question = explanation.question
     for ago, words in EARLIER.items():
-        if asked.window.from_unix_ns - asked.baseline.from_unix_ns == parse_ns(ago):
+        if question.window.from_unix_ns - question.baseline.from_unix_ns == parse_ns(ago):
             return words.removeprefix("vs. ")
     return f"in {_previous(explanation)}"
 

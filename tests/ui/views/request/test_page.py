@@ -97,11 +97,11 @@ def test_an_id_may_be_pasted(page: Open, database: Database, one_request: Any) -
     assert "Enter a request’s id" in markup(test)
     link = f"https://tailspan.example.org/?page=request&last=1h&request={mine.trace_id}%2F"
     for pasted in ("mine", f" {key(mine)} ", mine.trace_id, link + mine.span_id):
-        test.text_input("asked").set_value(pasted).run()
+        test.text_input("request_id").set_value(pasted).run()
         assert ">chatcmpl-mine</b> received" in markup(test), pasted
     again = page(url, **address(test))
     assert ">chatcmpl-mine</b> received" in markup(again)
-    test.text_input("asked").set_value("").run()
+    test.text_input("request_id").set_value("").run()
     assert "Enter a request’s id" in markup(test)
     assert "request" not in test.query_params
 
@@ -180,7 +180,7 @@ def test_hostile_labels_are_text(page: Open, database: Database, one_request: An
     rows = [one_request(number, received_unix_ns=START_NS, **labels, **PARTS) for number in (1, 2)]
     test = page(database(rows), request=key(rows[0]))
     assert "<script" not in markup(test)
-    test.text_input("asked").set_value(HOSTILE).run()
+    test.text_input("request_id").set_value(HOSTILE).run()
     assert "No request has the id “&lt;script" in markup(test)
     assert "<script" not in markup(test)
 
