@@ -80,8 +80,8 @@ def judged(
     requests = with_unfinished(requests_of(data.request_table()), servers.engines)
     metric = alerted(requests, case.baseline, case.window)
     if symptom and causes:
-        hurt = INJECTIONS[causes[0]].hurt_by(case.config.faults[0], case.config)
-        metric = Metric(hurt.removesuffix("_s"))
+        affected = INJECTIONS[causes[0]].affected_latency(case.config.faults[0], case.config)
+        metric = Metric(affected.removesuffix("_s"))
     question = Question(metric, case.window, case.baseline)
     explain_begun = time.monotonic()
     accounted = explain(requests, servers, question)

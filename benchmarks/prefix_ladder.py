@@ -211,8 +211,8 @@ def ladders_of(trace: Trace, positions: np.ndarray) -> Ladders:
     """Return ladders with a rung at each of these positions; the first rung is always the same."""
     rungs = []
     for hashes in trace.blocks:
-        held = positions[: np.searchsorted(positions, len(hashes), side="right")]
-        rungs.append(np.r_[np.uint32(0), hashes[held - 1] & np.uint32(2**24 - 1)])
+        contained = positions[: np.searchsorted(positions, len(hashes), side="right")]
+        rungs.append(np.r_[np.uint32(0), hashes[contained - 1] & np.uint32(2**24 - 1)])
     return Ladders(
         np.full(len(rungs), BLOCK),
         np.concatenate([[0], np.cumsum([len(each) for each in rungs])]),
@@ -241,9 +241,9 @@ def found_tokens(trace: Trace, prefixes: Prefixes, blocks: int, router: str) -> 
         limit = (prompt - 1) // BLOCK
         server = number % REPLICAS
         if router == "prefix_aware":
-            held = [cache.hits(lease, limit) for cache in caches]
+            cached = [cache.hits(lease, limit) for cache in caches]
             load = [recent.count(each) for each in range(REPLICAS)]
-            server = prefix_aware(load, held, SLACK, number)
+            server = prefix_aware(load, cached, SLACK, number)
         recent.append(server)
         cache = caches[server]
         hits = cache.hits(lease, limit)

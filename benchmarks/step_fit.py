@@ -135,7 +135,7 @@ def served(planned: Planned, disturbed: bool) -> Served:
             planned,
             ARGUMENTS,
             variables={"PYTHONPATH": path, "STEP_RECORDER_FILE": str(file)},
-            beside=hogs_at_times() if disturbed else None,
+            during=hogs_at_times() if disturbed else None,
         )
         if not file.exists():
             raise RuntimeError("no steps were recorded")

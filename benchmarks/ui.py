@@ -1,6 +1,6 @@
 """Measures how long the explorer's pages take in a browser, with a million requests in the range.
 
-    python benchmarks/ui.py [--requests 1000000] [--rounds 5] [--page hurt]
+    python benchmarks/ui.py [--requests 1000000] [--rounds 5] [--page overview]
 
 Tailspan's code writes a day of requests to SQLite, rolls them up and counts them, as `tailspan up`
 does. Then Debian's Chromium opens each page. Every round uses a new browser profile and a different

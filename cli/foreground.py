@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from cli.options.addresses import is_loopback
-from cli.render.gpus import standing
+from cli.render.gpus import state_sentence
 from cli.render.text import label
 from server import probes
 from server.children import Child
@@ -109,7 +109,7 @@ async def _announce_gpus(stack: Stack) -> None:
     while stack.gpu_sampler is not None:
         states = stack.gpu_sampler.report()
         if any(state.up is not None for state in states):
-            print_line(standing(states))
+            print_line(state_sentence(states))
             return
         await asyncio.sleep(1)
 

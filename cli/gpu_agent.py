@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from cli.foreground import print_line
-from cli.render.gpus import standing
+from cli.render.gpus import state_sentence
 from collector.gpus.otlp_message import PATH, message
 from collector.gpus.sampler import GpuSampler
 from exporters.forwarding.forwarder import Forwarder
@@ -66,7 +66,7 @@ async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
     away, sent_before = False, 0
     while True:
         await asyncio.sleep(LOOK_S)
-        now = standing(sampler.report())
+        now = state_sentence(sampler.report())
         if now != printed:
             printed = now
             print_line(now)

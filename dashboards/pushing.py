@@ -145,9 +145,9 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
                 api.datasource.create_datasource(wanted)
         return Change(what, "create")
     # Grafana returns more fields than Tailspan sets.
-    held = {key: there.get(key) for key in wanted}
-    held["jsonData"] = {key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]}
-    if held == wanted:
+    current = {key: there.get(key) for key in wanted}
+    current["jsonData"] = {key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]}
+    if current == wanted:
         return Change(what, "unchanged")
     if not dry_run:
         both = {
@@ -157,7 +157,7 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
         }
         with _refusals(url, f"to change the {what} (requires the role Admin)"):
             api.datasource.update_datasource_by_uid(wanted["uid"], both)
-    return Change(what, "update", _difference(held, wanted))
+    return Change(what, "update", _difference(current, wanted))
 
 
 def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
@@ -165,11 +165,11 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
     there = _existing_object(url, f"the {what}", lambda: api.dashboard.get_dashboard(wanted["uid"]))
     change, version = Change(what, "create"), None
     if there is not None:
-        held = dict(there["dashboard"])
-        held.pop("id", None)
-        version = held.pop("version", None)
+        current = dict(there["dashboard"])
+        current.pop("id", None)
+        version = current.pop("version", None)
         in_folder = there.get("meta", {}).get("folderUid")
-        difference = _difference(held, wanted)
+        difference = _difference(current, wanted)
         if in_folder != FOLDER_UID:
             difference = (f"-folder {in_folder or 'none'}", f"+folder {FOLDER_UID}", *difference)
         if not difference:

@@ -64,6 +64,6 @@ def read_back(
         decodes: N, the number of decodes.
         chunks: the limits of a chunk's length.
     """
-    beside = np.divide(decodes, steps, out=np.zeros(steps.shape), where=steps > 0)
-    chunk = np.minimum(np.maximum(chunks.step_tokens - beside, 1.0), chunks.longest_tokens)
+    decodes_per_step = np.divide(decodes, steps, out=np.zeros(steps.shape), where=steps > 0)
+    chunk = np.minimum(np.maximum(chunks.step_tokens - decodes_per_step, 1.0), chunks.longest_tokens)
     return np.maximum(prefill_attention / chunk - prefill_tokens / 2, 0.0)

@@ -74,15 +74,15 @@ def compared(found: Decision) -> str:
     )
 
 
-def total_change(total: TotalChange, growth: Callable[[float], str]) -> str | None:
+def total_change(total: TotalChange, signed_seconds: Callable[[float], str]) -> str | None:
     """Return the total change as a sentence, or None if no replay was requested.
 
     Args:
         total: the total change.
-        growth: formats a difference of durations.
+        signed_seconds: formats a difference of durations.
     """
     if total.total_change_s is not None:
-        change = growth(total.total_change_s)
+        change = signed_seconds(total.total_change_s)
         return f"Total change, with the load that the change itself caused (by replay): {change}."
     if total.reason is None or total.reason == NOT_REPLAYED:
         return None

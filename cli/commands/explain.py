@@ -201,12 +201,12 @@ def _print_answer(
     explanation = answer.explanation
     if form == "json":
         incidents = [explain_incident.as_json(row) for row in answer.incidents]
-        beside: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
         if not about:
-            beside = {"incidents": incidents, "compared_with": compared_with(answer)}
+            extra = {"incidents": incidents, "compared_with": compared_with(answer)}
         if joined is not None:
-            beside["joined"] = joined_explanation_json(joined)
-        click.echo(json.dumps({**about, **as_json(explanation), **beside}, allow_nan=False))
+            extra["joined"] = joined_explanation_json(joined)
+        click.echo(json.dumps({**about, **as_json(explanation), **extra}, allow_nan=False))
     else:
         if silent := silence(selection.engine, explanation.question.window.to_unix_ns):
             click.echo(silent)

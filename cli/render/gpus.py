@@ -85,7 +85,7 @@ def reasons(states: "Sequence[ReaderState]") -> str:
     )
 
 
-def what_is_amiss(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
+def missing_values(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
     """Yield the GPUs and readers that reported no values while others did."""
     for state in states:
         name = printable(state.name, _WIDEST)
@@ -95,7 +95,7 @@ def what_is_amiss(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]
             yield f"{name}: {printable(what, _WIDEST)}: {_words(absence)}"
 
 
-def standing(states: "Sequence[ReaderState]") -> str:
+def state_sentence(states: "Sequence[ReaderState]") -> str:
     """Return one sentence about the sampled GPUs."""
     up = [f"{len(state.gpus)} by {state.name}" for state in states if state.up]
     down = [f"{state.name} is down: {state.absence}" for state in states if state.up is False]

@@ -290,7 +290,7 @@ def test_dropped_samples_are_counted(
     ],
 )
 def test_the_state_is_one_sentence(states: Sequence[ReaderState], printed: str) -> None:
-    assert gpu_tables.standing(states) == printed
+    assert gpu_tables.state_sentence(states) == printed
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_the_truth_contains_the_active_causes(dataset: Dataset) -> None:
         "start_unix_s": 1_790_000_005.0,
         "end_unix_s": None,
         "where": {"replica": "sim-1"},
-        "hurts": "tpot_s",
+        "affects": "tpot_s",
     }
 
 

@@ -73,16 +73,16 @@ def test_every_cause_can_be_injected() -> None:
 def test_a_fault_raises_the_tail_in_the_expected_parts(cause: str, seed: int) -> None:
     injection = INJECTIONS[cause]
     faulty = replace(_faulty(cause), seed=seed)
-    hurts = injection.hurt_by(faulty.faults[0], faulty)
+    affects = injection.affected_latency(faulty.faults[0], faulty)
     quiet = _answered(_run(replace(world_of(faulty), faults=())))
     troubled = _answered(_run(faulty))
-    usual, usual_tail = _tail(quiet, hurts)
-    now, tail = _tail(troubled, hurts)
+    usual, usual_tail = _tail(quiet, affects)
+    now, tail = _tail(troubled, affects)
     assert now > 1.8 * usual
     # A response has many gaps, so the parts of a gap are compared with the gap itself.
     excess = now - usual
-    if hurts != "itl_max_s":
-        phases = LIES_IN[hurts]
+    if affects != "itl_max_s":
+        phases = LIES_IN[affects]
         excess = _mean(tail, phases) - _mean(usual_tail, phases)
     shown = _mean(tail, injection.shows) - _mean(usual_tail, injection.shows)
     assert shown > 0.3 * excess > 0.0

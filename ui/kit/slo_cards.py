@@ -85,7 +85,7 @@ def _framed(each: SloState, named: bool, label: str, inside: str) -> str:
 
 def _label(each: SloState, silent_s: float | None) -> str:
     if each.pages:
-        return "<span class='state hurt'>paging</span>"
+        return "<span class='state bad'>paging</span>"
     if each.burns:
         return "<span class='state near'>ticket</span>"
     if each.spent:

@@ -46,7 +46,7 @@ def seconds(value_s: float | None) -> str:
     return f"{_significant(value_s / 3600)} h"
 
 
-def growth(value_s: float | None) -> str:
+def signed_seconds(value_s: float | None) -> str:
     """Format a difference of durations, with its sign: +1.19 s, −9.70 ms."""
     if value_s is None or not math.isfinite(value_s):
         return UNKNOWN

@@ -38,7 +38,7 @@ from ui.frame.read_cache import kept_evidence, opened
 from ui.serving.compiling import compile_later
 from ui.serving.connections import TimedProtocol
 from ui.serving.routes import HEALTH, MOST_MESSAGE_BYTES, Routes
-from ui.sign_in.redirect import WayBack
+from ui.sign_in.redirect import ReturnToPage
 
 HOUR_NS: Final = 3_600 * 10**9
 HOURS: Final = 48
@@ -123,7 +123,7 @@ def application(
     app = App(
         _APP,
         secrets={"auth": _secrets(settings)},
-        middleware=[Middleware(WayBack, url=settings.url)],
+        middleware=[Middleware(ReturnToPage, url=settings.url)],
     )
     return HostGate(Routes(app, base_path=base_path, admission=SignInPage(settings)), hosts, [health])
 

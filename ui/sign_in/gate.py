@@ -31,7 +31,7 @@ EARLY_S: Final = 120
 class Verdict(StrEnum):
     """Whether a reader may see the pages, or the reason why not."""
 
-    WELCOME = "welcome"
+    ALLOWED = "allowed"
     UNKNOWN = "unknown"
     """Not signed in."""
     ENDED = "ended"
@@ -62,7 +62,7 @@ def judge(
         roles: the roles, or None if each reader may see everything.
     """
     verdict = _judge(claims, settings, now_s)
-    if verdict is not Verdict.WELCOME or roles is None:
+    if verdict is not Verdict.ALLOWED or roles is None:
         return verdict
     try:
         return Verdict.NO_ROLE if _access(claims, settings, roles) is None else verdict
@@ -80,7 +80,7 @@ def readers_access() -> Access | None:
     if roles is None:
         return None
     claims = claims_of_reader() if settings is not None else {}
-    if settings is None or judge(claims, settings, time.time(), roles) is not Verdict.WELCOME:
+    if settings is None or judge(claims, settings, time.time(), roles) is not Verdict.ALLOWED:
         raise NotAllowed("you have no role that may see these pages")
     return _access(claims, settings, roles)
 
@@ -114,7 +114,7 @@ def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> Verdict
     if not -EARLY_S <= now_s - since_s < settings.session_s:
         return Verdict.ENDED
     if EVERYBODY in settings.allow:
-        return Verdict.WELCOME
+        return Verdict.ALLOWED
     email = claims.get("email")
     # Compare ASCII only: some letters of other alphabets become ASCII letters in lower case.
     if not isinstance(email, str) or not email.isascii() or email.count("@") != 1:
@@ -124,7 +124,7 @@ def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> Verdict
         return Verdict.REFUSED
     if claims.get("email_verified") is not True and not settings.trusts_unverified:
         return Verdict.UNVERIFIED
-    return Verdict.WELCOME
+    return Verdict.ALLOWED
 
 
 def passes() -> bool:
@@ -134,7 +134,7 @@ def passes() -> bool:
         return True
     claims = claims_of_reader()
     verdict = judge(claims, settings, time.time(), roles_in_force())
-    if verdict is Verdict.WELCOME:
+    if verdict is Verdict.ALLOWED:
         return True
     _ask_to_sign_in(settings, verdict, str(claims.get("email") or "you"))
     return False
@@ -148,7 +148,7 @@ def kept(body: Body) -> Body:
 
     @wraps(body)
     def guarded(engine: Engine, zone: tzinfo) -> None:
-        if judge(claims_of_reader(), settings, time.time(), roles_in_force()) is not Verdict.WELCOME:
+        if judge(claims_of_reader(), settings, time.time(), roles_in_force()) is not Verdict.ALLOWED:
             st.rerun()
         body(engine, zone)
 

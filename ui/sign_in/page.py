@@ -61,7 +61,7 @@ class SignInPage:
         claims = _claims(Headers(scope=scope), self._settings)
         verdict = judge(claims, self._settings, time.time(), roles_in_force())
         self._record(claims, verdict)
-        if verdict is Verdict.WELCOME:
+        if verdict is Verdict.ALLOWED:
             return None
         if path not in _PAGES:
             return PlainTextResponse("Sign in first\n", 401, _HEADERS)
@@ -80,7 +80,7 @@ class SignInPage:
         self._recorded[session] = None
         if len(self._recorded) > MOST_RECORDED:
             self._recorded.popitem(last=False)
-        accepted = verdict is Verdict.WELCOME
+        accepted = verdict is Verdict.ALLOWED
         self._audit.sign_in(session[0], "accepted" if accepted else f"refused: {verdict}")
 
 

@@ -29,7 +29,7 @@ new status.
 """
 
 
-class WayBack:
+class ReturnToPage:
     """Middleware around Streamlit that returns the reader to the requested page.
 
     Args:
@@ -81,7 +81,7 @@ class WayBack:
         cookies = cookie_parser(Headers(scope=scope).get("cookie", ""))
         query = _without_failure(unquote(cookies.get(COOKIE, "")))
         parameters = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        tried = not {"code", "error"}.isdisjoint(parameters)  # otherwise the reader signed out
+        returned = not {"code", "error"}.isdisjoint(parameters)  # otherwise the reader signed out
 
         def change(status: int, headers: MutableHeaders) -> int:
             if status == _REDIRECT:
@@ -89,7 +89,7 @@ class WayBack:
                 known = any(
                     each.startswith(USER_COOKIE) and "Max-Age=0" not in each for each in cookies
                 )
-                headers["location"] = self._address(query, failed=tried and not known)
+                headers["location"] = self._address(query, failed=returned and not known)
                 headers.append("set-cookie", self._cookie("", 0))
             return status
 

@@ -26,7 +26,7 @@ def message() -> Callable[..., Message]:
             "display_name": "Chat answers start in 500 ms",
             "service": "chat",
             "severity": "page",
-            "promise": "Objective: 99 % of requests with ttft_s <= 0.5 over 30d.",
+            "statement": "Objective: 99 % of requests with ttft_s <= 0.5 over 30d.",
             "began_unix_s": FIRED_S - 600,
             "fired_unix_s": FIRED_S,
             "as_of_unix_s": FIRED_S + 15,

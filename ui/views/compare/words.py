@@ -45,7 +45,7 @@ def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
     sentences += [html.escape(each) for each in answer.notes]
     if found.parts is not None:
         sentences.append(compared(found))
-    if total := total_change(answer.total, wording.growth):
+    if total := total_change(answer.total, wording.signed_seconds):
         sentences.append(html.escape(total))
     if before := predicted(answer, lambda at_ns: wording.clock(at_ns, zone, date=True)):
         sentences.append(html.escape(before))
@@ -61,16 +61,16 @@ def parts(answer: CompareAnswer) -> str:
     between = (
         UNKNOWN
         if change is None
-        else f"{wording.growth(change.low)} to {wording.growth(change.high)}"
+        else f"{wording.signed_seconds(change.low)} to {wording.signed_seconds(change.high)}"
     )
     rows = [
         ["before", wording.seconds(found.before_s), ""],
-        ["mix: other requests", wording.growth(found.parts.compared_mix_s), ""],
-        ["load: other work at the same time", wording.growth(found.parts.load_s), ""],
+        ["mix: other requests", wording.signed_seconds(found.parts.compared_mix_s), ""],
+        ["load: other work at the same time", wording.signed_seconds(found.parts.load_s), ""],
         ["= before, at the mix and load after", wording.seconds(found.parts.equal_s), ""],
-        ["change at the same mix and load", wording.growth(found.parts.change_s), between],
+        ["change at the same mix and load", wording.signed_seconds(found.parts.change_s), between],
         ["= after, comparable requests", wording.seconds(found.parts.compared_s), ""],
-        ["mix: requests without a counterpart", wording.growth(found.parts.uncompared_s), ""],
+        ["mix: requests without a counterpart", wording.signed_seconds(found.parts.uncompared_s), ""],
         ["after", wording.seconds(found.after_s), ""],
     ]
     return _table(["part", "", "95 % interval"], rows)

@@ -224,11 +224,11 @@ def _held_back(gpus: pa.Table) -> dict[str, tuple[float, Sequence[str]]]:
         if not mine.any():
             continue
         number = np.bincount(reasons.codes[mine], minlength=len(reasons.values))
-        held = {
+        throttled = {
             text: int(count)
             for text, count in zip(reasons.values, number.tolist(), strict=True)
             if text and count
         }
-        listed = sorted({reason for text in held for reason in text.split(",")})
-        found[name] = (sum(held.values()) / int(number.sum()), listed)
+        listed = sorted({reason for text in throttled for reason in text.split(",")})
+        found[name] = (sum(throttled.values()) / int(number.sum()), listed)
     return found

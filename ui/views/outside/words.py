@@ -170,7 +170,7 @@ def network_and_cache(places: Sequence[Place]) -> str:
         if p.cache is not None:
             pairs = wording.counted(p.cache.pairs, "pair")
             cells[5:] = [
-                f"{wording.growth(p.cache.difference_s)} of {pairs}",
+                f"{wording.signed_seconds(p.cache.difference_s)} of {pairs}",
                 _interval(p.cache),
                 p.cache.effect or UNKNOWN,
                 wording.percent(p.cache.cached_ratio),
@@ -182,7 +182,7 @@ def network_and_cache(places: Sequence[Place]) -> str:
 def _interval(cache: CacheEffect) -> str:
     if cache.effect is None:
         return UNKNOWN
-    low, high = map(wording.growth, (cache.difference_low_s, cache.difference_high_s))
+    low, high = map(wording.signed_seconds, (cache.difference_low_s, cache.difference_high_s))
     return f"{low} to {high}"
 
 

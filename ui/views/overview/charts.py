@@ -36,7 +36,7 @@ def latency(
     before: Trend | None,
     name: str,
     shown: str,
-    promised_s: Sequence[float],
+    thresholds_s: Sequence[float],
     incidents: Sequence[Stretch],
     zone: tzinfo,
     ink: colours.Ink,
@@ -48,14 +48,14 @@ def latency(
         before: the range of the usual bands, or None if there is none.
         name: the latency's column.
         shown: the latency's display name.
-        promised_s: thresholds of the objectives.
+        thresholds_s: thresholds of the objectives.
         incidents: the time ranges in which an error budget burned.
         zone: the reader's time zone.
         ink: colours for the page's background.
     """
     usual = {} if before is None else {each: before.usual(name, each) for each in BANDS}
     bands = {each: found for each, found in usual.items() if found is not None and found[0] > 0}
-    around = [*promised_s, *(value for found in bands.values() for value in found)]
+    around = [*thresholds_s, *(value for found in bands.values() for value in found)]
     figure = charts.percentiles(
         now.percentiles[name], now.bins, now.window, zone, ink, shown, around
     )
@@ -77,15 +77,15 @@ def latency(
         )
         between = f"{wording.seconds(low)} to {wording.seconds(high)}"
         _add_hover_text(figure, now, zone, high, between, f"usual {quantile.upper()}")
-    for place, threshold in enumerate(sorted(set(promised_s))):
+    for place, threshold in enumerate(sorted(set(thresholds_s))):
         figure.add_trace(
             go.Scatter(
                 x=ends,
                 y=[threshold, threshold],
                 mode="lines",
-                line={"color": colours.PROMISED, "width": 1.5, "dash": "dash"},
+                line={"color": colours.THRESHOLD, "width": 1.5, "dash": "dash"},
                 name="SLO",
-                legendgroup="promised",
+                legendgroup="threshold",
                 showlegend=place == 0,
                 hovertemplate=f"{wording.seconds(threshold)}<extra>SLO</extra>",
             )

@@ -116,8 +116,8 @@ def sentence(
     sentences = _findings(found.found)
     metric = found.found[0].question.metric
     where = _link(replace(view, latency=LATENCIES[metric]), found.before, found.after)
-    whom = "<b>All requests:</b> " if view.equals else ""
-    return f"{whom}{since}{html.escape(' '.join(sentences))} {where}"
+    scope = "<b>All requests:</b> " if view.equals else ""
+    return f"{scope}{since}{html.escape(' '.join(sentences))} {where}"
 
 
 def _findings(found: Sequence[Decided]) -> list[str]:

@@ -18,7 +18,7 @@ def show(engine: Engine, now_unix_ns: int) -> None:
     """Show the notice if a replica hangs now, whatever range is selected."""
     hung = progress(engine, now_unix_ns).hung
     if hung:
-        st.html(f"<p class='headline answer hurt'>{sentence(hung)}</p>")
+        st.html(f"<p class='headline answer bad'>{sentence(hung)}</p>")
 
 
 def sentence(hung: Sequence[Hung]) -> str:

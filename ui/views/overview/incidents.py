@@ -52,7 +52,7 @@ def _incident(objective: Objective, one: SloIncident, at_s: int, zone: tzinfo) -
         facts.append(f"spent {spent} of the error budget")
     if one.bad is not None:
         facts.append(f"{one.bad:,} {objective.counted_in} missed it")
-    mood = "hurt" if one.severity == "page" else "near"
+    mood = "bad" if one.severity == "page" else "near"
     label = STATES.get(one.severity, one.severity) if one.goes_on else one.severity
     state = f"<span class='state {mood if one.goes_on else ''}'>{wording.for_html(label)}</span>"
     cause = "" if one.cause is None else f"<p>{wording.for_html(one.cause, 300)}</p>"

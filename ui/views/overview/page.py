@@ -142,13 +142,13 @@ def _answer(context: Context, found: Seen, silent_s: float | None) -> None:
         _headline(words.of_the_past(answer, silent_s) if silent_s is not None else answer)
     if found.cause is not None:
         cause, stored = found.cause
-        tried = "".join(
+        actions = "".join(
             f"<p class='lever'><b>Try:</b> {cause_words.lever(each)}</p>"
             for each in cause.levers[:1]
         )
         first_cause = cause_words.first_cause(cause)
         computed = "" if stored is None else words.computed(stored, context.zone)
-        st.html(f"<div class='why'><p class='cause'>{first_cause}</p>{tried}{computed}</div>")
+        st.html(f"<div class='why'><p class='cause'>{first_cause}</p>{actions}{computed}</div>")
 
 
 def _headline(answer: words.Answer) -> None:

@@ -126,7 +126,7 @@ def _answer(row: Mapping[str, Any]) -> str:
 
 def _tokens(row: Mapping[str, Any]) -> str:
     cached = row["cached_tokens"]
-    held = "" if cached is None else f", {wording.count(cached)} cached"
+    cache_text = "" if cached is None else f", {wording.count(cached)} cached"
     written = row.get("cache_write_tokens")
-    held += f", {wording.count(written)} written to the cache" if written else ""
-    return f"{_token_count(row['prompt_tokens'])}{held}" if row["prompt_tokens"] is not None else ""
+    cache_text += f", {wording.count(written)} written to the cache" if written else ""
+    return f"{_token_count(row['prompt_tokens'])}{cache_text}" if row["prompt_tokens"] is not None else ""

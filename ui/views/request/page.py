@@ -26,7 +26,7 @@ from ui.kit.sections import chapter, chart
 from ui.kit.store_reads import Unreadable
 from ui.kit.time_bins import SECOND_NS
 from ui.views.request import charts, neighbours, timeline, trace_link, words
-from ui.views.request.engine_state import Strip
+from ui.views.request.engine_state import TimeSeries
 from ui.views.request.facts import facts
 from ui.views.request.read import RequestRead, candidates, missing, read_request
 
@@ -277,7 +277,7 @@ def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
         f"<tr><td>{_name_with_link(each, view)}</td>"
         f"<td class='text'>{wording.for_html(each.tenant or wording.UNKNOWN)}</td>"
         f"<td>{wording.count(each.prompt_tokens)}</td>"
-        f"<td><b>{wording.growth(each.cost_s)}</b></td></tr>"
+        f"<td><b>{wording.signed_seconds(each.cost_s)}</b></td></tr>"
         for each in costly
     )
     return (
@@ -301,16 +301,16 @@ def _servers(found: RequestRead, whole_s: float) -> None:
         if not found.engine:
             st.html("<p class='note'>The engine reported no sample during the request.</p>")
         else:
-            chart(charts.strips(found.engine, whole_s), "engine", alt=_titles(found.engine))
+            chart(charts.time_series(found.engine, whole_s), "engine", alt=_titles(found.engine))
     if found.gpus:
         with chapter("GPU state", ENGINE_HELP):
             if found.throttled:
                 st.html(f"<p class='note'>{html.escape(found.throttled)}</p>")
-            chart(charts.strips(found.gpus, whole_s), "gpus", alt=_titles(found.gpus))
+            chart(charts.time_series(found.gpus, whole_s), "gpus", alt=_titles(found.gpus))
 
 
-def _titles(found: Sequence[Strip]) -> str:
-    return f"During the request: {', '.join(strip.title for strip in found)}"
+def _titles(found: Sequence[TimeSeries]) -> str:
+    return f"During the request: {', '.join(series.title for series in found)}"
 
 
 def _raw(row: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ from ui.kit.request_key import RequestKey
 from ui.kit.store_reads import store_errors
 from ui.sign_in import gate
 from ui.views.request import engine_state
-from ui.views.request.engine_state import Strip
+from ui.views.request.engine_state import TimeSeries
 from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
 from ui.views.request.neighbours import Neighbours, neighbours_of
 
@@ -50,8 +50,8 @@ class RequestRead:
     row: Mapping[str, Any]
     account: Account
     neighbours: Neighbours
-    engine: Sequence[Strip]
-    gpus: Sequence[Strip]
+    engine: Sequence[TimeSeries]
+    gpus: Sequence[TimeSeries]
     throttled: str | None
     ranks: Mapping[str, LatencyRank]
     simulated: bool
@@ -124,8 +124,8 @@ def _read(engine: Engine, key: RequestKey) -> RequestRead:
     its_account = account(requests_of(table), place, table.num_rows)
     around = Window(max(0, received - APART_NS), end + APART_NS)
     replica, number = row["replica"], row["engine"]
-    engine_strips: list[Strip] = []
-    gpu_strips: list[Strip] = []
+    engine_series: list[TimeSeries] = []
+    gpu_series: list[TimeSeries] = []
     throttled = None
     if replica is not None and row["outcome"] != Outcome.REJECTED:
         its_engine = {"replica": replica, **({} if number is None else {"engine": str(number)})}
@@ -135,15 +135,15 @@ def _read(engine: Engine, key: RequestKey) -> RequestRead:
         gpus = gpu_table(
             engine, around, equals={"replica": replica}, columns=engine_state.GPU_COLUMNS
         )
-        engine_strips = engine_state.engine_strips(samples, received)
-        gpu_strips = engine_state.gpu_strips(gpus, received)
+        engine_series = engine_state.engine_series(samples, received)
+        gpu_series = engine_state.gpu_series(gpus, received)
         throttled = engine_state.throttled(gpus, received, end)
     return RequestRead(
         row,
         its_account,
         neighbours_of(table, place, its_account),
-        engine_strips,
-        gpu_strips,
+        engine_series,
+        gpu_series,
         throttled,
         _ranks(engine, row),
         simulated(engine, Window(received, received + 1)),

@@ -13,7 +13,7 @@ from ui.kit import charts, colours, wording
 from ui.kit.columns import IntArray
 from ui.kit.phases import LAYERS, Matrix
 from ui.kit.time_bins import Bins
-from ui.views.requests.engines import Strip
+from ui.views.requests.engines import EngineGauges
 
 
 def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone: tzinfo) -> Any:
@@ -73,7 +73,7 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
     return charts.over_time(figure, window, zone, height=290)
 
 
-def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
+def engines(found: EngineGauges, window: Window, zone: tzinfo) -> go.Figure:
     """Draw waiting requests, running requests and KV cache in use, one below the other."""
     figure = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.13)
     at = charts.local(found.bins.middles_unix_ns, zone)

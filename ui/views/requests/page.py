@@ -166,5 +166,5 @@ def _engines(context: Context, found: Reading) -> None:
         if not found.samples.num_rows:
             st.html("<p class='note'>No engine reported its state in this range.</p>")
             return
-        strip = engines.strip(found.samples, window.from_unix_ns, window.to_unix_ns)
-        selection.time_chart(context, charts.engines(strip, window, context.zone), "engines")
+        gauges = engines.gauges_of(found.samples, window.from_unix_ns, window.to_unix_ns)
+        selection.time_chart(context, charts.engines(gauges, window, context.zone), "engines")

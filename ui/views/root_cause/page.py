@@ -241,7 +241,7 @@ def _answer(context: Context, explanation: Explanation, found: Material) -> tupl
     if explanation.network:
         st.html(words.network(explanation))
     if explanation.contradictions:
-        st.html(words.doubts(explanation))
+        st.html(words.contradictions(explanation))
     return headline, reason
 
 
@@ -271,7 +271,7 @@ def _shape(context: Context, explanation: Explanation, found: Material) -> None:
         ),
         onset_unix_ns=explanation.onset_unix_ns,
         starts=found.servers.starts,
-        promised_s=thresholds(context.objectives.parsed, view.latency),
+        thresholds_s=thresholds(context.objectives.parsed, view.latency),
         zone=zone,
         ink=context.ink,
     )

@@ -1,7 +1,7 @@
 """Write the texts of the Root cause page.
 
 Pure. The result is HTML in which all external text is escaped: tenants, replicas and models appear
-in causes, actions, evidence and doubts.
+in causes, actions, evidence and contradictions.
 """
 
 import html
@@ -68,7 +68,7 @@ def sentence(explanation: Explanation, latency: str, zone: tzinfo) -> str:
     )
     return (
         f"{slowest} rose from <b>{was}</b> to <b>{now}</b>{since}: "
-        f"<b>{wording.growth(explanation.excess_s)}</b>. {_counts(explanation)}"
+        f"<b>{wording.signed_seconds(explanation.excess_s)}</b>. {_counts(explanation)}"
     )
 
 
@@ -342,7 +342,7 @@ def network(explanation: Explanation) -> str:
     )
 
 
-def doubts(explanation: Explanation) -> str:
+def contradictions(explanation: Explanation) -> str:
     """Return the reasons to doubt the verdict, as HTML."""
     return "".join(
         f"<p class='notice'>{wording.for_html(each, 400)}</p>"

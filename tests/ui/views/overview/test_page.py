@@ -46,7 +46,7 @@ def test_a_burn_has_its_start_and_requests(page: Open, database: Database, incid
     said = markup(test)
     assert "SLO “chat” is <abbr" in said
     assert re.search(r"since <b>01:03</b>; <b>39\d requests</b> missed it", said)
-    assert "class='state hurt'>paging" in said
+    assert "class='state bad'>paging" in said
     (link,) = re.findall(r"href='([^']+)'", said)
     assert link == f"root-cause?incident=chat%40{burn().fired_unix_s}"
     assert "Simulated data: these numbers" in said

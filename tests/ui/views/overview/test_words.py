@@ -85,10 +85,10 @@ ALL_BAD = (0, 5_000, 5_000)
     [
         (
             [standing([ALL_BAD], burns=(burn(row(), 812),))],
-            "hurt",
+            "bad",
             ["<b>45.5× too fast</b> since <b>11:30</b>; <b>812 requests</b> missed it"],
         ),
-        ([standing([ALL_BAD])], "hurt", ["(last 1h)"]),
+        ([standing([ALL_BAD])], "bad", ["(last 1h)"]),
         ([standing(burns=(burn(row("ticket"), 30),))], "near", ["slowly enough for a ticket"]),
         ([standing([(20 * DAY_S, 90_000, 90_000)])], "near", ["has spent its"]),
         (
@@ -187,7 +187,7 @@ def test_a_blind_objective_is_never_an_all_clear(reason: str) -> None:
 
 def test_a_burn_comes_before_blindness() -> None:
     burning = replace(standing([ALL_BAD]), blind="unknown")
-    assert said(burning)[0] == "hurt"
+    assert said(burning)[0] == "bad"
     assert "paging</span>" in card(burning)
 
 

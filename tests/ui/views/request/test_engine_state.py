@@ -56,7 +56,7 @@ def test_only_reported_values_have_a_strip() -> None:
         prefill_tokens_total=[0, 5000, 5100],
         longest_step_s=[0.02, 0.4, None],
     )
-    found = {strip.title: strip for strip in engine_state.engine_strips(table, START_NS)}
+    found = {series.title: series for series in engine_state.engine_series(table, START_NS)}
     assert list(found) == ["waiting", "prefill tokens per step", "longest step"]
     (line,) = found["prefill tokens per step"].lines
     assert line.at_s.tolist() == [-1.0, 0.0, 1.0]
@@ -66,7 +66,7 @@ def test_only_reported_values_have_a_strip() -> None:
 
 def test_gpus_are_lines_against_their_peak() -> None:
     found = {
-        strip.title: strip for strip in engine_state.gpu_strips(gpu_samples(["", ""], 2), START_NS)
+        series.title: series for series in engine_state.gpu_series(gpu_samples(["", ""], 2), START_NS)
     }
     assert list(found) == ["memory bandwidth / peak", "clock / maximum"]
     assert [line.name for line in found["clock / maximum"].lines] == ["g0", "g1"]
@@ -90,5 +90,5 @@ def test_throttling_is_a_sentence(reasons: list[str | None], gpus: int, said: st
 
 
 def test_no_samples_make_no_strips() -> None:
-    assert engine_state.engine_strips(engine_samples(waiting=[]), START_NS) == []
-    assert engine_state.gpu_strips(gpu_samples([]), START_NS) == []
+    assert engine_state.engine_series(engine_samples(waiting=[]), START_NS) == []
+    assert engine_state.gpu_series(gpu_samples([]), START_NS) == []

@@ -153,7 +153,7 @@ def test_hostile_names_are_text_and_short() -> None:
         words.reason(one),
         words.evidence(cause, with_levers=True),
         words.hits(one),
-        words.doubts(one),
+        words.contradictions(one),
     ):
         assert "<img" not in said
         assert "\u202e" not in said
