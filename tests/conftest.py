@@ -175,7 +175,7 @@ def databases_share_a_column_process(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def hang_ups_are_heard() -> Iterator[None]:
+def default_sighup() -> Iterator[None]:
     """Restore SIGHUP; tests that nohup started would ignore it."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
@@ -191,13 +191,13 @@ def stranger() -> Iterator[Callable[..., str]]:
     """
     with raw_server() as serve:
 
-        def begin(said: dict[str, bytes] | bytes = b"", manner: str = "whole") -> str:
+        def begin(answers: dict[str, bytes] | bytes = b"", manner: str = "whole") -> str:
             def answer(connection: socket.socket, asked: bytes, ending: threading.Event) -> None:
                 if manner == "deaf":
                     ending.wait(30)
                     return
                 path = [*asked.split(b" "), b""][1].decode()
-                text = said.get(path, NOT_FOUND) if isinstance(said, dict) else said
+                text = answers.get(path, NOT_FOUND) if isinstance(answers, dict) else answers
                 connection.sendall(text)
                 while manner == "drip" and not ending.wait(0.01):
                     connection.sendall(b"x")

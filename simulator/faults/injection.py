@@ -51,7 +51,7 @@ class Injection:
         rewrite: returns a function that changes ordinary requests while the fault is active.
         events: returns changes of server conditions, and restarts.
         stalls: returns the times at which each engine is stopped.
-        affects_else: returns the latency that becomes longer, if the seed of the fault determines it.
+        affects_else: returns that latency if the seed of the fault determines it.
         where: returns the labels of the affected requests, or of the requests that cause the fault.
     """
 

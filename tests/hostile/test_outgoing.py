@@ -125,18 +125,18 @@ def test_ctrl_c_ends_a_simulation_that_waits() -> None:
         asked.set()
         stop.wait(30)
 
-    said: list[str] = []
+    messages: list[str] = []
     with answering(never) as server:
         plan = live.Plan(endpoint=server.url, fleet=_fleet(), backfill_s=60.0, duration_s=0.0)
         ended: list[Sent] = []
-        thread = threading.Thread(target=lambda: ended.append(live.run(plan, stop, said.append)))
+        thread = threading.Thread(target=lambda: ended.append(live.run(plan, stop, messages.append)))
         thread.start()
         assert asked.wait(30)
         stop.set()
         thread.join(30)
     (sent,) = ended
     assert sent.requests == 0
-    assert f"not delivered: {sent.dropped_requests} requests" in said[-1]
+    assert f"not delivered: {sent.dropped_requests} requests" in messages[-1]
     assert sent.dropped_requests > 0
 
 

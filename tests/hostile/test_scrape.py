@@ -18,33 +18,33 @@ RUNNING = b"vllm:num_requests_running 3\n"
 INFINITE = b"process_start_time_seconds +Inf\n"
 
 
-def saying(body: bytes, head: bytes = OK) -> Manner:
-    def manner(connection: socket.socket, _asked: bytes, _ending: threading.Event) -> None:
+def responding(body: bytes, head: bytes = OK) -> Manner:
+    def manner(connection: socket.socket, _request: bytes, _ending: threading.Event) -> None:
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
     return manner
 
 
-def endless(connection: socket.socket, _asked: bytes, ending: threading.Event) -> None:
+def endless(connection: socket.socket, _request: bytes, ending: threading.Event) -> None:
     connection.sendall(OK + b"\r\n" + RUNNING)
     while not ending.wait(0.05):
         connection.sendall(b"x")
 
 
-def silent(_connection: socket.socket, _asked: bytes, ending: threading.Event) -> None:
+def silent(_connection: socket.socket, _request: bytes, ending: threading.Event) -> None:
     ending.wait(PATIENCE_S)
 
 
-def too_large(connection: socket.socket, _asked: bytes, _ending: threading.Event) -> None:
+def too_large(connection: socket.socket, _request: bytes, _ending: threading.Event) -> None:
     connection.sendall(OK + b"\r\n")
     for _ in range(MOST_BYTES // 2**16 + 2):
         connection.sendall(b"#" * 2**16)
 
 
 MANNERS: dict[str, tuple[Manner, str | None]] = {
-    "infinite": (saying(INFINITE + RUNNING), None),
+    "infinite": (responding(INFINITE + RUNNING), None),
     "impossible": (
-        saying(
+        responding(
             b"process_start_time_seconds NaN\n"
             b"vllm:num_requests_waiting 1e308\n"
             b"vllm:kv_cache_usage_perc -1\n"
@@ -54,13 +54,13 @@ MANNERS: dict[str, tuple[Manner, str | None]] = {
         None,
     ),
     "elsewhere": (
-        saying(b"", b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\n"),
+        responding(b"", b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\n"),
         "redirect",
     ),
     "endless": (endless, "timeout"),
     "silent": (silent, "timeout"),
     "too_large": (too_large, "too_large"),
-    "no_text": (saying(b"vllm:num_requests_running{\xff\xfe 3\n"), "malformed"),
+    "no_text": (responding(b"vllm:num_requests_running{\xff\xfe 3\n"), "malformed"),
 }
 
 

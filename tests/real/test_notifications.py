@@ -77,8 +77,8 @@ class Receiver:
         return [json.loads(each.body) for each in list(self.server.received) if each.path == path]
 
     def alerts(self, status: str) -> list[dict[str, Any]]:
-        told = self.documents("/on-call")
-        return [each for one in told if one["status"] == status for each in one["alerts"]]
+        reported = self.documents("/on-call")
+        return [each for one in reported if one["status"] == status for each in one["alerts"]]
 
 
 @pytest.fixture
@@ -223,13 +223,13 @@ def test_the_generated_rules_page_once_and_resolve(
     (page,) = receiver.alerts("firing")
     assert page["labels"]["alertname"] == "TailspanBudgetBurn"
     assert (page["labels"]["slo"], page["labels"]["severity"]) == ("chat", "page")
-    said = page["annotations"]
-    assert re.fullmatch(r"chat: the error budget burns \d+\.\d times too fast", said["summary"]), (
-        said
+    annotations = page["annotations"]
+    assert re.fullmatch(r"chat: the error budget burns \d+\.\d times too fast", annotations["summary"]), (
+        annotations
     )
-    assert "Objective: 99 % of requests with ttft_s <= 0.5 over 7d." in said["description"]
-    assert re.search(r"\d+ of \d+ bad in the last 1m. Burn rates: ", said["description"])
-    assert said["dashboard_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=root-cause"
+    assert "Objective: 99 % of requests with ttft_s <= 0.5 over 7d." in annotations["description"]
+    assert re.search(r"\d+ of \d+ bad in the last 1m. Burn rates: ", annotations["description"])
+    assert annotations["dashboard_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=root-cause"
     assert page["generatorURL"].endswith("tab=1")
     assert over["fingerprint"] == page["fingerprint"]
     assert over["endsAt"] > over["startsAt"]

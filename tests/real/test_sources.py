@@ -60,8 +60,8 @@ def test_metrics_of_a_real_vllm_are_samples(plain: Any, tailspan: Any) -> None:
         _ids(plain.port)
         tokens = plain.own_metrics()["vllm:generation_tokens_total"]
         labels = f'engine="0",model="tiny",replica="{here}"'
-        told = f"tailspan_engine_decode_tokens_total{{{labels}}} {tokens:.0f}"
-        _until(lambda: told in tailspan.metrics())
+        reported = f"tailspan_engine_decode_tokens_total{{{labels}}} {tokens:.0f}"
+        _until(lambda: reported in tailspan.metrics())
         labels = f'reason="unreachable",target="http://{nobody}/metrics"'
         assert f"tailspan_scrape_failures_total{{{labels}}}" in tailspan.metrics()
         done = tailspan.run(

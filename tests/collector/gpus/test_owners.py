@@ -14,7 +14,6 @@ from tests.collector.gpus.conftest import BOOTED_S, NOW_UNIX_NS, FakeProc
 from tests.collector.gpus.making import of_dcgm, reading
 
 HERE = "gpu-host"
-Tell = Callable[..., None]
 
 
 @pytest.fixture

@@ -313,8 +313,8 @@ def test_a_ledger_that_fails_repeatedly_is_disabled(
         engine.call("schedule", fake.output({"one": 1}))
     assert len(called) == guard.LIMIT
     assert guard.failures["schedule"] == guard.LIMIT
-    said = [record.message for record in caplog.records]
-    assert said == [
+    reported = [record.message for record in caplog.records]
+    assert reported == [
         "tailspan: schedule failed; vLLM continues without it",
         "tailspan: step ledger: switched off; vLLM continues: schedule failed 100 times in a row",
     ]

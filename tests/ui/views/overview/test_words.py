@@ -71,9 +71,9 @@ def burn(kept: IncidentRow, bad: int | None = None, cause: str | None = None) ->
     )
 
 
-def said(*found: SloState, requests: int = 9_999) -> tuple[str, str]:
-    told = answer(found, requests, 900, UTC)
-    return told.mood, told.sentence
+def mood_and_sentence(*found: SloState, requests: int = 9_999) -> tuple[str, str]:
+    reported = answer(found, requests, 900, UTC)
+    return reported.mood, reported.sentence
 
 
 TALK = replace(CHAT, name="talk", target=Fraction(1, 2), target_written="50 %")
@@ -121,9 +121,9 @@ ALL_BAD = (0, 5_000, 5_000)
     ids=["page", "no evaluator", "ticket", "spent", "held back", "met", "young", "missed"],
 )
 def test_the_answer(found: list[SloState], mood: str, words: list[str]) -> None:
-    told = answer(found, 9_999, 900, UTC)
-    assert told.mood == mood
-    assert all(each in told.sentence for each in words)
+    reported = answer(found, 9_999, 900, UTC)
+    assert reported.mood == mood
+    assert all(each in reported.sentence for each in words)
 
 
 def test_a_page_and_a_ticket_that_overlap_are_one_incident() -> None:
@@ -150,8 +150,8 @@ def test_a_page_and_a_ticket_that_overlap_are_one_incident() -> None:
 
 def test_too_few_requests_are_no_answer() -> None:
     quiet = standing(hourly=0)
-    assert said(quiet, requests=0)[0] == "unknown"
-    assert "none of 3,000 requests counted for an SLO in 15 min" in said(quiet, requests=3_000)[1]
+    assert mood_and_sentence(quiet, requests=0)[0] == "unknown"
+    assert "none of 3,000 requests counted for an SLO in 15 min" in mood_and_sentence(quiet, requests=3_000)[1]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_with_filters_the_answer_is_about_their_requests(bad: int, mood: str, sh
 @pytest.mark.parametrize("reason", REASONS)
 def test_a_blind_objective_is_never_an_all_clear(reason: str) -> None:
     blind = replace(standing(), blind=reason)
-    mood, sentence = said(standing(), blind)
+    mood, sentence = mood_and_sentence(standing(), blind)
     assert mood == "near"
     assert sentence.startswith(
         "<b>Unknown:</b> requests arrive, but SLO “chat” does not count them: "
@@ -187,23 +187,23 @@ def test_a_blind_objective_is_never_an_all_clear(reason: str) -> None:
 
 def test_a_burn_comes_before_blindness() -> None:
     burning = replace(standing([ALL_BAD]), blind="unknown")
-    assert said(burning)[0] == "bad"
+    assert mood_and_sentence(burning)[0] == "bad"
     assert "paging</span>" in card(burning)
 
 
 def test_an_incident_links_to_its_cause() -> None:
-    told = incidents([standing(burns=(burn(row()),))], UTC)
-    assert f"<a href='root-cause?incident=chat%40{row().fired_unix_s}'>Find the cause</a>" in told
+    text = incidents([standing(burns=(burn(row()),))], UTC)
+    assert f"<a href='root-cause?incident=chat%40{row().fired_unix_s}'>Find the cause</a>" in text
 
 
 def test_incidents_are_listed_with_details() -> None:
     over = burn(row("ticket", NOW_S - 60), None, f"prefills {HOSTILE}")
-    told = incidents([standing(burns=(over, burn(row(), 3)))], UTC)
-    assert told.index("for 30 min so far") < told.index("for 29 min")
-    assert "3 requests missed it" in told
-    assert "spent 2.5 % of the error budget" in told
-    assert "prefills &lt;script&gt;" in told
-    assert "<script" not in told
+    text = incidents([standing(burns=(over, burn(row(), 3)))], UTC)
+    assert text.index("for 30 min so far") < text.index("for 29 min")
+    assert "3 requests missed it" in text
+    assert "spent 2.5 % of the error budget" in text
+    assert "prefills &lt;script&gt;" in text
+    assert "<script" not in text
     assert "No incident in this range" in incidents([standing()], UTC)
 
 
@@ -214,12 +214,12 @@ def test_an_incident_goes_on_until_it_ended() -> None:
 
 
 def test_a_card_has_budget_pace_and_windows() -> None:
-    told = card(standing([ALL_BAD], since_s=NOW_S - DAY_S))
-    assert "of the error budget left" in told
-    assert "spent in" in told
-    assert "counted for 1 d so far" in told
-    assert "paging" in told
-    assert "first token ≤ 500 ms, then ≤ 50 ms per token" in told
+    reported = card(standing([ALL_BAD], since_s=NOW_S - DAY_S))
+    assert "of the error budget left" in reported
+    assert "spent in" in reported
+    assert "counted for 1 d so far" in reported
+    assert "paging" in reported
+    assert "first token ≤ 500 ms, then ≤ 50 ms per token" in reported
     assert windows(standing()).count("<tr>") == 5
     assert "No requests counted yet" in card(standing(hourly=0))
 

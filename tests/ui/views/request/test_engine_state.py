@@ -74,7 +74,7 @@ def test_gpus_are_lines_against_their_peak() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reasons", "gpus", "said"),
+    ("reasons", "gpus", "expected"),
     [
         (["", "hw_slowdown,sw_power_cap", ""], 1, "throttled during the request: hw slowdown"),
         (["", "sw_power_cap"], 2, "1 of 2 GPUs was throttled during the request: sw power cap."),
@@ -83,10 +83,10 @@ def test_gpus_are_lines_against_their_peak() -> None:
         ([None, None], 1, None),
     ],
 )
-def test_throttling_is_a_sentence(reasons: list[str | None], gpus: int, said: str | None) -> None:
+def test_throttling_is_a_sentence(reasons: list[str | None], gpus: int, expected: str | None) -> None:
     table = gpu_samples(reasons, gpus)
-    told = engine_state.throttled(table, START_NS + S // 2, START_NS + S)
-    assert (told is None) if said is None else (told is not None and said in told)
+    reported = engine_state.throttled(table, START_NS + S // 2, START_NS + S)
+    assert (reported is None) if expected is None else (reported is not None and expected in reported)
 
 
 def test_no_samples_make_no_strips() -> None:
