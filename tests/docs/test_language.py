@@ -60,18 +60,15 @@ def names(source: str) -> Iterator[str]:
     """
     for node in ast.walk(ast.parse(source)):
         match node:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
-                pass
-            case ast.arg(arg=name):
-                pass
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                pass
-            case ast.ClassDef(name=name):
-                pass
-            case _:
-                continue
-        if not {*name.lower().split("_")}.isdisjoint(VERBS):
-            yield f"{node.lineno}: {name}: a name"
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(attr=name, ctx=ast.Store())
+                | ast.arg(arg=name)
+                | ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ) if not {*name.lower().split("_")}.isdisjoint(VERBS):
+                yield f"{node.lineno}: {name}: a name"
 
 
 def listed(folder: str) -> list[str]:
