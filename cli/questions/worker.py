@@ -91,7 +91,7 @@ def _error_position(error: Exception) -> str:
 def main() -> None:
     """Answer the messages of the standard input."""
     keep_little()
-    child_process.give_way(NICE)
+    child_process.lower_priority(NICE)
     # What a library prints must not become a part of an answer.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -43,7 +43,7 @@ def text_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
     yield from table(HEADER, rows, left=_TEXTS, keep=3)
     for sample in samples:
         gpu = states_of.get(sample.gpu)
-        for why in whys(gpu) if gpu else ():
+        for why in missing_by_reason(gpu) if gpu else ():
             yield f"{label(sample.gpu)} does not report {why}"
 
 
@@ -104,7 +104,7 @@ def state_sentence(states: "Sequence[ReaderState]") -> str:
     return "; ".join([f"GPUs: {', '.join(up) or 'none'}", *down]) + "."
 
 
-def whys(gpu: "GpuReading") -> list[str]:
+def missing_by_reason(gpu: "GpuReading") -> list[str]:
     """Return the values that a GPU does not report, by reason.
 
     For example `pcie_rx, pcie_tx: not_supported (…)`.

@@ -219,10 +219,10 @@ INJECTIONS: Final[dict[str, Injection]] = {
     "config_change": Injection(
         summary="a deploy changes an engine flag",
         affects="ttft_s",
-        affects_else=settings.the_latency,
+        affects_else=settings.affected_latency,
         shows=("queue_seats_s", "decode_own_s"),
         events=settings.deploy,
-        where=settings.the_flag,
+        where=settings.flag_label,
     ),
     "engine_hang": Injection(
         summary="an engine takes no step until its server is restarted",

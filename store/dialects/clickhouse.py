@@ -194,7 +194,7 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
     return found
 
 
-def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
+def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
     """Set the table's TTL if it has changed. ClickHouse deletes old rows in the background."""
     cluster = connection.get_execution_options().get(_CLUSTER)
     there = connection.exec_driver_sql(

@@ -210,7 +210,7 @@ def test_a_slow_explorer_is_announced_with_its_address(
 
 def test_a_simulation_is_announced(up: RunUp, monkeypatch: pytest.MonkeyPatch) -> None:
     command = (sys.executable, "-c", "print('simulated enough')")
-    monkeypatch.setattr(children, "ourselves", lambda *_: command)
+    monkeypatch.setattr(children, "own_command", lambda *_: command)
 
     async def play(up: Up) -> None:
         await up.waits_for("The simulator ended with status 0 and is restarted.")

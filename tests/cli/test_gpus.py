@@ -327,7 +327,7 @@ def test_an_agent_sends_to_a_collector_and_ends_at_ctrl_c(
     sink = MemorySink()
     url = stranger({"/metrics": http_answer(body=DCGM)})
     with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
-        command = children.ourselves(
+        command = children.own_command(
             "gpus", "--gpus=off", f"--dcgm={url}", "--dcgm-every=1s",
             f"--endpoint=http://127.0.0.1:{collector.http_port}",
         )  # fmt: skip

@@ -20,7 +20,7 @@ def test_two_collectors_on_one_file(tmp_path: Path) -> None:
                 assert f"process {first.process.pid}, command" in second.printed
                 assert "Traceback" not in second.printed
             listed = subprocess.run(
-                children.ourselves("requests", "--database", "sqlite:///data/t.db"),
+                children.own_command("requests", "--database", "sqlite:///data/t.db"),
                 cwd=tmp_path,
                 timeout=PATIENCE_S,
                 capture_output=True,

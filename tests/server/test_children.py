@@ -13,7 +13,7 @@ from server import children
 from server.children import Child, ChildError
 
 PATIENCE_S = 30.0
-ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the leash")
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 
 
 def python(code: str) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ def test_no_local_program_of_that_name_runs(
     monkeypatch.chdir(tmp_path)
 
     async def run() -> None:
-        command = children.ourselves("simulate", "--help")
+        command = children.own_command("simulate", "--help")
         child = await children.start("simulator", command, {}, tmp_path / "child.log")
         assert await child.wait() == 0
         assert "tailspan simulate" in child.log.read_text()
@@ -176,7 +176,7 @@ asyncio.run(main())
 @ON_LINUX
 def test_a_child_of_an_ended_parent_does_not_start() -> None:
     """The kernel signals only the end of a parent that is still running."""
-    leash = Path(children.__file__).with_name("leash.py")
-    asked = [sys.executable, str(leash), str(os.getpid() + 1), *python("print('began')")]
+    script = Path(children.__file__).with_name("end_with_parent.py")
+    asked = [sys.executable, str(script), str(os.getpid() + 1), *python("print('began')")]
     done = subprocess.run(asked, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (1, b"")

@@ -398,7 +398,7 @@ def test_the_shares_by_replay_of_all_latencies_follow_the_shares_by_accounting(
         return replace(explanation, causes=causes)
 
     asked = Asked()
-    monkeypatch.setattr(child_process, "give_way", lambda _: None)
+    monkeypatch.setattr(child_process, "lower_priority", lambda _: None)
     monkeypatch.setattr(likely_cause, "with_replayed_shares", replays)
     monkeypatch.setattr(likely_cause, "incident_verdict", partial(incident_verdict, explain=asked))
 

@@ -58,7 +58,7 @@ class Reading:
     has_gpus: bool
     bounds: Sequence[Bound]
     starts: Starts
-    unheeded: Sequence[str]
+    ignored_labels: Sequence[str]
     """Labels of the active filters that apply only to requests, not to engines."""
     incident: IncidentRow | None
     """The newest incident that overlaps the range."""

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from alerts.burnrate import Counts
 from alerts.objectives import GoodProbes, Goodput, Objective
 from analysis.compare.deploys import Deploy, latest_deploy
-from analysis.slo_states import SloState, burning_since_ns, foremost, instant_s, slo_states
+from analysis.slo_states import SloState, burning_since_ns, most_urgent, instant_s, slo_states
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList
@@ -190,7 +190,7 @@ def _no_objective(objectives: Objectives) -> None:
 def _objectives(found: Sequence[SloState], zone: tzinfo, silent_s: float | None) -> None:
     happening, cards = st.columns([2, 3], gap="large")
     with cards, chapter("SLOs", TERMS["budget"]):
-        shown, left_out = foremost(found)
+        shown, left_out = most_urgent(found)
         for each in shown:
             st.html(slo_cards.card(each, silent_s=silent_s))
             key = f"windows_{each.objective.name}"

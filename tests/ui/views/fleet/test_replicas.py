@@ -184,7 +184,7 @@ def test_the_unread_share_is_noted() -> None:
     assert data_sources.thinned_samples(None) is words.thinned_requests(1) is None
     assert "read for 16 s in every 5 min 52 s" in str(data_sources.thinned_samples(352))
     assert "1 in 4 requests" in str(words.thinned_requests(4))
-    assert words.unheeded([]) is None
+    assert words.ignored_filters([]) is None
     assert "filter by tenant or route applies only to TTFT" in str(
-        words.unheeded(["tenant", "route"])
+        words.ignored_filters(["tenant", "route"])
     )

@@ -16,7 +16,7 @@ from analysis.slo_states import (
     SloIncident,
     SloState,
     burning_since_ns,
-    goes_on,
+    is_open,
     incident_of,
     overlapping,
 )
@@ -137,13 +137,13 @@ def test_a_page_and_a_ticket_that_overlap_are_one_incident() -> None:
     assert [len(each) for each in groups] == [2, 1]
     history = History(NOW_S - 40 * DAY_S, [Bucket(NOW_S, Counts(7, 9))], 15)
     one = incident_of(groups[0], found.status, history, {("ticket", NOW_S - 3_000): "prefills"})
-    assert (one.row.severity, one.severity, one.goes_on) == ("page", "page", True)
+    assert (one.row.severity, one.severity, one.is_open) == ("page", "page", True)
     assert (one.began_unix_s, one.bad, one.cause) == (NOW_S - 3_600, 7, "prefills")
     assert one.budget_spent == Fraction(1, 20)
     assert one.peak_burn == max(filter(None, found.status.burns.values()))
     assert one.peak_unix_s == NOW_S
     last = incident_of(groups[1], found.status, history, {})
-    assert not last.goes_on
+    assert not last.is_open
     assert last.bad is None
     assert last.peak_burn == Fraction(11)
 
@@ -208,9 +208,9 @@ def test_incidents_are_listed_with_details() -> None:
 
 
 def test_an_incident_goes_on_until_it_ended() -> None:
-    assert goes_on(row(), NOW_S)
-    assert goes_on(row(ended_s=NOW_S), NOW_S - 1)
-    assert not goes_on(row(ended_s=NOW_S), NOW_S)
+    assert is_open(row(), NOW_S)
+    assert is_open(row(ended_s=NOW_S), NOW_S - 1)
+    assert not is_open(row(ended_s=NOW_S), NOW_S)
 
 
 def test_a_card_has_budget_pace_and_windows() -> None:
