@@ -61,13 +61,13 @@ def cost_us(batch: int, waiting: int, held: int, steps: int) -> float:
     observer = EngineObserver(EngineEnd(name, "engine-0"), 0)
     ids = [f"chatcmpl-{number:032x}" for number in range(batch)]
     engine = scheduler(ids, waiting, held)
-    nobody = SimpleNamespace(num_computed_tokens=[], resumed_req_ids=set())
+    no_requests = SimpleNamespace(num_computed_tokens=[], resumed_req_ids=set())
     cached = SimpleNamespace(num_computed_tokens=[900] * batch, resumed_req_ids=set())
     first = SimpleNamespace(
         num_scheduled_tokens=dict.fromkeys(ids, 900),
         total_num_scheduled_tokens=900 * batch,
         scheduled_new_reqs=[SimpleNamespace(req_id=name) for name in ids],
-        scheduled_cached_reqs=nobody,
+        scheduled_cached_reqs=no_requests,
     )
     counts = dict.fromkeys(ids, 1)
     stretches, spent, now = [], 0.0, time.monotonic()

@@ -54,7 +54,7 @@ def found(source: str) -> Iterator[str]:
 
 
 def names(source: str) -> Iterator[str]:
-    """Yield the module's own names that contain a listed verb, with line numbers.
+    """Yield the module's own names that contain a listed word, with line numbers.
 
     A module's own names are those of variables, attributes, parameters, functions and classes.
     """
@@ -67,7 +67,7 @@ def names(source: str) -> Iterator[str]:
                 | ast.FunctionDef(name=name)
                 | ast.AsyncFunctionDef(name=name)
                 | ast.ClassDef(name=name)
-            ) if not {*name.lower().split("_")}.isdisjoint(VERBS):
+            ) if not {*name.lower().split("_")}.isdisjoint((*VERBS, *LITERARY)):
                 yield f"{node.lineno}: {name}: a name"
 
 

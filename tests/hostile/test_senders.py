@@ -300,14 +300,14 @@ def test_rows_beyond_the_retention_are_rejected(tailspan: Tailspan) -> None:
 
 def test_parts_longer_than_their_request_are_refused(tailspan: Tailspan) -> None:
     """If accepted, a first token after a day would be in every quantile."""
-    spoilt = []
+    malformed = []
     for name, seconds in (("ttft", 86_400.0), ("itl_max", 4.5)):
         message = spans([record(NOW_NS - S, itl_max_s=0.1)], "a")
         for attribute in message.resource_spans[0].scope_spans[0].spans[0].attributes:
             if name in attribute.key or (name == "ttft" and "time_to_first" in attribute.key):
                 attribute.value.double_value = seconds
-        spoilt.append(message)
-    answer = post(tailspan.collector, "/v1/traces", many(spoilt).SerializeToString())
+        malformed.append(message)
+    answer = post(tailspan.collector, "/v1/traces", many(malformed).SerializeToString())
     reported = ExportTraceServiceResponse.FromString(answer).partial_success
     assert reported.rejected_spans == 2
     assert tailspan.refused("traces", Refusal.PARTS_DO_NOT_SUM) == 2

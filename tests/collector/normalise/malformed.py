@@ -40,7 +40,7 @@ def json_of(message: ExportTraceServiceRequest) -> bytes:
     return json.dumps(walk(MessageToDict(message, use_integers_for_enums=True))).encode()
 
 
-def spoilt(good: bytes, number: int, seed: int, *, text: bool) -> Iterator[bytes]:
+def corrupted(good: bytes, number: int, seed: int, *, text: bool) -> Iterator[bytes]:
     """Return this number of payloads, each with one to four random changes."""
     chance = random.Random(seed)
     odd = _ODD_JSON if text else _ODD

@@ -8,7 +8,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from collector.server import Collector
 from collector.testing import MemorySink, running
-from tests.collector.normalise.malformed import ALLOWED, PROTOCOLS, answers, json_of, spoilt
+from tests.collector.normalise.malformed import ALLOWED, PROTOCOLS, answers, json_of, corrupted
 
 FEW, MANY = 1_000, int(os.environ.get("MALFORMED_PAYLOADS", "3000"))
 """100,000 payloads per protocol take five minutes in total."""
@@ -46,7 +46,7 @@ def test_malformed_payloads_are_answered_and_the_next_good_one_is_kept(
         port = collector.grpc_port if protocol == "grpc" else collector.http_port
         early_mib = 0.0
         for part in range(10):
-            bodies = spoilt(good, number // 10, seed=part, text=protocol == "http-json")
+            bodies = corrupted(good, number // 10, seed=part, text=protocol == "http-json")
             answered.update(answers(protocol, port, bodies))
             sink.requests.clear()
             early_mib = early_mib or _rss_mib()

@@ -295,7 +295,7 @@ def test_without_a_required_method_nothing_is_wrapped(name: str) -> None:
         cls = fake.scheduler_class(fake.Calls())
         setattr(cls, name, replacement)
         as_they_were = dict(vars(cls))
-        (missing,) = install_on(cls, lambda: pytest.fail("nobody is to be asked"))
+        (missing,) = install_on(cls, lambda: pytest.fail("this function must not be called"))
         assert f"Scheduler.{name}" in missing
         assert dict(vars(cls)) == as_they_were
 
