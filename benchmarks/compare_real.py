@@ -34,8 +34,8 @@ from sqlalchemy import Engine
 from analysis.compare.intervals import LEAST_BLOCKS, SHORTEST_S
 from analysis.compare.verdict import MARGIN
 from benchmarks._compare_verdicts import (
-    LATENCIES,
     HEADING,
+    LATENCIES,
     Judged,
     cases_of,
     false_verdicts,
@@ -75,7 +75,9 @@ def windows_table(engine: Engine, served: Sequence[Served]) -> list[str]:
     return lines
 
 
-def judge_recording(folder: Path, served: Sequence[Served], changes: Sequence[str], looks: bool) -> int:
+def judge_recording(
+    folder: Path, served: Sequence[Served], changes: Sequence[str], looks: bool
+) -> int:
     """Judge the cases of a recording and print them; return the exit status."""
     windows = {(each.configuration, each.traffic): each for each in served}
     engine = open_database(f"sqlite:///{folder / 'tailspan.db'}")
@@ -93,7 +95,9 @@ def judge_recording(folder: Path, served: Sequence[Served], changes: Sequence[st
                     found.append(one)
                     print(line(one), flush=True)
         false, compared = false_verdicts(engine, windows, looks)
-        print("\n".join([f"\n{len(false)} of {compared} verdicts of one process are false", *false]))
+        print(
+            "\n".join([f"\n{len(false)} of {compared} verdicts of one process are false", *false])
+        )
     except KeyboardInterrupt:
         print("interrupted")
     finally:

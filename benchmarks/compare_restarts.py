@@ -116,7 +116,8 @@ def main() -> int:
     for spread in (0.0, arguments.spread):
         for change in CHANGES:
             cases = [
-                case(change, seed, spread) for seed in range(arguments.seed, arguments.seed + arguments.cases)
+                case(change, seed, spread)
+                for seed in range(arguments.seed, arguments.seed + arguments.cases)
             ]
             for metric in METRICS:
                 counts = [Counter(each[metric][i].value for each in cases) for i in (0, 1)]

@@ -249,8 +249,18 @@ def main() -> int:
         arguments.seed = results[0].seed
     have = {each.number for each in results}
     plan = [
-        (number, arguments.seed, kind, causes, arguments.ask == "symptom", arguments.fast, arguments.foreign)
-        for number, (kind, causes) in enumerate(kinds_of(arguments.cases, arguments.seed, arguments.cause))
+        (
+            number,
+            arguments.seed,
+            kind,
+            causes,
+            arguments.ask == "symptom",
+            arguments.fast,
+            arguments.foreign,
+        )
+        for number, (kind, causes) in enumerate(
+            kinds_of(arguments.cases, arguments.seed, arguments.cause)
+        )
         if number not in have and (kind == PAIR or not arguments.pairs)
     ]
     cases = len(plan) + len(have)
@@ -275,7 +285,9 @@ def _everyone(arguments: argparse.Namespace) -> int:
     """
     plan = [
         (number, arguments.seed, kind, causes)
-        for number, (kind, causes) in enumerate(kinds_of(arguments.cases, arguments.seed, arguments.cause))
+        for number, (kind, causes) in enumerate(
+            kinds_of(arguments.cases, arguments.seed, arguments.cause)
+        )
         if kind == SINGLE
     ]
     print(f"{len(plan)} faults of seed {arguments.seed}, {arguments.jobs} at a time", flush=True)

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from sqlalchemy import Engine
 
-from rig.disaggregated import SentRequest, Disaggregated, ask_all, calls, report
+from rig.disaggregated import Disaggregated, SentRequest, ask_all, calls, report
 from rig.install import NotHereError, ensure
 from rig.program import Tailspan
 from store.database import open_database
@@ -91,7 +91,9 @@ def found_of(
         time.sleep(0.5)
 
 
-def line_of(title: str, seen: Sequence[SentRequest], found: dict[str, JoinedRequest]) -> tuple[str, bool]:
+def line_of(
+    title: str, seen: Sequence[SentRequest], found: dict[str, JoinedRequest]
+) -> tuple[str, bool]:
     """Return a line of figures, and whether every request meets the bar."""
     apart_s, before_s, after_s, within, joined, bases = [], [], [], 0, 0, set()
     for begun_unix_ns, timed in seen:
@@ -213,7 +215,9 @@ def main(words: Sequence[str] | None = None) -> int:
                     with before_other_processes():
                         _, proxy = servers.proxy(*options)
                         since_ns = time.time_ns()
-                        seen = ask_all(proxy, calls(arguments.requests, seed), arguments.concurrency)
+                        seen = ask_all(
+                            proxy, calls(arguments.requests, seed), arguments.concurrency
+                        )
                     found = found_of(engine, seen, since_ns, "router")
                     line, alone = line_of(title, seen, found)
                     print(line, flush=True)

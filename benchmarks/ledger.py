@@ -102,7 +102,9 @@ def main() -> int:
     arguments = parser.parse_args()
     print("ledger, per engine step:")
     for batch in (1, 16, 256):
-        print(f"  {batch:3} decoding                {cost_us(batch, 0, 0, arguments.steps):5.1f} µs")
+        print(
+            f"  {batch:3} decoding                {cost_us(batch, 0, 0, arguments.steps):5.1f} µs"
+        )
     for waiting, held in ((1000, 0), (100, 8)):
         cost = cost_us(256, waiting, held, arguments.steps)
         print(f"  256, {waiting:4} waiting, {held} held    {cost:5.1f} µs")

@@ -267,8 +267,8 @@ def main() -> int:
     parser.add_argument("--fleets", type=int, nargs="+", default=FLEETS, help="replicas")
     arguments = parser.parse_args()
     print(
-        f"CPU, medians of {ROUNDS} scrapes, {arguments.requests} requests and {arguments.gpus} GPUs a"
-        " replica:"
+        f"CPU, medians of {ROUNDS} scrapes, {arguments.requests} requests and {arguments.gpus} GPUs"
+        " a replica:"
     )
     print(
         "replicas   text MB   text, ms proto, MB proto, ms  its quantiles  rooflines"

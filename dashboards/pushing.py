@@ -146,7 +146,9 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
         return Change(what, "create")
     # Grafana returns more fields than Tailspan sets.
     current = {key: there.get(key) for key in wanted}
-    current["jsonData"] = {key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]}
+    current["jsonData"] = {
+        key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]
+    }
     if current == wanted:
         return Change(what, "unchanged")
     if not dry_run:

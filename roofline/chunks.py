@@ -65,5 +65,7 @@ def read_back(
         chunks: the limits of a chunk's length.
     """
     decodes_per_step = np.divide(decodes, steps, out=np.zeros(steps.shape), where=steps > 0)
-    chunk = np.minimum(np.maximum(chunks.step_tokens - decodes_per_step, 1.0), chunks.longest_tokens)
+    chunk = np.minimum(
+        np.maximum(chunks.step_tokens - decodes_per_step, 1.0), chunks.longest_tokens
+    )
     return np.maximum(prefill_attention / chunk - prefill_tokens / 2, 0.0)

@@ -90,12 +90,16 @@ class LeaseKeeper:
         held = frozenset(name for name, is_held in self.held().items() if is_held)
         before, self._held = self._held, held
         if new := held - before:
-            self._print_line(f"This collector now does the {_listed(new)} for all collectors.", False)
+            self._print_line(
+                f"This collector now does the {_listed(new)} for all collectors.", False
+            )
             self._taken()
         if lost := before - held:
             why = f", because {self._problem}" if self._problem else ""
             until = " These tasks pause until it is available." if self._problem else ""
-            self._print_line(f"This collector has lost the lease on {_listed(lost)}{why}.{until}", True)
+            self._print_line(
+                f"This collector has lost the lease on {_listed(lost)}{why}.{until}", True
+            )
 
 
 def _listed(names: frozenset[str]) -> str:

@@ -263,7 +263,9 @@ class _Batches:
 
     def _resource(self, report: ReplicaSecond) -> Resource:
         if report.replica not in self._resources:
-            self._resources[report.replica] = _resource(self._plan.service, report.replica, report.region)
+            self._resources[report.replica] = _resource(
+                self._plan.service, report.replica, report.region
+            )
         return self._resources[report.replica]
 
 

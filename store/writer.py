@@ -27,9 +27,9 @@ from store.rollups.marks import REQUESTED, SAMPLED, mark_minutes
 from store.row_values import (
     Single,
     checked_values,
-    invalid_reason,
     gpu_values,
     in_flight_values,
+    invalid_reason,
     request_values,
     sample_values,
     start_values,

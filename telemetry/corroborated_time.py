@@ -157,7 +157,11 @@ class CorroboratedClock:
             offset_ns = newest_unix_ns - self._looked_ns
             known = self._senders.get(sender)
             if known is not None:
-                known.offset_ns, known.received_ns, known.since_jump = offset_ns, self._looked_ns, True
+                known.offset_ns, known.received_ns, known.since_jump = (
+                    offset_ns,
+                    self._looked_ns,
+                    True,
+                )
                 self._senders.move_to_end(sender)
             elif len(self._senders) < MOST_SENDERS or not self._doubted:
                 self._senders[sender] = _Sender(offset_ns, self._looked_ns)

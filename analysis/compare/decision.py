@@ -146,7 +146,10 @@ def decided(found: Comparison, criteria: Criteria) -> Decision:
     edges = edges_of(equal.compared.running, criteria.q)
     drawn = draws_of(
         found,
-        lambda each: (each.log_ratio(criteria.q, criteria.floor_s), percentiles(each, edges, criteria.q)),
+        lambda each: (
+            each.log_ratio(criteria.q, criteria.floor_s),
+            percentiles(each, edges, criteria.q),
+        ),
     )
     middle = equal.log_ratio(criteria.q, criteria.floor_s)
     error = hypot(float(spread_of(np.array([each for each, _ in drawn]))), MODEL_ERROR)

@@ -109,5 +109,7 @@ def _log_ratio(before: Observed, process: Observed, criteria: Criteria) -> float
     """Return the difference of a process, or None if it cannot be compared."""
     found = comparison_of(before, process, criteria)
     return (
-        found.equal().log_ratio(criteria.q, criteria.floor_s) if isinstance(found, Comparison) else None
+        found.equal().log_ratio(criteria.q, criteria.floor_s)
+        if isinstance(found, Comparison)
+        else None
     )

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from cli.checks.findings import Finding
 from cli.checks.newest import of_the_newest
 from cli.checks.own_metrics import own_series
-from cli.render.gpus import reasons, missing_by_reason
+from cli.render.gpus import missing_by_reason, reasons
 from server import probes
 from server.client_access import OPEN, Access
 from server.gpu_setup import GpuSetup

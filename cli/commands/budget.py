@@ -59,7 +59,9 @@ def budget(form: str, file: Path | None, preset: str | None, **options: Any) -> 
     except DocumentError as error:
         raise click.UsageError(str(error)) from error
     selection = ask(**options)
-    answer = answer_budget(selection.engine, BudgetQuestion(planned, selection.window, selection.equals))
+    answer = answer_budget(
+        selection.engine, BudgetQuestion(planned, selection.window, selection.equals)
+    )
     if form == "json":
         click.echo(json.dumps(as_json(answer), allow_nan=False))
     else:

@@ -18,9 +18,8 @@ from analysis.joined.explain import explain_joined, joined_explanation_json, wit
 from cli.commands import explain_incident, explain_request
 from cli.commands.explain_incident import incident_explained, objectives_at, verdict_lines
 from cli.options import time_range
-from cli.options.question import Selection
-from cli.options.question import ask, nothing_found, question_options, silence
-from cli.options.replay_question import replay_progress, print_compiling
+from cli.options.question import Selection, ask, nothing_found, question_options, silence
+from cli.options.replay_question import print_compiling, replay_progress
 from cli.options.shared import objectives_option
 from cli.render import text
 from cli.render.explanation import compared_with, of_answer
@@ -167,7 +166,9 @@ def explain(
         }
         lines = [explain_incident.incident_line(why.incident), *verdict_lines(why)]
         stored = why.stored is not None and why.stored.explained(why.explanation.question)
-        _print_answer(Answer(why.explanation), form, selection, lines, about, with_joined=not stored)
+        _print_answer(
+            Answer(why.explanation), form, selection, lines, about, with_joined=not stored
+        )
     elif request_id is not None:
         click.echo(explain_request.request_text(selection.engine, request_id, form))
     else:

@@ -59,7 +59,9 @@ class Answer(NamedTuple):
 
         explanations = [self.verdict.first, *self.verdict.others]
         first, *others = found = [shares(each) for each in explanations]
-        same = (now for each, now in zip(explanations, found, strict=True) if each is self.explanation)
+        same = (
+            now for each, now in zip(explanations, found, strict=True) if each is self.explanation
+        )
         explanation = next(same, None) or shares(self.explanation)
         verdict = IncidentVerdict(first, tuple(others))
         return self._replace(verdict=verdict, explanation=explanation)
@@ -120,14 +122,17 @@ def incident_explained(
     else:
         questions = replace(questions, equals=equals, baseline=chosen or questions.baseline)
         explanations = {
-            each: explain_question(engine, questions.of(each), [objective]) for each in questions.metrics
+            each: explain_question(engine, questions.of(each), [objective])
+            for each in questions.metrics
         }
     if metric is not None and metric not in explanations:
         explanations[metric] = explain_question(engine, questions.of(metric), [objective])
     if answer is not None:
         verdict: IncidentVerdict | None = answer.verdict
     else:
-        verdict = leading_verdict([explanations[each] for each in questions.metrics or explanations])
+        verdict = leading_verdict(
+            [explanations[each] for each in questions.metrics or explanations]
+        )
     if verdict is None:
         raise click.UsageError(
             f"--incident {named!r}: {name} has no latency target; choose a latency to explain:"

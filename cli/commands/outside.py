@@ -59,7 +59,9 @@ def outside(
     if form == "json":
         click.echo(json.dumps(as_json(found), allow_nan=False))
     elif not found.places:
-        click.echo(outside_text.nothing(selection.engine, selection.window, selection.equals), err=True)
+        click.echo(
+            outside_text.nothing(selection.engine, selection.window, selection.equals), err=True
+        )
     else:
         for line in outside_text.lines(found):
             click.echo(line)

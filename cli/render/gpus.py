@@ -85,7 +85,9 @@ def reasons(states: "Sequence[ReaderState]") -> str:
     )
 
 
-def missing_values(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
+def missing_values(
+    samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]"
+) -> Iterator[str]:
     """Yield the GPUs and readers that reported no values while others did."""
     for state in states:
         name = printable(state.name, _WIDEST)

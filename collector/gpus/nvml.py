@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from collector.gpus.gpm import GpmWindow
 from collector.gpus.nvml_device import (
-    result_of,
     peak_bytes_per_s,
     processes_of,
     read_card,
     read_clocks,
     read_memory,
+    result_of,
 )
 from collector.gpus.nvml_errors import absence_of
 from collector.gpus.reader import (

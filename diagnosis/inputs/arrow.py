@@ -33,7 +33,9 @@ def requests_of(table: pa.Table, extra_columns: Sequence[str] = ()) -> Requests:
     return Requests(
         np.asarray(table["received_unix_ns"].to_numpy(), dtype=np.int64),
         LazyColumns({name: table[name] for name in NUMBERS if name in names}, _floats),
-        LazyColumns({name: table[name] for name in (*LABELS, *extra_columns) if name in names}, _labels),
+        LazyColumns(
+            {name: table[name] for name in (*LABELS, *extra_columns) if name in names}, _labels
+        ),
     )
 
 

@@ -129,7 +129,9 @@ def serve(questions: IO[bytes], answers: socket.socket) -> None:
 def _side_by_side(question: Question) -> list[int]:
     schema = pa.ipc.read_schema(pa.py_buffer(question.schema))
     with ThreadPoolExecutor(len(question.statements)) as threads:
-        reading = [threads.submit(read, question.path, *each, schema) for each in question.statements]
+        reading = [
+            threads.submit(read, question.path, *each, schema) for each in question.statements
+        ]
     return [each.result() for each in reading]
 
 

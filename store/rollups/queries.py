@@ -278,7 +278,9 @@ class Rollups:
         positions = [LABELS.index(label) for label in (*self.by, *self.equals)]
         if not positions:
             return
-        unnamed = [number for number, each in labels.items() if OTHER in [each[at] for at in positions]]
+        unnamed = [
+            number for number, each in labels.items() if OTHER in [each[at] for at in positions]
+        ]
         rows = np.flatnonzero(np.isin(sums.cells, np.array(unnamed, np.int64)))
         found, place = np.unique(sums.cells[rows], return_inverse=True)
         requests = np.bincount(place, sums.requests[rows], found.size)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Engine
 
-from rig.disaggregated import SentRequest, Disaggregated, ask_all, calls, report
+from rig.disaggregated import Disaggregated, SentRequest, ask_all, calls, report
 from rig.program import Tailspan
 from store.database import open_database
 from store.joined.joined_request import DELIVERY, JoinedBasis, JoinedBy, JoinedRequest, Role

@@ -224,9 +224,9 @@ def test_the_generated_rules_page_once_and_resolve(
     assert page["labels"]["alertname"] == "TailspanBudgetBurn"
     assert (page["labels"]["slo"], page["labels"]["severity"]) == ("chat", "page")
     annotations = page["annotations"]
-    assert re.fullmatch(r"chat: the error budget burns \d+\.\d times too fast", annotations["summary"]), (
-        annotations
-    )
+    assert re.fullmatch(
+        r"chat: the error budget burns \d+\.\d times too fast", annotations["summary"]
+    ), annotations
     assert "Objective: 99 % of requests with ttft_s <= 0.5 over 7d." in annotations["description"]
     assert re.search(r"\d+ of \d+ bad in the last 1m. Burn rates: ", annotations["description"])
     assert annotations["dashboard_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=root-cause"

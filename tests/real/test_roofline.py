@@ -116,7 +116,9 @@ def test_weights_and_cache_are_vllms_to_the_byte(name: str, reports: Any) -> Non
     assert attention == pytest.approx(2 * weights.attention, rel=1e-6)
     assert vllms(reports[name], "decodes", "read", "unembed.weight") == 2 * weights.head
     if name not in UNGATED:
-        dense = vllms(reports[name], "decodes", "read", "dense_up_gate_weights", "dense_down_weights")
+        dense = vllms(
+            reports[name], "decodes", "read", "dense_up_gate_weights", "dense_down_weights"
+        )
         assert dense == pytest.approx(2 * weights.dense, rel=1e-6)
         shared = vllms(
             reports[name], "decodes", "read", "shared_up_gate_weights", "shared_down_weights"

@@ -144,7 +144,9 @@ def test_a_request_refused_before_the_engine_is_a_row_with_its_status(
     ]
     seen = [send(laden.port, call) for call in calls]
     rows = tailspan.stored(seen)
-    reported = [(rows[each.trace_id]["outcome"], rows[each.trace_id]["http_status"]) for each in seen]
+    reported = [
+        (rows[each.trace_id]["outcome"], rows[each.trace_id]["http_status"]) for each in seen
+    ]
     assert reported == [("rejected", 400), ("rejected", 400), ("rejected", 404)]
     assert [rows[each.trace_id]["model"] for each in seen] == ["tiny", "tiny", None]
 

@@ -13,7 +13,9 @@ from server import children
 from server.children import Child, ChildError
 
 PATIENCE_S = 30.0
-ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+ON_LINUX = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux ends a child with its parent"
+)
 
 
 def python(code: str) -> tuple[str, ...]:

@@ -172,8 +172,7 @@ def test_the_step_model_is_fitted_as_in_a_real_engine() -> None:
             sample.step_model_per_context_token_s,
         )
         return sum(
-            (each or 0.0) * times
-            for each, times in zip(coefficients, (1, 8, 8000), strict=True)
+            (each or 0.0) * times for each, times in zip(coefficients, (1, 8, 8000), strict=True)
         )
 
     assert decodes_s(slow) > 1.1 * decodes_s(quiet)  # the fit forgets the fault slowly

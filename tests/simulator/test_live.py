@@ -89,7 +89,9 @@ def test_the_past_arrives_at_once_and_the_present_second_by_second(collector) ->
     assert len(clock.waited_s) >= 10
     assert all(0 < seconds <= 1.0 for seconds in clock.waited_s)
     assert any("now live" in line for line in messages)
-    assert messages[-1] == (f"sent {sent.requests} requests and {sent.samples} samples; all delivered")
+    assert messages[-1] == (
+        f"sent {sent.requests} requests and {sent.samples} samples; all delivered"
+    )
 
 
 def test_every_replica_and_second_has_one_sample_marked_simulated(collector) -> None:  # type: ignore[no-untyped-def]

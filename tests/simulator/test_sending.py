@@ -111,7 +111,9 @@ def test_the_reason_for_a_collectors_refusal_is_logged(stranger: Callable[..., s
     assert sender.offer(_requests(1))
     _finish(sender)
     export.close()
-    assert messages[0].startswith(f"an export to the collector failed ({NOT_HTTP}); retrying for up to")
+    assert messages[0].startswith(
+        f"an export to the collector failed ({NOT_HTTP}); retrying for up to"
+    )
 
 
 def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore[no-untyped-def]

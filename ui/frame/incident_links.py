@@ -71,7 +71,8 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
     else:
         questions = read_questions(engine, objective, row, now_unix_ns // SECOND_NS)
     window, baseline = (
-        Window(each.from_unix_ns, each.to_unix_ns) for each in (questions.window, questions.baseline)
+        Window(each.from_unix_ns, each.to_unix_ns)
+        for each in (questions.window, questions.baseline)
     )
     shown = replace(
         view.between(window.from_unix_ns, window.to_unix_ns),

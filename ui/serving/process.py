@@ -125,7 +125,9 @@ def application(
         secrets={"auth": _secrets(settings)},
         middleware=[Middleware(ReturnToPage, url=settings.url)],
     )
-    return HostGate(Routes(app, base_path=base_path, admission=SignInPage(settings)), hosts, [health])
+    return HostGate(
+        Routes(app, base_path=base_path, admission=SignInPage(settings)), hosts, [health]
+    )
 
 
 def _secrets(settings: SignIn) -> dict[str, Any]:

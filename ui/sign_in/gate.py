@@ -148,7 +148,10 @@ def kept(body: Body) -> Body:
 
     @wraps(body)
     def guarded(engine: Engine, zone: tzinfo) -> None:
-        if judge(claims_of_reader(), settings, time.time(), roles_in_force()) is not Verdict.ALLOWED:
+        if (
+            judge(claims_of_reader(), settings, time.time(), roles_in_force())
+            is not Verdict.ALLOWED
+        ):
             st.rerun()
         body(engine, zone)
 

@@ -127,7 +127,9 @@ class ReturnToPage:
         return f"{COOKIE}={value}; Max-Age={kept_s}{self._attributes}"
 
     def _address(self, query: str, *, failed: bool) -> str:
-        parameters = "&".join(each for each in (query, urlencode({FAILED: "failed"}) * failed) if each)
+        parameters = "&".join(
+            each for each in (query, urlencode({FAILED: "failed"}) * failed) if each
+        )
         return f"{self._url}/?{parameters}" if parameters else f"{self._url}/"
 
 

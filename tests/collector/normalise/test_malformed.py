@@ -8,7 +8,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from collector.server import Collector
 from collector.testing import MemorySink, running
-from tests.collector.normalise.malformed import ALLOWED, PROTOCOLS, answers, json_of, corrupted
+from tests.collector.normalise.malformed import ALLOWED, PROTOCOLS, answers, corrupted, json_of
 
 FEW, MANY = 1_000, int(os.environ.get("MALFORMED_PAYLOADS", "3000"))
 """100,000 payloads per protocol take five minutes in total."""
@@ -53,7 +53,9 @@ def test_malformed_payloads_are_answered_and_the_next_good_one_is_kept(
         assert set(answered) <= ALLOWED[protocol]
         assert answered.total() == number
         assert _rss_mib() - early_mib < GROWTH_MIB
-        assert list(answers(protocol, port, iter([good]))) == ["OK" if protocol == "grpc" else "200"]
+        assert list(answers(protocol, port, iter([good]))) == [
+            "OK" if protocol == "grpc" else "200"
+        ]
         assert len(sink.requests) == 1
         messages = collector.counters.report().messages
         assert not sum(n for key, n in messages.items() if key[2] == "failed")

@@ -138,7 +138,7 @@ def test_over_http() -> None:
         assert not post("/v1/traces", b"body", "application/x-protobuf").retryable
         busy = post("/v1/traces", b"body", "application/x-protobuf")
         assert (busy.verdict, busy.wait_s) == (Verdict.BUSY, 3.0)
-    first = backend.asked[0]
+    first = backend.received[0]
     assert (first.path, first.body) == ("/otlp/v1/traces", b"body")
     assert first.headers["authorization"] == "Bearer x"
 

@@ -190,7 +190,9 @@ def test_a_wrong_clock_affects_one_engine(astray_s: int, clock: Any, sample_row:
     assert _read_all(exporter, "r2")[1] is not None
 
 
-def _work_of(exporter: RooflineMetrics, clock: Any, sample_row: Factory, replicas: list[str]) -> None:
+def _work_of(
+    exporter: RooflineMetrics, clock: Any, sample_row: Factory, replicas: list[str]
+) -> None:
     """Add samples of replicas; replica n starts n seconds late and reads n tenths less context."""
     for second in range(12):
         for replica in replicas:

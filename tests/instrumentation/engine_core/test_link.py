@@ -127,7 +127,9 @@ def test_requests_go_to_all_front_ends_and_totals_to_one(token: str, engine: Eng
 
 def ids_read(front: FrontEnd) -> list[str]:
     return [
-        reported.request_id for reported in map(decode, front.read()) if isinstance(reported, RequestAccount)
+        reported.request_id
+        for reported in map(decode, front.read())
+        if isinstance(reported, RequestAccount)
     ]
 
 

@@ -35,7 +35,9 @@ class Front(EngineEnd):
     @property
     def accounts(self) -> dict[str, Account]:
         return {
-            message.request_id: message.account for message in self.messages if isinstance(message, RequestAccount)
+            message.request_id: message.account
+            for message in self.messages
+            if isinstance(message, RequestAccount)
         }
 
 
@@ -252,7 +254,9 @@ def test_external_cached_tokens_are_in_the_account() -> None:
     server.requests["newer"].prefill_stats = SimpleNamespace(num_external_cached_tokens=6)
     server.step()
     server.step(ending=("older", "newer", "neither"))
-    cached = {name: account.external_cached_tokens for name, account in server.front.accounts.items()}
+    cached = {
+        name: account.external_cached_tokens for name, account in server.front.accounts.items()
+    }
     assert cached == {"older": 4, "newer": 6, "neither": None}
 
 
@@ -393,7 +397,9 @@ def test_requests_with_unseen_ends_are_dropped_and_counted(server: Server) -> No
     for _ in range(12):
         server.step()
     assert "late" in server.front.accounts
-    totals = next(message for message in reversed(server.front.messages) if isinstance(message, dict))["totals"]
+    totals = next(
+        message for message in reversed(server.front.messages) if isinstance(message, dict)
+    )["totals"]
     assert totals[names.ACCOUNTS_DROPPED] == server.observer._no_account
 
 

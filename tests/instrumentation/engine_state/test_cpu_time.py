@@ -54,7 +54,9 @@ def test_the_real_files_read_as_expected() -> None:
     sum(number * number for number in range(3_000_000))
     reported = seen.host() | seen.core(os.getpid())
     assert reported[names.HOST_BUSY_TIME] > 0
-    assert reported[names.CORE_CPU_TIME] == pytest.approx(reported[names.PROCESS_CPU_TIME], abs=0.05)
+    assert reported[names.CORE_CPU_TIME] == pytest.approx(
+        reported[names.PROCESS_CPU_TIME], abs=0.05
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the files are Linux's")

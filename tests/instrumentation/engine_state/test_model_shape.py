@@ -53,7 +53,9 @@ def test_a_multimodal_model_reports_its_decoder() -> None:
         hidden_size=1,
         quantization_config={"quant_method": "fp8"},
     )
-    reported = shape_of(a_config({}, hf_config=whole, hf_text_config=SimpleNamespace(hidden_size=9)))
+    reported = shape_of(
+        a_config({}, hf_config=whole, hf_text_config=SimpleNamespace(hidden_size=9))
+    )
     assert reported["hidden_size"] == 9
     assert reported["quantization_config.quant_method"] == "fp8"
 

@@ -49,7 +49,9 @@ def store_both(engine: Engine, request_row: Requests) -> Iterator[Callable[..., 
 
 
 @pytest.mark.parametrize("ahead_s", [-600.0, -2.0, 0.0, 3.0])
-def test_a_clock_has_two_bounds(engine: Engine, store_both: Callable[..., None], ahead_s: float) -> None:
+def test_a_clock_has_two_bounds(
+    engine: Engine, store_both: Callable[..., None], ahead_s: float
+) -> None:
     for number in range(3):
         store_both(number, ahead_s)
     (found,) = offsets(engine, EVER)

@@ -11,8 +11,8 @@ from store.replicas.engine_starts import (
     MOST_UNSEEN,
     UNSEEN_NS,
     StartKey,
-    delete_starts,
     deletable,
+    delete_starts,
     in_force,
     starts_of,
 )

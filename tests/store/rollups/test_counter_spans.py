@@ -48,7 +48,9 @@ def awake(at_s: float) -> float:
     return next((until for start, until in QUIET_S if start < at_s < until), at_s)
 
 
-def engine_samples(sample_row: Samples, replica: str, seed: int, every_s: float = 7.0) -> list[EngineSample]:
+def engine_samples(
+    sample_row: Samples, replica: str, seed: int, every_s: float = 7.0
+) -> list[EngineSample]:
     """Return three hours of an engine with gaps, restarts and missing totals."""
     drawn = random.Random(seed)
     rows, at_s, started_s, process = [], 20.0, 5.0, 1
@@ -103,7 +105,11 @@ def powered(gpu_row: Gpus, replica: str, seed: int) -> list[GpuSample]:
 
 
 def fleet(sample_row: Samples, gpu_row: Gpus) -> list[EngineSample | GpuSample]:
-    return [*engine_samples(sample_row, "a", 1), *engine_samples(sample_row, "b", 2, 11.0), *powered(gpu_row, "a", 3)]
+    return [
+        *engine_samples(sample_row, "a", 1),
+        *engine_samples(sample_row, "b", 2, 11.0),
+        *powered(gpu_row, "a", 3),
+    ]
 
 
 def results(engine: Engine, window: Window = EVER) -> tuple[Any, ...]:

@@ -92,7 +92,9 @@ def answers(status: int, *cookies: str, to: str = URL) -> TestClient:
         return response
 
     app = Starlette(routes=[Route("/{path:path}", answer)])
-    return TestClient(ReturnToPage(app, URL), base_url="https://ops.example.org", follow_redirects=False)
+    return TestClient(
+        ReturnToPage(app, URL), base_url="https://ops.example.org", follow_redirects=False
+    )
 
 
 LEFT = {"referer": f"{URL}/?page=root-cause&tenant=a%20b&sign_in=failed"}

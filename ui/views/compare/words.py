@@ -70,7 +70,11 @@ def parts(answer: CompareAnswer) -> str:
         ["= before, at the mix and load after", wording.seconds(found.parts.equal_s), ""],
         ["change at the same mix and load", wording.signed_seconds(found.parts.change_s), between],
         ["= after, comparable requests", wording.seconds(found.parts.compared_s), ""],
-        ["mix: requests without a counterpart", wording.signed_seconds(found.parts.uncompared_s), ""],
+        [
+            "mix: requests without a counterpart",
+            wording.signed_seconds(found.parts.uncompared_s),
+            "",
+        ],
         ["after", wording.seconds(found.after_s), ""],
     ]
     return _table(["part", "", "95 % interval"], rows)

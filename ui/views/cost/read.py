@@ -138,7 +138,9 @@ def read_spending(
         steps=steps,
         compared=managed,
         not_compared=missing,
-        break_even=break_even(whole.usd_per_hour, managed, sustained_rate(engine, billed, objectives))
+        break_even=break_even(
+            whole.usd_per_hour, managed, sustained_rate(engine, billed, objectives)
+        )
         if all_in_view
         else None,
         energy=total_energy(energy(read_, prices, whole.uptime).values()),

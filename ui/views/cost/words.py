@@ -369,7 +369,9 @@ def notes(found: Spending, zone: tzinfo) -> list[str]:
     sentences = []
     if found.bill.uptime.gaps_s >= 1:
         gaps = wording.span(found.bill.uptime.gaps_s)
-        sentences.append(f"Not billed: {gaps} in which an engine sent no sample for more than a minute.")
+        sentences.append(
+            f"Not billed: {gaps} in which an engine sent no sample for more than a minute."
+        )
     if found.bill.uptime.contradicted_s > GAP_S:
         beyond = wording.span(found.bill.uptime.contradicted_s)
         sentences.append(

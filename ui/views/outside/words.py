@@ -87,7 +87,9 @@ def notes(answer: OutsideAnswer) -> list[str]:
             " endpoint to see them."
         )
     if cached := sum(p.cached for p in answer.places):
-        sentences.append(f"Answered by a gateway's cache: {cached:,}. The latencies leave them out.")
+        sentences.append(
+            f"Answered by a gateway's cache: {cached:,}. The latencies leave them out."
+        )
     if against := _best_of_each_hosting(answer.places):
         sentences.append(against)
     return sentences
@@ -115,7 +117,9 @@ def _best_of_each_hosting(places: Sequence[Place]) -> str:
                 f" {wording.for_html(own[1])} {wording.seconds(own[0])}, managed"
                 f" {wording.for_html(managed[1])} {wording.seconds(managed[0])}"
             )
-    return f"Fastest endpoints by median first content: {'; '.join(sentences)}." if sentences else ""
+    return (
+        f"Fastest endpoints by median first content: {'; '.join(sentences)}." if sentences else ""
+    )
 
 
 def endpoints(places: Sequence[Place], at_unix_ns: int) -> str:

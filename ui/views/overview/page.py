@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from alerts.burnrate import Counts
 from alerts.objectives import GoodProbes, Goodput, Objective
 from analysis.compare.deploys import Deploy, latest_deploy
-from analysis.slo_states import SloState, burning_since_ns, most_urgent, instant_s, slo_states
+from analysis.slo_states import SloState, burning_since_ns, instant_s, most_urgent, slo_states
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList

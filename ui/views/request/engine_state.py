@@ -136,7 +136,9 @@ def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None
     throttled_gpus = {gpu: reasons for gpu, reasons in reasons_of.items() if reasons}
     if not throttled_gpus:
         return "The GPU’s clock was not throttled during the request."
-    listed = ", ".join(sorted({reason for reasons in throttled_gpus.values() for reason in reasons}))
+    listed = ", ".join(
+        sorted({reason for reasons in throttled_gpus.values() for reason in reasons})
+    )
     which = f"{len(throttled_gpus)} of {len(reasons_of)} GPUs" if len(reasons_of) > 1 else "the GPU"
     return f"The clock of {which} was throttled during the request: {listed.replace('_', ' ')}."
 

@@ -95,7 +95,11 @@ def _arrival(row: Mapping[str, Any]) -> str:
         (row["running_at_arrival"], "{} running", wording.count),
         (row["kv_usage_at_arrival"], "KV {} full", wording.percent),
     )
-    return ", ".join(text.format(format_value(value)) for value, text, format_value in counts if value is not None)
+    return ", ".join(
+        text.format(format_value(value))
+        for value, text, format_value in counts
+        if value is not None
+    )
 
 
 def _cost(row: Mapping[str, Any]) -> str:
@@ -129,4 +133,8 @@ def _tokens(row: Mapping[str, Any]) -> str:
     cache_text = "" if cached is None else f", {wording.count(cached)} cached"
     written = row.get("cache_write_tokens")
     cache_text += f", {wording.count(written)} written to the cache" if written else ""
-    return f"{_token_count(row['prompt_tokens'])}{cache_text}" if row["prompt_tokens"] is not None else ""
+    return (
+        f"{_token_count(row['prompt_tokens'])}{cache_text}"
+        if row["prompt_tokens"] is not None
+        else ""
+    )

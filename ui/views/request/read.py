@@ -74,7 +74,9 @@ def candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
     """Return the requests that an id may refer to, the earliest first."""
     try:
         with store_errors():
-            return shared(engine, ("named", request_id, _minute()), lambda: _candidates(engine, request_id))
+            return shared(
+                engine, ("named", request_id, _minute()), lambda: _candidates(engine, request_id)
+            )
     except LookupError:
         return []
 

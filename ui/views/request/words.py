@@ -129,7 +129,11 @@ def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
     """
     listed = "".join(
         f"<div><small>{each.name}</small>"
-        + (wording.clock_ms(received_unix_ns, zone) if place == 0 else wording.signed_seconds(each.at_s))
+        + (
+            wording.clock_ms(received_unix_ns, zone)
+            if place == 0
+            else wording.signed_seconds(each.at_s)
+        )
         + "</div>"
         for place, each in enumerate(instants)
     )

@@ -18,7 +18,7 @@ from ui.frame.navigation import choice
 from ui.kit import wording
 from ui.kit.sections import chapter, chart
 from ui.views.what_if import charts, record, words
-from ui.views.what_if.read import Reading, Present, read_what_if
+from ui.views.what_if.read import Present, Reading, read_what_if
 
 HELP: Final = (
     "The requests of the range are replayed twice, once unchanged and once with the change, on a "

@@ -71,7 +71,9 @@ def test_the_sentence_has_the_numbers_and_the_worst_latency_first() -> None:
 
 
 def test_the_link_opens_both_ranges_without_filters() -> None:
-    (link,) = re.findall(r"href='(compare[^']+)'", deploy_sentence(WORSE, view=View(equals={"tenant": "a"})))
+    (link,) = re.findall(
+        r"href='(compare[^']+)'", deploy_sentence(WORSE, view=View(equals={"tenant": "a"}))
+    )
     asked = dict(parse_qsl(html.unescape(link).partition("?")[2]))
     assert asked == {
         "baseline": f"{AT_S - 3_600}/{AT_S}",
@@ -83,7 +85,9 @@ def test_the_link_opens_both_ranges_without_filters() -> None:
 
 
 def test_with_filters_the_sentence_states_that_it_is_about_all_requests() -> None:
-    assert deploy_sentence(WORSE, view=View(equals={"tenant": "a"})).startswith("<b>All requests:</b> Since")
+    assert deploy_sentence(WORSE, view=View(equals={"tenant": "a"})).startswith(
+        "<b>All requests:</b> Since"
+    )
 
 
 def test_an_undecided_comparison_has_its_reason() -> None:

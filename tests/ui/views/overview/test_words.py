@@ -16,8 +16,8 @@ from analysis.slo_states import (
     SloIncident,
     SloState,
     burning_since_ns,
-    is_open,
     incident_of,
+    is_open,
     overlapping,
 )
 from store.alerting.incidents import IncidentRow
@@ -151,7 +151,10 @@ def test_a_page_and_a_ticket_that_overlap_are_one_incident() -> None:
 def test_too_few_requests_are_no_answer() -> None:
     quiet = standing(hourly=0)
     assert mood_and_sentence(quiet, requests=0)[0] == "unknown"
-    assert "none of 3,000 requests counted for an SLO in 15 min" in mood_and_sentence(quiet, requests=3_000)[1]
+    assert (
+        "none of 3,000 requests counted for an SLO in 15 min"
+        in mood_and_sentence(quiet, requests=3_000)[1]
+    )
 
 
 @pytest.mark.parametrize(

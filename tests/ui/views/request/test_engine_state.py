@@ -66,7 +66,8 @@ def test_only_reported_values_have_a_strip() -> None:
 
 def test_gpus_are_lines_against_their_peak() -> None:
     found = {
-        series.title: series for series in engine_state.gpu_series(gpu_samples(["", ""], 2), START_NS)
+        series.title: series
+        for series in engine_state.gpu_series(gpu_samples(["", ""], 2), START_NS)
     }
     assert list(found) == ["memory bandwidth / peak", "clock / maximum"]
     assert [line.name for line in found["clock / maximum"].lines] == ["g0", "g1"]
@@ -83,10 +84,14 @@ def test_gpus_are_lines_against_their_peak() -> None:
         ([None, None], 1, None),
     ],
 )
-def test_throttling_is_a_sentence(reasons: list[str | None], gpus: int, expected: str | None) -> None:
+def test_throttling_is_a_sentence(
+    reasons: list[str | None], gpus: int, expected: str | None
+) -> None:
     table = gpu_samples(reasons, gpus)
     reported = engine_state.throttled(table, START_NS + S // 2, START_NS + S)
-    assert (reported is None) if expected is None else (reported is not None and expected in reported)
+    assert (
+        (reported is None) if expected is None else (reported is not None and expected in reported)
+    )
 
 
 def test_no_samples_make_no_strips() -> None:

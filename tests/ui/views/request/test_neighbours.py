@@ -67,7 +67,9 @@ def test_the_costliest_neighbour_comes_first(request_rows: Rows, one_request: Re
             other(one_request, 3, 1.5, prompt_tokens=9000),
         ],
     )
-    assert [each.name for each in reported.drawn] == [f"chatcmpl-{number:08x}" for number in (2, 1, 3)]
+    assert [each.name for each in reported.drawn] == [
+        f"chatcmpl-{number:08x}" for number in (2, 1, 3)
+    ]
     assert [each.cost_s for each in reported.drawn] == pytest.approx([0.54, 0.06, 0.0])
     assert reported.cost_s == pytest.approx(0.6)
     assert reported.number == 3

@@ -95,7 +95,9 @@ def test_a_rejection_has_no_engine_phases(request_rows: Rows, one_request: Reque
     none = dict.fromkeys(
         ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s", "ttft_s"), None
     )
-    row, stages = row_and_stages(request_rows, one_request(e2e_s=0.01, outcome=Outcome.REJECTED, **none))
+    row, stages = row_and_stages(
+        request_rows, one_request(e2e_s=0.01, outcome=Outcome.REJECTED, **none)
+    )
     assert [stage.name for stage in stages] == ["not split"]
     assert [(each.name, each.at_s) for each in timeline.instants(row)] == [
         ("received", 0.0),

@@ -90,7 +90,9 @@ def test_unknown_parts_are_noted(
 ) -> None:
     row, _ = row_and_account(request_rows, one_request(**changes))
     found = words.less(row)
-    assert found is expected is None or (found is not None and expected is not None and expected in found)
+    assert found is expected is None or (
+        found is not None and expected is not None and expected in found
+    )
 
 
 def test_the_parts_in_the_table_sum_to_the_latency(

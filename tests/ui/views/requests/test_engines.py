@@ -37,7 +37,9 @@ def test_silence_is_a_gap() -> None:
 def test_several_engines_of_a_replica_are_numbered() -> None:
     alone = engines.gauges_of(samples(("r1", 0, 0, 1, 1, 0.1)), 0, SECOND_NS)
     assert list(alone.lines) == ["r1"]
-    pair = engines.gauges_of(samples(("r1", 0, 0, 1, 1, 0.1), ("r1", 1, 0, 2, 1, 0.1)), 0, SECOND_NS)
+    pair = engines.gauges_of(
+        samples(("r1", 0, 0, 1, 1, 0.1), ("r1", 1, 0, 2, 1, 0.1)), 0, SECOND_NS
+    )
     assert list(pair.lines) == ["r1 · engine 0", "r1 · engine 1"]
 
 

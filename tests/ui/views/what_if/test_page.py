@@ -109,7 +109,9 @@ def test_a_sweep_in_the_address_shows_a_row_for_each_value(page: Open, url: str)
     assert "max_num_seqs" in shown
     assert "256 (now, measured)" in shown
     assert shown.count("cannot keep up") >= 2, "one seat: in its row and in a note"
-    assert re.search(r"change=max_num_seqs%3D64%2Coutput%3D1.2x'", shown), "a link to its prediction"
+    assert re.search(r"change=max_num_seqs%3D64%2Coutput%3D1.2x'", shown), (
+        "a link to its prediction"
+    )
     assert test.text_input(key="what_if_sweep").value == "max_num_seqs=1,64,128"
     assert test.slider(key="what_if_output").value == 1.2
     assert "Changes to try" not in shown
