@@ -161,7 +161,7 @@ def keep_verdict(
         StoreUnavailable: the database cannot be written.
         ValueError: the answer is too long, or a number is not finite.
     """
-    asked = AskedQuestion(objective.statement, verdict.first.question)
+    question = AskedQuestion(objective.statement, verdict.first.question)
     answer = dataclass_json.write(_Explanations((verdict.first, *verdict.others)))
     if len(answer) > MOST_BYTES:
         raise ValueError(f"the answer has {len(answer):,} bytes; allowed: {MOST_BYTES:,}")
@@ -174,7 +174,7 @@ def keep_verdict(
             Phase.OPEN if incident.ended_unix_s is None else Phase.ENDED,
             computed_unix_s,
             VERSION,
-            dataclass_json.write(asked),
+            dataclass_json.write(question),
             answer,
         ),
     )
@@ -197,9 +197,9 @@ def _read(row: AnswerRow) -> StoredAnswer | None:
     try:
         if len(row.answer) > MOST_BYTES:
             raise ValueError(f"it has {len(row.answer):,} bytes; allowed: {MOST_BYTES:,}")
-        asked = dataclass_json.read(AskedQuestion, row.question)
+        question = dataclass_json.read(AskedQuestion, row.question)
         found = dataclass_json.read(_Explanations, row.answer).explanations
-        if not found or found[0].question != asked.question:
+        if not found or found[0].question != question.question:
             raise ValueError("it does not answer its question")
         _check_names(found)
         phase = Phase(row.phase)
@@ -211,7 +211,7 @@ def _read(row: AnswerRow) -> StoredAnswer | None:
         )
         return None
     verdict = IncidentVerdict(found[0], tuple(found[1:]))
-    return StoredAnswer(row.computed_unix_s, row.version, phase, asked.objective, verdict)
+    return StoredAnswer(row.computed_unix_s, row.version, phase, question.objective, verdict)
 
 
 def _check_names(explanations: Sequence[Explanation]) -> None:

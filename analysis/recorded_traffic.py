@@ -140,13 +140,13 @@ class Recorded:
         return _floats(self.requests[name])
 
 
-def read_recorded(engine: Engine, window: Window, beside: Sequence[str] = ()) -> Recorded:
+def read_recorded(engine: Engine, window: Window, extra_columns: Sequence[str] = ()) -> Recorded:
     """Read the traffic of a window, and fit a model of each engine.
 
     Args:
         engine: from `open_database`.
         window: the time range whose requests are counted.
-        beside: additional columns of the requests to read.
+        extra_columns: additional columns of the requests to read.
 
     Raises:
         NotReplayableError: there are too few or too many requests, or an engine uses a feature that
@@ -162,7 +162,7 @@ def read_recorded(engine: Engine, window: Window, beside: Sequence[str] = ()) ->
         *in_force(engine, lead.from_unix_ns),
         *starts_between(engine, lead.from_unix_ns, lead.to_unix_ns),
     ]
-    columns = list(dict.fromkeys([*REQUEST_COLUMNS, *beside]))
+    columns = list(dict.fromkeys([*REQUEST_COLUMNS, *extra_columns]))
     return recorded_of(
         request_columns(engine, lead, columns), sample_table(engine, lead), starts, window
     )

@@ -178,10 +178,10 @@ def read_for(engine: Engine, question: WhatIfQuestion) -> Recorded:
         NotReplayableError: the window has too few or too many requests, or an engine uses a feature
             that the replay does not model.
     """
-    beside = [*question.equals]
+    extra_columns = [*question.equals]
     for _, indicator in counted_objectives(question):
-        beside += columns_of(indicator.where, indicator.good)
-    return read_recorded(engine, question.window, beside)
+        extra_columns += columns_of(indicator.where, indicator.good)
+    return read_recorded(engine, question.window, extra_columns)
 
 
 def counted_objectives(question: WhatIfQuestion) -> list[tuple[Objective, Goodput]]:

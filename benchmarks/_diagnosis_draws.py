@@ -68,12 +68,12 @@ def _pair(draw: random.Random) -> tuple[str, str]:
     With different latencies, an alert would be about only one of the causes.
     """
     first = draw.choice(CAUSES)
-    alike = [
+    same_latency = [
         cause
         for cause in CAUSES
-        if cause != first and INJECTIONS[cause].hurts == INJECTIONS[first].hurts
+        if cause != first and INJECTIONS[cause].affects == INJECTIONS[first].affects
     ]
-    return (first, draw.choice(alike)) if alike else _pair(draw)
+    return (first, draw.choice(same_latency)) if same_latency else _pair(draw)
 
 
 def drawn(

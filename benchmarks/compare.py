@@ -25,7 +25,7 @@ import numpy as np
 from analysis.compare.decision import (
     LEAST_COMPARED,
     QUANTILES,
-    Asked,
+    Criteria,
     Decision,
     comparison_of,
     decided,
@@ -52,7 +52,7 @@ LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
 """Target values: the maximum share of false verdicts at one look and over all looks, the minimum
 share of changes that are found, and the minimum share of intervals that contain the truth."""
-ASKED: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
+LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
 """Every n-th look computes the interval even if the estimate is within the margin.
@@ -80,16 +80,16 @@ class Judged(NamedTuple):
 def judged(case: Pair) -> list[Judged]:
     """Return the verdicts on a case, by the interval for one look and by the one for all looks."""
     found = []
-    for metric, name in ASKED:
+    for metric, name in LATENCIES:
         before, after = case.sides(metric)
         q = QUANTILES[name]
         rivals = (
             mann_whitney(before.value_s, after.value_s) < ALPHA,
             z_test(before.value_s, after.value_s) < ALPHA,
         )
-        asked = Asked(q, looks=False)
-        match = comparison_of(before, after, asked)
-        decision = match if isinstance(match, Decision) else decided(match, asked)
+        criteria = Criteria(q, looks=False)
+        match = comparison_of(before, after, criteria)
+        decision = match if isinstance(match, Decision) else decided(match, criteria)
         if isinstance(match, Decision) or decision.log_error is None or not decision.parts:
             undecided = CompareVerdict.UNDECIDED.value
             found.append(Judged(metric, name, undecided, undecided, None, (True, True), rivals))
@@ -145,7 +145,7 @@ def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, b
         Whether any look gave a false verdict, whether any computed interval missed 0, and whether
         any look was significant by each of the two tests.
     """
-    asked = Asked(QUANTILES[name])
+    criteria = Criteria(QUANTILES[name])
     before, whole = case.sides(metric)
     wrong, missed, rivals = False, False, [False, False]
     for look in range(1, LOOKS + 1):
@@ -153,13 +153,13 @@ def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, b
         if after.at_s.size >= 2:
             rivals[0] |= mann_whitney(before.value_s, after.value_s) < ALPHA
             rivals[1] |= z_test(before.value_s, after.value_s) < ALPHA
-        found = comparison_of(before, after, asked)
+        found = comparison_of(before, after, criteria)
         if isinstance(found, Decision):
             continue
-        beyond = abs(found.equal().log_ratio(asked.q, 0.0)) > np.log1p(MARGIN)
+        beyond = abs(found.equal().log_ratio(criteria.q, 0.0)) > np.log1p(MARGIN)
         if not beyond and look % INTERVAL_EVERY:
             continue
-        decision = decided(found, asked)
+        decision = decided(found, criteria)
         wrong |= decision.verdict in (CompareVerdict.WORSE, CompareVerdict.BETTER)
         missed |= decision.ratio is not None and not decision.ratio.low <= 0 <= decision.ratio.high
     return wrong, missed, rivals[0], rivals[1]
@@ -241,7 +241,7 @@ def once(kind: Kind, seeds: range) -> bool:
     if points:
         print(f"points of the curves with the true change: {inside / points:.0%} of {points}")
         met &= bool(inside / points >= COVERED)
-    for metric in dict(ASKED):
+    for metric in dict(LATENCIES):
         rivals = np.mean([each.rivals for each in results[metric, "p50"]], axis=0)
         print(f"{metric}: Mann-Whitney significant {rivals[0]:.0%}, z-test {rivals[1]:.0%}")
     if known_steps := [each for each in steps if each is not None]:
@@ -259,7 +259,7 @@ def again(kind: Kind, seeds: range) -> bool:
     begun = time.monotonic()
     found = []
     for seed in seeds:
-        metric, name = ASKED[seed % len(ASKED)]
+        metric, name = LATENCIES[seed % len(LATENCIES)]
         found.append(false_looks(pair(kind, seed, REQUESTS), metric, name))
     wrong, missed, rank, mean = np.mean(found, axis=0)
     met = bool(wrong <= FALSE_EVER)

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
-from analysis.compare.decision import Asked, decide
+from analysis.compare.decision import Criteria, decide
 from analysis.compare.parts import Observed
 from analysis.compare.process_effect import difference_of, process_effect
 from analysis.compare.sides import group_numbers, requests_of
@@ -76,12 +76,12 @@ def case(change: float, seed: int, spread: float) -> dict[str, Verdicts]:
             for each, numbers in zip(served, groups, strict=True)
         ]
         *earlier, before, after = sides
-        asked = Asked(0.5, looks=False)
+        criteria = Criteria(0.5, looks=False)
         both = difference_of({0: 1.0}, {1: 1.0})
-        effect = process_effect(before, [[*earlier, before]], asked, both)
+        effect = process_effect(before, [[*earlier, before]], criteria, both)
         found[metric] = Verdicts(
-            decide(before, after, asked).verdict,
-            decide(before, after, replace(asked, restart_half=effect.log_half)).verdict,
+            decide(before, after, criteria).verdict,
+            decide(before, after, replace(criteria, restart_half=effect.log_half)).verdict,
         )
     return found
 
@@ -109,14 +109,15 @@ def main() -> int:
     parser.add_argument(
         "--spread", type=float, default=0.05, help="standard deviation between processes"
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     begun = time.monotonic()
     met = True
     print("spread  steps longer  latency   without: worse better   with: worse better  of")
-    for spread in (0.0, asked.spread):
+    for spread in (0.0, arguments.spread):
         for change in CHANGES:
             cases = [
-                case(change, seed, spread) for seed in range(asked.seed, asked.seed + asked.cases)
+                case(change, seed, spread)
+                for seed in range(arguments.seed, arguments.seed + arguments.cases)
             ]
             for metric in METRICS:
                 counts = [Counter(each[metric][i].value for each in cases) for i in (0, 1)]

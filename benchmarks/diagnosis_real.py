@@ -168,26 +168,26 @@ def main() -> int:
         type=Path,
         help="path of the tailspan command; default: the one in the folder of this Python",
     )
-    asked = parser.parse_args()
-    if unknown := set(asked.cause) - set(FAULTS) - set(PAIRS):
+    arguments = parser.parse_args()
+    if unknown := set(arguments.cause) - set(FAULTS) - set(PAIRS):
         parser.error(
             f"cause: {', '.join(sorted(unknown))}; allowed: {', '.join((*FAULTS, *PAIRS))}"
         )
-    causes = asked.cause or [*(MEASURED if asked.shares else FAULTS)]
+    causes = arguments.cause or [*(MEASURED if arguments.shares else FAULTS)]
     with tempfile.TemporaryDirectory() as folder:
         try:
-            if asked.recorded:
-                cases = cases_in(asked.recorded)
+            if arguments.recorded:
+                cases = cases_in(arguments.recorded)
             else:
-                into = asked.keep or Path(folder)
-                cases = recorded(causes, asked.seed, asked.severity, into)
+                into = arguments.keep or Path(folder)
+                cases = recorded(causes, arguments.seed, arguments.severity, into)
         except (NotHereError, RecordingError) as reason:
             print(reason, file=sys.stderr)
             return 2
         print(f"\n{HEADING}")
         found = []
         for case in cases:
-            found.append(judged(case, asked.tailspan))
+            found.append(judged(case, arguments.tailspan))
             print(line(found[-1]), flush=True)
     print(summary(found))
     print("\n".join(shares_summary(cases, found)))

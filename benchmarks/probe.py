@@ -69,19 +69,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--vllm", action="store_true", help="probe a real vLLM on the CPU")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.serve:
-        asyncio.run(_serve(asked.serve))
+    arguments = parser.parse_args()
+    if arguments.serve:
+        asyncio.run(_serve(arguments.serve))
         return
-    if asked.vllm:
+    if arguments.vllm:
         _finish(_network_of_vllm())
     port = free_port()
     with subprocess.Popen([sys.executable, __file__, "--serve", str(port)]) as server:
         try:
             _wait_for(port)
             met = [
-                *_schedule(port, asked.endpoints, asked.seconds),
-                *_at_once(port, asked.endpoints),
+                *_schedule(port, arguments.endpoints, arguments.seconds),
+                *_at_once(port, arguments.endpoints),
                 *asyncio.run(_network(port, "/0.08", lambda _: asyncio.run(_seen(port)))),
             ]
         finally:

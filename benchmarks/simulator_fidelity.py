@@ -145,13 +145,13 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="compared; default 60")
     parser.add_argument("--rate", type=float, default=6.0, help="requests/s; default 6")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
         ensure()
     except NotHereError as reason:
         print(reason, file=sys.stderr)
         return 2
-    recording = record(calls(asked.seconds, asked.rate))
+    recording = record(calls(arguments.seconds, arguments.rate))
     engine = engine_of(recording)
     rows = sorted(recording.requests, key=lambda row: row.received_unix_ns)
     since_ns = rows[0].received_unix_ns + int(WARM_S * 1e9)

@@ -334,12 +334,12 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--table", action="store_true", help="print Markdown")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     if shutil.which("promtool") is None:
         print("skipped: there is no promtool (apt-get install prometheus)")
         return 0
     header = ("fault", "Tailspan", "Sloth", "looked at for")
-    if asked.table:
+    if arguments.table:
         print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
     else:
         print(f"{header[0]:64}{header[1]:>22}{header[2]:>18}{header[3]:>16}")
@@ -347,7 +347,7 @@ def main() -> int:
         row = cells(fault, timeline(fault))
         line = f"| {' | '.join(row)} |"
         plain = f"{row[0]:64}{row[1]:>22}{row[2]:>18}{row[3]:>16}"
-        print(line if asked.table else plain, flush=True)
+        print(line if arguments.table else plain, flush=True)
     return 0
 
 

@@ -230,11 +230,11 @@ def main() -> int:
     parser.add_argument(
         "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     results = []
-    with ProcessPoolExecutor(asked.jobs) as pool:
-        seeds = range(asked.seed, asked.seed + asked.cases)
-        for result in pool.map(judged, seeds, repeat(asked.seconds)):
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        seeds = range(arguments.seed, arguments.seed + arguments.cases)
+        for result in pool.map(judged, seeds, repeat(arguments.seconds)):
             results.append(result)
             case = result.case
             print(f"case {case.seed}: {case.edit}, {case.rate_per_s:.1f} requests/s", flush=True)

@@ -217,7 +217,7 @@ class PrometheusExporter(Families):
             )
         if partial:
             yield gauge(series.REPLICA_PARTIAL, {(replica,): 1 for replica in partial})
-        yield gauge(series.LABEL_VALUES, {(label,): held for label, (held, _) in use.items()})
+        yield gauge(series.LABEL_VALUES, {(label,): names for label, (names, _) in use.items()})
         yield gauge(series.LABEL_VALUES_LIMIT, {(label,): cap for label, (_, cap) in use.items()})
         yield counter(series.REPEATED_REQUESTS, {(): repeated})
         yield counter(series.LATE_REQUESTS, {(): late})

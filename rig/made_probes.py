@@ -42,11 +42,11 @@ def _send(url: str, stop: threading.Event) -> None:
     while not stop.wait(EVERY_S):
         for region in REGIONS:
             body = message(region, [_probe(region, each, chance) for each in ENDPOINTS])
-            asked = urllib.request.Request(
+            request = urllib.request.Request(
                 url, body, {"Content-Type": "application/x-protobuf"}, method="POST"
             )
             try:
-                urllib.request.urlopen(asked, timeout=5).close()
+                urllib.request.urlopen(request, timeout=5).close()
             except OSError:
                 continue  # The collector is busy; the next second has new results.
 

@@ -287,7 +287,7 @@ def verdicts(
     if found is None:
         return
     yield found
-    child_process.give_way(NICE)
+    child_process.lower_priority(NICE)
     found = replace(found, first=with_replayed_shares(engine, found.first, progress))
     yield found
     others = [with_replayed_shares(engine, each, progress) for each in found.others]

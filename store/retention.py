@@ -154,7 +154,7 @@ def delete_older(
     forgotten = 0
     for table, instant in (*_BY, *_CORRECTIONS):
         with writing(engine) as connection:
-            if dialects.of(engine).forgets(connection, table, instant.name, keep_ns):
+            if dialects.of(engine).set_row_lifetime(connection, table, instant.name, keep_ns):
                 continue
         rolled_up = _ROLLED.get(table)
         delete_before_ns = before_ns if rolled_up is None else min(before_ns, until_ns[rolled_up])

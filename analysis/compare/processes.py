@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from analysis.compare.attainment import Chosen
-from analysis.compare.decision import Asked
+from analysis.compare.decision import Criteria
 from analysis.compare.process_effect import ProcessEffect, difference_of, process_effect
 from analysis.compare.question import CompareQuestion
 from analysis.compare.sides import COLUMNS, Requests, group_numbers, requests_of
@@ -133,7 +133,7 @@ def read_processes(
 
 
 def effect_of(
-    found: Processes, question: CompareQuestion, before: Chosen, asked: Asked
+    found: Processes, question: CompareQuestion, before: Chosen, criteria: Criteria
 ) -> ProcessEffect:
     """Return the effect of a restart on a percentile. Pure.
 
@@ -141,7 +141,7 @@ def effect_of(
         found: from `read_processes`.
         question: the latency.
         before: the requests before the change.
-        asked: the percentile.
+        criteria: the percentile.
     """
     flat = [each for kind in found.kinds for each in kind]
     numbers = group_numbers(
@@ -156,7 +156,7 @@ def effect_of(
     return process_effect(
         before.requests.observed(question.metric, numbers[0], before.rows)[0],
         [[next(observed) for _ in kind] for kind in found.kinds],
-        asked,
+        criteria,
         found.difference,
     )
 

@@ -97,8 +97,8 @@ class Tails:
 
     def measured_s(self, recorded: Recorded) -> float:
         """Return the mean latency of a range's slow requests, as measured."""
-        asked = recorded.counted & matching(recorded.requests, self.equals)
-        return tail_mean_s(recorded.column(COLUMN[self.metric])[asked], self.share)
+        selected = recorded.counted & matching(recorded.requests, self.equals)
+        return tail_mean_s(recorded.column(COLUMN[self.metric])[selected], self.share)
 
 
 def decide(
@@ -318,10 +318,8 @@ class _Replayer:
         with ThreadPoolExecutor(_THREADS) as threads:
             replays: list[tuple[frozenset[int] | None, Future[float]]] = []
             for now, usual in traffics:
-                window, baseline = (
-                    RangeTraffic(self._window, now),
-                    RangeTraffic(self._baseline, usual),
-                )
+                window = RangeTraffic(self._window, now)
+                baseline = RangeTraffic(self._baseline, usual)
                 seed = str(chance.integers(2**31))
                 mixed = MixedWindow(window, baseline, self._factors, chance, self._evictions)
                 for chosen in sums:
@@ -357,8 +355,8 @@ class _Replayer:
         return tail_s
 
 
-def _is_selected(replayed: Latencies, asked: Sequence[BoolArray]) -> BoolArray:
-    now, usual = asked
+def _is_selected(replayed: Latencies, selected: Sequence[BoolArray]) -> BoolArray:
+    now, usual = selected
     row = replayed.row
     return np.where(row >= 0, now[np.maximum(row, 0)], usual[np.maximum(-1 - row, 0)])
 

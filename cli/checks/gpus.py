@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from cli.checks.findings import Finding
 from cli.checks.newest import of_the_newest
 from cli.checks.own_metrics import own_series
-from cli.render.gpus import reasons, whys
+from cli.render.gpus import missing_by_reason, reasons
 from server import probes
 from server.client_access import OPEN, Access
 from server.gpu_setup import GpuSetup
@@ -61,7 +61,7 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
     for gpu in (gpu for state in states for gpu in state.gpus):
         about = printable(f"{gpu.model_name or 'GPU'} {gpu.gpu} ({gpu.source})", _WIDEST)
         reported = f"{about} reports {len(gpu.values)} of {len(MEASURED) - 1} values"
-        missing = whys(gpu)
+        missing = missing_by_reason(gpu)
         if missing:
             cannot = printable("; ".join(missing), _WIDEST)
             yield Finding("gpus", None, f"{reported}; not {cannot}")

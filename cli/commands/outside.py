@@ -54,12 +54,14 @@ def outside(
     from analysis.outside.as_json import as_json
     from analysis.outside.outside import answer_outside
 
-    asked = ask(last, start, end, where, database, LABELS)
-    found = answer_outside(asked.engine, OutsideQuestion(asked.window, asked.equals))
+    selection = ask(last, start, end, where, database, LABELS)
+    found = answer_outside(selection.engine, OutsideQuestion(selection.window, selection.equals))
     if form == "json":
         click.echo(json.dumps(as_json(found), allow_nan=False))
     elif not found.places:
-        click.echo(outside_text.nothing(asked.engine, asked.window, asked.equals), err=True)
+        click.echo(
+            outside_text.nothing(selection.engine, selection.window, selection.equals), err=True
+        )
     else:
         for line in outside_text.lines(found):
             click.echo(line)

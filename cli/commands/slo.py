@@ -244,7 +244,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
             incidents = _alerted(read_incidents(engine, each.name), at_s)[:INCIDENTS]
             notifications = of_incidents(read_notifications(engine, each.name), incidents)
             if form == "json":
-                told = {
+                fields = {
                     **_as_json(found),
                     "blind": blind,
                     "newest_data": None if newest is None else newest / 1e9,
@@ -252,7 +252,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
                     "incidents": [_incident(row) for row in incidents],
                     "notifications": [notification_json(row) for row in notifications],
                 }
-                click.echo(json.dumps(told, allow_nan=False))
+                click.echo(json.dumps(fields, allow_nan=False))
             else:
                 if each.group:
                     _print_group(found)

@@ -40,26 +40,26 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
     if name not in PAGES:
         return None
     query = {"page": PAGES[name]}
-    asked = dict(given)
-    if name == "explain" and "request" in asked:
-        query = {"page": "request", "request": asked["request"]}
-    elif name == "explain" and "incident" in asked:
-        query["incident"] = asked["incident"]
+    parameters = dict(given)
+    if name == "explain" and "request" in parameters:
+        query = {"page": "request", "request": parameters["request"]}
+    elif name == "explain" and "incident" in parameters:
+        query["incident"] = parameters["incident"]
     elif name != "slo":
         window = time_range.window(
-            asked.get("last", None if "from" in asked else DEFAULT_LAST),
-            *(asked.get("from"), asked.get("to"), time.time_ns()),
+            parameters.get("last", None if "from" in parameters else DEFAULT_LAST),
+            *(parameters.get("from"), parameters.get("to"), time.time_ns()),
         )
         query |= {
             "from": f"{window.from_unix_ns / _NS:.0f}",
             "to": f"{window.to_unix_ns / _NS:.0f}",
         }
     if name == "budget":
-        query["budget"] = asked.get("preset", "chat")
-    if name == "explain" and "metric" in asked:
-        query["latency"] = asked["metric"]
-    if name == "explain" and "baseline" in asked and "from" in query:
-        query["baseline"] = asked["baseline"]
+        query["budget"] = parameters.get("preset", "chat")
+    if name == "explain" and "metric" in parameters:
+        query["latency"] = parameters["metric"]
+    if name == "explain" and "baseline" in parameters and "from" in query:
+        query["baseline"] = parameters["baseline"]
     for key, condition in given:
         label, _, value = condition.partition("=")
         if key == "where" and label in _FILTERS.get(name, FILTERS) and value:

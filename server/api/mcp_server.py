@@ -32,7 +32,7 @@ INSTRUCTIONS: Final = (
     " to the first token; TPOT: time per further token; ITL max: the longest gap; E2E), causes,"
     " SLOs and cost. To find out whether something is wrong, call slo, then explain with the"
     " incident. Use stats to compare tenants, models or replicas, and what_if before you recommend"
-    " a change. All tools only read. If there is too little data, say so; do not guess a cause."
+    " a change. All tools only read. If there is too little data, report it; do not guess a cause."
 )
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
@@ -52,7 +52,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
         _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         if not tools:  # they do not change
-            async with pool.asked({"ask": "tools"}) as reply:
+            async with pool.reply_to({"ask": "tools"}) as reply:
                 listed = json.loads(reply.body)
             tools[:] = [Tool(**each, annotations=_READS) for each in listed]
         return ListToolsResult(tools=tools)
@@ -83,7 +83,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
 async def _call_tool(pool: WorkerPool, message: Mapping[str, Any]) -> CallToolResult:
     """Call a tool. An error is a result that the model can read."""
     try:
-        async with pool.asked(message) as reply:
+        async with pool.reply_to(message) as reply:
             failed = reply.head["status"] != HTTPStatus.OK
             return _result(reply.body.decode(), failed)
     except BusyError as error:

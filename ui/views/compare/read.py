@@ -13,7 +13,7 @@ from ui.kit.store_reads import is_simulated
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Reading:
     """The data of the page. Without an answer, `problem` is the reason."""
 
     answer: CompareAnswer | None
@@ -31,7 +31,7 @@ def read_compare(
     quantile: str,
     objectives: Sequence[Objective],
     replay: bool,
-) -> Asked:
+) -> Reading:
     """Compare two ranges.
 
     Args:
@@ -54,4 +54,4 @@ def read_compare(
     except CompareError as error:
         problem = str(error)
     simulated = any(is_simulated(engine, each) for each in (before, window))
-    return Asked(answer, problem, newest_unix_ns(engine), simulated)
+    return Reading(answer, problem, newest_unix_ns(engine), simulated)

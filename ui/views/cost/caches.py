@@ -63,10 +63,10 @@ def show(found: CachesAnswer, view: View) -> None:
 
 def sentence(found: CachesAnswer, total: CacheGroup) -> str:
     """Return the hit rate and what the hits saved."""
-    said = f"Caches in front of the model answered <b>{_rate(total)}</b> {_interval(total)}"
-    said += f" of {wording.counted(total.hits + total.misses, 'lookup')}."
+    text = f"Caches in front of the model answered <b>{_rate(total)}</b> {_interval(total)}"
+    text += f" of {wording.counted(total.hits + total.misses, 'lookup')}."
     if total.saved_usd is not None:
-        said += (
+        text += (
             f" They saved about <b>{wording.usd(total.saved_usd)}</b>, an estimate for"
             f" {total.priced_hits:,} of {wording.counted(total.hits, 'hit')}."
         )
@@ -74,13 +74,13 @@ def sentence(found: CachesAnswer, total: CacheGroup) -> str:
         total.results.get(each, 0) for each in (CacheResult.BYPASS, CacheResult.UNKNOWN)
     )
     if bypassed or unknown:
-        said += (
+        text += (
             f" Not counted: {bypassed:,} requests that bypassed the cache, and {unknown:,} lookups"
             " that report neither a hit nor a miss."
         )
     if found.read < found.reports:
-        said += f" Only the newest {found.read:,} of {found.reports:,} reports were read."
-    return said
+        text += f" Only the newest {found.read:,} of {found.reports:,} reports were read."
+    return text
 
 
 def table(found: CachesAnswer) -> str:

@@ -85,7 +85,7 @@ def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
     figure = go.Figure()
     top = 0.0
     answering = [each for each in answer.places if each.wait is not None]
-    for place, colour in zip(foremost(answering), colours.ENGINES, strict=False):
+    for place, colour in zip(drawn_places(answering), colours.ENGINES, strict=False):
         steps = [each for each in place.steps if each.wait_p50_s is not None]
         values = [each.wait_p50_s or 0.0 for each in steps]
         top = max([top, *values])
@@ -148,7 +148,7 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
     return figure.update_layout(hovermode="closest")
 
 
-def foremost(places: Sequence[Place]) -> list[Place]:
+def drawn_places(places: Sequence[Place]) -> list[Place]:
     """Return the places that are drawn as lines: those with the most failures, then the most
     probes, in the order of the table.
     """
