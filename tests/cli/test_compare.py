@@ -9,7 +9,13 @@ from click.testing import CliRunner, Result
 from cli.main import tailspan
 from store.database import open_database
 from store.predictions import Prediction, keep_prediction
-from tests.analysis.compare.two_windows import SECONDS, START_S, store, store_deploy
+from tests.analysis.compare.two_windows import (
+    SECONDS,
+    START_S,
+    store,
+    store_canary,
+    store_deploy,
+)
 
 BEFORE = f"{START_S}/{START_S + SECONDS}"
 AFTER = f"{START_S + 600}/{START_S + 600 + SECONDS}"
@@ -91,6 +97,17 @@ def test_a_canary_is_compared_with_the_other_replica(ask: Callable[..., Result])
     assert result.exit_code == 0
     assert "TPOT P95 is no worse" in result.stdout
     assert "replica=sim-1" in result.stdout
+
+
+def test_two_versions_of_one_range_are_compared(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'tailspan.db'}"
+    store_canary(url)
+    words = ["compare", "--from", str(START_S), "--to", str(START_S + SECONDS), "--fast"]
+    words += ["--before-where", "version=0.31.0", "--after-where", "version=0.32.0"]
+    words += ["--metric", "tpot", "--database", url]
+    result = CliRunner().invoke(tailspan, words, catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "version=0.32.0" in result.stdout
 
 
 def test_the_margin_decides(ask: Callable[..., Result]) -> None:

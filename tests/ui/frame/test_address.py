@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.compare.question import SPLITS
 from store.queries import Window
 from store.requests.lookup import LONGEST
 from ui.frame import address
@@ -65,7 +66,9 @@ def the_views(draw: Any) -> View:
         view.between(start, start + draw(st.integers(1, 86_400 * SECOND_NS))),
     )
     incident = draw(st.none() | st.text(min_size=1, max_size=LONGEST))
-    return replace(reached[draw(st.integers(0, 2))], incident=incident)
+    split = draw(st.sampled_from(["", *SPLITS]))
+    sides = {name: draw(st.text(max_size=9)) if split else "" for name in ("before", "after")}
+    return replace(reached[draw(st.integers(0, 2))], incident=incident, split=split, **sides)
 
 
 @given(the_views())
@@ -79,6 +82,7 @@ def test_a_link_reproduces_the_view(view: View) -> None:
             [
                 *("last", "from", "to", "latency", "outcome", "request", "model", "x"),
                 *("page", "baseline", "decide", "by", "measure", "incident"),
+                *("split", "before", "after"),
             ]
         ),
         st.text(max_size=40),
@@ -111,6 +115,7 @@ def test_no_address_breaks_the_page(parameters: dict[str, str]) -> None:
         ({"baseline": "5/1"}, "FROM/TO"),
         ({"baseline": "0/1763500000"}, "400 days"),
         ({"decide": "me"}, "slo, size"),
+        ({"split": "tenant"}, "replica, config, version"),
         ({"q": "x"}, "“q”"),
         ({"last": "a" * 10_000}, "…"),
     ],

@@ -1,6 +1,6 @@
-"""Compare the selected range with its baseline."""
+"""Compare the selected range with its baseline, or two values of a label in the range."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Engine
@@ -9,6 +9,7 @@ from alerts.objectives import Objective
 from analysis.compare.answer import CompareAnswer, answer_compare
 from analysis.compare.question import CompareError, CompareQuestion, Side
 from store.queries import Window, newest_unix_ns
+from ui.frame.view import View
 from ui.kit.store_reads import is_simulated
 
 
@@ -22,23 +23,36 @@ class Asked:
     simulated: bool
 
 
+def sides_of(view: View, window: Window) -> tuple[Side, Side]:
+    """Return the requests before and after the change that a view selects.
+
+    Args:
+        view: the view of the page.
+        window: the displayed range.
+    """
+    if not view.split:
+        return Side(view.baseline_of(window), view.equals), Side(window, view.equals)
+    before, after = (
+        Side(window, {**view.equals, view.split: value}) for value in (view.before, view.after)
+    )
+    return before, after
+
+
 def read_compare(
     engine: Engine,
-    window: Window,
-    before: Window,
-    equals: Mapping[str, str],
+    before: Side,
+    after: Side,
     metric: str,
     quantile: str,
     objectives: Sequence[Objective],
     replay: bool,
 ) -> Asked:
-    """Compare two ranges.
+    """Compare two sides.
 
     Args:
         engine: from `open_database`.
-        window: the range after the change.
-        before: the range before the change.
-        equals: the labels of the requests to compare.
+        before: the requests before the change.
+        after: the requests after the change.
         metric: a latency, such as ttft.
         quantile: p50, p95 or p99.
         objectives: the current objectives.
@@ -47,11 +61,11 @@ def read_compare(
     answer, problem = None, None
     try:
         question = CompareQuestion(
-            *(Side(before, equals), Side(window, equals), metric, quantile),
+            *(before, after, metric, quantile),
             objectives=objectives,
         )
         answer = answer_compare(engine, question, replay)
     except CompareError as error:
         problem = str(error)
-    simulated = any(is_simulated(engine, each) for each in (before, window))
+    simulated = any(is_simulated(engine, each.window) for each in (before, after))
     return Asked(answer, problem, newest_unix_ns(engine), simulated)
