@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import click
 
-from analysis.cause_sentences import NAMES
 from cli.options import time_range
 from cli.options.question import ask, equals_of, question_options
 from cli.options.replay_question import replaying
 from cli.options.shared import objectives_option
 from store.queries import Window
 
+METRICS: Final = ("ttft", "tpot", "itl_max", "e2e", "queue")
+"""The keys of `analysis.compare.work_terms.METRICS`, which would delay each command."""
 WORSE: Final = 1
 """Exit status if the latency is worse, so that a pipeline stops."""
 
@@ -52,7 +53,7 @@ Examples:
 )
 @click.option(
     "--metric",
-    type=click.Choice(list(NAMES)),
+    type=click.Choice(METRICS),
     default="ttft",
     show_default=True,
     help="The latency to compare.",
@@ -144,7 +145,10 @@ def compare(
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
     about = ask(**asked)
-    labels = [equals_of(where, SIDE_LABELS) for where in (before_where, after_where)]
+    labels = [
+        equals_of(where, SIDE_LABELS, option)
+        for option, where in (("--before-where", before_where), ("--after-where", after_where))
+    ]
     if both := set(about.equals) & {label for each in labels for label in each}:
         raise click.UsageError(
             f"--where {min(both)}=…: the label also selects a side; use it in one of them"

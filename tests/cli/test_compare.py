@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from analysis.compare import work_terms
+from cli.commands.compare import METRICS
 from cli.main import tailspan
 from store.database import open_database
 from store.predictions import Prediction, keep_prediction
@@ -134,7 +136,12 @@ def test_an_empty_range_is_undecided_and_passes(ask: Callable[..., Result]) -> N
         (["--before", BEFORE, "--after", BEFORE], "overlap"),
         ([*SIDES, "--last", "1h"], "exclude --last, --from and --to"),
         (["--before-where", "replica=a"], "nothing to compare"),
-        ([*SIDES, "--before-where", "colour=blue"], "unknown label 'colour'; allowed"),
+        (
+            [*SIDES, "--before-where", "colour=blue"],
+            "--before-where 'colour=blue': unknown label 'colour'; allowed",
+        ),
+        ([*SIDES, "--after-where", "replica"], "--after-where 'replica': must be LABEL=VALUE"),
+        ([*SIDES, "--metric", "first_content"], "'first_content' is not one of"),
         ([*SIDES, "--where", "replica=a", "--after-where", "replica=b"], "also selects a side"),
         ([*SIDES, "--metric", "speed"], "'speed' is not one of"),
         ([*SIDES, "--quantile", "p90"], "'p90' is not one of"),
@@ -149,6 +156,10 @@ def test_wrong_usage_prints_the_allowed_values(
     result = ask(*words)
     assert result.exit_code == 2
     assert reason in result.output
+
+
+def test_each_latency_can_be_chosen() -> None:
+    assert set(METRICS) == set(work_terms.METRICS)
 
 
 def test_a_prediction_of_the_change_is_beside_what_came(tmp_path: Path) -> None:
