@@ -6,8 +6,9 @@ prompt of the same tenant in the baseline. If a server is reset, the engine gets
 model.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from typing import Final
 
@@ -93,8 +94,12 @@ class MixedWindow:
         self._quicker_link = _link_ratio(window.recorded, baseline.recorded)
         self._window_requests, self._baseline_requests = grouped_by_rate(factors, now, usual)
 
-    def latencies(self, to_reset: Collection[int], metric: str, seed: str) -> Latencies:
-        """Replay the window with some factors reset to the baseline.
+    def replay_of(
+        self, to_reset: Collection[int], metric: str, seed: str
+    ) -> Callable[[], Latencies]:
+        """Return a function that replays the window with some factors reset to the baseline.
+
+        The requests are drawn now, so several of these functions may run at the same time.
 
         Args:
             to_reset: the indices of these factors.
@@ -103,6 +108,11 @@ class MixedWindow:
         """
         requests = self._mixed(to_reset)
         chosen = [self.factors[place] for place in to_reset]
+        return partial(self._latencies, requests, chosen, metric, seed)
+
+    def _latencies(
+        self, requests: Requests, chosen: Sequence[Factor], metric: str, seed: str
+    ) -> Latencies:
         found_s, rows = [], []
         for number, engine in enumerate(self.window.recorded.engines):
             mine = requests.take(requests.engine == number)

@@ -9,7 +9,9 @@ Sources: virtual speedups, Curtsinger and Berger (Coz), SOSP 2015; Shapley value
 Budhathoki et al., 2022.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
 from math import factorial
@@ -42,6 +44,8 @@ replay.
 The error is part of each interval, so an interval with this error is about as wide as the share.
 """
 
+_THREADS: Final = min(4, os.cpu_count() or 1)
+"""Number of replays at the same time. The compiled loop releases Python's lock."""
 MODEL_ERROR: Final = 0.04
 """Standard deviation of a share that comes from errors of the model and is not visible in the error
 of the replayed growth. Measured on seed 503 of `benchmarks/diagnosis.py`, which was used for
@@ -281,27 +285,46 @@ class _Replayer:
             for chosen in combinations(range(count), size)
         }
         baseline_s = 0.0
-        for now, usual in traffics:
-            window, baseline = RangeTraffic(self._window, now), RangeTraffic(self._baseline, usual)
-            seed = str(chance.integers(2**31))
-            mixed = MixedWindow(window, baseline, self._factors, chance, self._evictions)
-            for chosen in sums:
-                sums[chosen] += self._tail_s(mixed, chosen, seed, self._selected) / len(traffics)
-                self._progress()
-            baseline_s += self.unchanged_s(baseline, seed) / len(traffics)
+        with ThreadPoolExecutor(_THREADS) as threads:
+            replays: list[tuple[frozenset[int] | None, Future[float]]] = []
+            for now, usual in traffics:
+                window, baseline = (
+                    RangeTraffic(self._window, now),
+                    RangeTraffic(self._baseline, usual),
+                )
+                seed = str(chance.integers(2**31))
+                mixed = MixedWindow(window, baseline, self._factors, chance, self._evictions)
+                for chosen in sums:
+                    tail_s = self._tail_of(mixed, chosen, seed, self._selected)
+                    replays.append((chosen, threads.submit(tail_s)))
+                replays.append((None, threads.submit(self._unchanged_of(baseline, seed))))
+            for of, replay in replays:
+                if of is None:
+                    baseline_s += replay.result() / len(traffics)
+                else:
+                    sums[of] += replay.result() / len(traffics)
+                    self._progress()
         return _TailMeans(sums, baseline_s, count)
 
     def unchanged_s(self, baseline: RangeTraffic, seed: str) -> float:
         """Return the mean latency of the baseline's slow requests, without a reset factor."""
-        alone = MixedWindow(baseline, baseline, (), np.random.default_rng(0))
-        asked = [self._selected[1], self._selected[1]]
-        return self._tail_s(alone, frozenset(), seed, asked)
+        return self._unchanged_of(baseline, seed)()
 
-    def _tail_s(
-        self, mixed: MixedWindow, chosen: frozenset[int], seed: str, asked: Sequence[BoolArray]
-    ) -> float:
-        replayed = mixed.latencies(sorted(chosen), COLUMN[self._tails.metric], seed)
-        return tail_mean_s(replayed.latency_s[_is_selected(replayed, asked)], self._tails.share)
+    def _unchanged_of(self, baseline: RangeTraffic, seed: str) -> Callable[[], float]:
+        alone = MixedWindow(baseline, baseline, (), np.random.default_rng(0))
+        return self._tail_of(alone, frozenset(), seed, [self._selected[1], self._selected[1]])
+
+    def _tail_of(
+        self, mixed: MixedWindow, chosen: frozenset[int], seed: str, selected: Sequence[BoolArray]
+    ) -> Callable[[], float]:
+        """Return a function that replays the window and returns the slow requests' mean latency."""
+        replay = mixed.replay_of(sorted(chosen), COLUMN[self._tails.metric], seed)
+
+        def tail_s() -> float:
+            found = replay()
+            return tail_mean_s(found.latency_s[_is_selected(found, selected)], self._tails.share)
+
+        return tail_s
 
 
 def _is_selected(replayed: Latencies, asked: Sequence[BoolArray]) -> BoolArray:

@@ -329,8 +329,8 @@ def test_a_reset_rate_has_the_baselines_times_and_the_windows_lengths() -> None:
         [Factor(Kind.RATE, tenant=tenant)],
         np.random.default_rng(1),
     )
-    flooded = mixed.latencies([], "ttft_s", "1")
-    usual = mixed.latencies([0], "ttft_s", "1")
+    flooded = mixed.replay_of([], "ttft_s", "1")()
+    usual = mixed.replay_of([0], "ttft_s", "1")()
     counted = int(window.counted.sum())
     assert len(flooded.latency_s) == counted
     assert len(usual.latency_s) < 0.7 * counted
