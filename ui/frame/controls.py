@@ -243,8 +243,8 @@ def _side_chosen(name: str) -> None:
 def _comparison_chosen(values: Callable[[str], list[str]]) -> None:
     view, chosen = navigation.current(), st.session_state["comparison"]
     if chosen in SPLIT_BY:
-        before, after = (*values(chosen), "", "")[:2]
-        navigation.change(replace(view, split=chosen, before=before, after=after))
+        first, second = (*values(chosen), "", "")[:2]
+        navigation.change(replace(view, split=chosen, before=first, after=second))
         return
     view = replace(view, split="", before="", after="")
     if chosen != CHOSEN:

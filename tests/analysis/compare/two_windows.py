@@ -43,7 +43,6 @@ def store_canary(url: str, start_s: int = START_S, slower: float = 1.5) -> None:
     """Store a window in which sim-1 runs another version and configuration than sim-0, and its
     steps take `slower` times as long."""
     stable, canary = simulated(start_s, 5, 1.0), simulated(start_s, 6, slower)
-    changed = {"config": "beef"}
     put(
         url,
         [
@@ -60,13 +59,17 @@ def store_canary(url: str, start_s: int = START_S, slower: float = 1.5) -> None:
             replace(
                 canary,
                 requests=[
-                    replace(each, **changed) for each in canary.requests if each.replica == "sim-1"
+                    replace(each, config="beef")
+                    for each in canary.requests
+                    if each.replica == "sim-1"
                 ],
                 samples=[
-                    replace(each, **changed) for each in canary.samples if each.replica == "sim-1"
+                    replace(each, config="beef")
+                    for each in canary.samples
+                    if each.replica == "sim-1"
                 ],
                 starts=[
-                    replace(each, version="0.32.0", **changed)
+                    replace(each, version="0.32.0", config="beef")
                     for each in canary.starts
                     if each.replica == "sim-1"
                 ],

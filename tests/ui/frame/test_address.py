@@ -59,6 +59,9 @@ def the_views(draw: Any) -> View:
         budget=draw(st.sampled_from(BUDGETS)),
         sweep=draw(st.sampled_from(["", "max_num_seqs=16..512", "rate=1x,1.5x"])),
     )
+    split = draw(st.sampled_from(["", *SPLITS]))
+    before, after = (draw(st.text(max_size=9)) if split else "" for _ in range(2))
+    view = replace(view, split=split, before=before, after=after)
     start = draw(Instants)
     reached = (
         view.following(draw(st.sampled_from(list(RANGES_S)))),
@@ -66,9 +69,7 @@ def the_views(draw: Any) -> View:
         view.between(start, start + draw(st.integers(1, 86_400 * SECOND_NS))),
     )
     incident = draw(st.none() | st.text(min_size=1, max_size=LONGEST))
-    split = draw(st.sampled_from(["", *SPLITS]))
-    sides = {name: draw(st.text(max_size=9)) if split else "" for name in ("before", "after")}
-    return replace(reached[draw(st.integers(0, 2))], incident=incident, split=split, **sides)
+    return replace(reached[draw(st.integers(0, 2))], incident=incident)
 
 
 @given(the_views())

@@ -45,8 +45,9 @@ def read(context: Context) -> Asked:
     view, objectives, window = context.view, context.objectives, context.window
 
     def found() -> Asked:
+        before, after = sides_of(view, window)
         return read_compare(
-            *(context.engine, *sides_of(view, window)),
+            *(context.engine, before, after),
             *(view.metric, view.quantile, objectives.parsed, not view.live),
         )
 
