@@ -38,6 +38,8 @@ def command(view: View, window: Window) -> str | None:
         return _line("slo", "status", "--at", end)
     if view.page == "what-if" and not (view.change or view.sweep):
         return None
+    if view.page == "compare" and view.split and not (view.before and view.after):
+        return None
     where = list(_where(view.equals))
     if view.page == "outside":
         chosen = {"region": view.region, "endpoint": view.endpoint}

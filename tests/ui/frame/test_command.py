@@ -71,6 +71,7 @@ AMONG = "--from 2025-11-20T10:20:00Z --to 2025-11-20T10:40:00Z"
             View(page="outside", region="eu west", equals={"tenant": "acme"}),
             f"tailspan outside {AMONG} --where 'region=eu west'",
         ),
+        (View(page="compare", split="replica", before="blue-0"), None),
         (View(page="what-if"), None),
         (
             View(page="what-if", change="max_num_seqs=64,rate=tenant=acme:2x"),

@@ -45,10 +45,13 @@ def read(context: Context) -> Asked:
     view, objectives, window = context.view, context.objectives, context.window
 
     def found() -> Asked:
-        before, after = sides_of(view, window)
         return read_compare(
-            *(context.engine, before, after),
-            *(view.metric, view.quantile, objectives.parsed, not view.live),
+            context.engine,
+            sides_of(view, window),
+            view.metric,
+            view.quantile,
+            objectives.parsed,
+            replay=not view.live,
         )
 
     split = (view.split, view.before, view.after)
@@ -66,7 +69,7 @@ def show(context: Context, found: Asked) -> None:
             f"<p class='note'>{wording.for_html(found.problem or '', 400)}.</p>"
         )
         return
-    if not answer.requests_after:
+    if not answer.requests_after and not context.view.split:
         no_data.nothing_in_view(context)
         return
     st.html(f"<p class='headline'>{words.headline(answer)}</p>")

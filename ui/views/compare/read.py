@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Engine
 
@@ -11,6 +12,8 @@ from analysis.compare.question import CompareError, CompareQuestion, Side
 from store.queries import Window, newest_unix_ns
 from ui.frame.view import View
 from ui.kit.store_reads import is_simulated
+
+NOT_CHOSEN: Final = "Choose two values above"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +26,16 @@ class Asked:
     simulated: bool
 
 
-def sides_of(view: View, window: Window) -> tuple[Side, Side]:
-    """Return the requests before and after the change that a view selects.
+def sides_of(view: View, window: Window) -> tuple[Side, Side] | None:
+    """Return the requests before and after the change that a view selects, or None if a value of
+    the label is not chosen yet.
 
     Args:
         view: the view of the page.
         window: the displayed range.
     """
+    if view.split and not (view.before and view.after):
+        return None
     if not view.split:
         return Side(view.baseline_of(window), view.equals), Side(window, view.equals)
     before, after = (
@@ -40,8 +46,7 @@ def sides_of(view: View, window: Window) -> tuple[Side, Side]:
 
 def read_compare(
     engine: Engine,
-    before: Side,
-    after: Side,
+    sides: tuple[Side, Side] | None,
     metric: str,
     quantile: str,
     objectives: Sequence[Objective],
@@ -51,13 +56,15 @@ def read_compare(
 
     Args:
         engine: from `open_database`.
-        before: the requests before the change.
-        after: the requests after the change.
+        sides: from `sides_of`.
         metric: a latency, such as ttft.
         quantile: p50, p95 or p99.
         objectives: the current objectives.
         replay: whether to compute the total change by replay.
     """
+    if sides is None:
+        return Asked(None, NOT_CHOSEN, newest_unix_ns(engine), simulated=False)
+    before, after = sides
     answer, problem = None, None
     try:
         question = CompareQuestion(

@@ -107,6 +107,19 @@ def test_one_value_on_both_sides_is_refused(page: Open, canary_url: str) -> None
     assert "Nothing to compare." in said
 
 
+def test_the_page_asks_for_both_values(page: Open, canary_url: str) -> None:
+    said = markup(page(canary_url, **RANGE, split="config", before="beef", after=""))
+    assert "Nothing to compare." in said
+    assert "Choose two values above." in said
+
+
+def test_a_value_without_requests_is_undecided(page: Open, canary_url: str) -> None:
+    """The range has requests, so the page must not say that it has none."""
+    said = markup(page(canary_url, **RANGE, split="replica", before="sim-0", after="none"))
+    assert "Undecided: 0 requests after" in said
+    assert "No requests between" not in said
+
+
 def test_a_filter_does_not_select_a_side(page: Open, canary_url: str) -> None:
     canary = {"split": "replica", "before": "sim-0", "after": "sim-1"}
     said = markup(page(canary_url, **RANGE, **canary, replica="sim-0"))
