@@ -14,10 +14,11 @@ from analysis.compare.attainment import AttainmentParts, Chosen, attainment_of
 from analysis.compare.decision import QUANTILES, Criteria, Decision, decide, floor_of
 from analysis.compare.process_effect import ProcessEffect
 from analysis.compare.processes import Processes, effect_of, read_processes
-from analysis.compare.question import CompareError, CompareQuestion, Side
+from analysis.compare.question import VERSION, CompareError, CompareQuestion, Side
 from analysis.compare.sides import COLUMNS, Requests, group_numbers, requests_of
 from analysis.compare.step_coefficients import Coefficients, coefficients_of, stretches_of
 from analysis.compare.total_change import TotalChange, total_change
+from analysis.compare.versions import with_versions
 from analysis.kept_predictions import Expected, deployed, expected, replicas_of
 from analysis.recorded_traffic import LEAD_S
 from analysis.what_if import matching
@@ -69,8 +70,8 @@ def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = Tru
 
     Raises:
         CompareError: a side has too many requests, or both sides have the same request.
+        NotAllowed: the reader may not see the requests of all tenants.
     """
-    require_all_tenants(engine, "a comparison")
     sides, notes = read_sides(engine, question)
     found = decided(sides, question, read_processes(engine, question, sides))
     objectives = [attainment_of(each, *sides) for each in question.objectives]
@@ -98,7 +99,10 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 
     Raises:
         CompareError: a side has too many requests, or both sides have the same request.
+        NotAllowed: the reader may not see the requests of all tenants. The requests of other
+            tenants are a part of the load.
     """
+    require_all_tenants(engine, "a comparison")
     before, after = (_read(engine, side, question) for side in (question.before, question.after))
     groups = group_numbers([before.table, after.table], without=question.labels)
     chosen = [
@@ -108,7 +112,8 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
     if question.overlap:
         _refuse_common(before, after, chosen)
     ended, note = _settled(engine, question, before, chosen)
-    chosen[1] &= after.received_unix_ns < ended
+    for each, rows in zip((before, after), chosen, strict=True):
+        rows &= each.received_unix_ns < ended
     notes = [note] if note and question.after.window.to_unix_ns > ended else []
     sides = [
         Chosen(each, numbers, rows)
@@ -149,11 +154,13 @@ def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
             f"{number:,} requests in one range; allowed: at most {MOST_READ:,}. Choose a shorter"
             " range"
         )
-    columns = [*COLUMNS, *question.labels, *(IDENTITY if question.overlap else ())]
+    columns = [*COLUMNS, *question.columns, *(IDENTITY if question.overlap else ())]
     for each in question.objectives:
         if isinstance(each.indicator, Goodput):
             columns += columns_of(each.indicator.where, each.indicator.good)
     table = request_table(engine, lead, columns=list(dict.fromkeys(columns)))
+    if VERSION in question.labels:
+        table = with_versions(engine, table, lead)
     return requests_of(table)
 
 

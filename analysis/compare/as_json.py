@@ -39,6 +39,7 @@ def as_json(answer: CompareAnswer) -> dict[str, Any]:
         "predicted": _predicted(answer),
         "restart": _restart(answer),
         "compared_ratio": found.compared_ratio,
+        "uncompared": list(found.uncompared),
         "uncompared_s": None if parts is None else parts.uncompared_s,
         "effective_requests": found.effective,
         "curve": [each._asdict() for each in found.curve],

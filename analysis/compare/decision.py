@@ -71,6 +71,8 @@ class Decision:
     effective: float
     curve: Sequence[LoadPoint] = ()
     reasons: Sequence[str] = ()
+    uncompared: Sequence[str] = ()
+    """Which requests after the change have no counterpart, with their shares."""
     blocks: int = 0
     """Number of blocks of time of the side with fewer blocks."""
     log_error: float | None = None
@@ -176,6 +178,9 @@ def decided(found: Comparison, criteria: Criteria) -> Decision:
         effective=found.effective,
         curve=points_of(equal, at_loads, edges, criteria.q, reach_of(blocks, looks=False)),
         reasons=reasons,
+        uncompared=[
+            f"{number / found.comparable.size:.1%} {text}" for number, text in _uncompared(found)
+        ],
         blocks=blocks,
         log_error=error,
     )
@@ -231,14 +236,20 @@ def _too_different(found: Comparison, least: int, least_share: float) -> list[st
             f"the counterparts before the change count as {found.effective:.0f} requests; needed:"
             f" at least {LEAST_REQUESTS}"
         )
-    new = int((~found.known_group).sum())
-    if new:
-        reasons.append(f"{new:,} requests have a new tenant, route or adapter")
-    heavier = int((found.known_group & ~found.seen).sum())
-    if heavier:
-        was, now = (float(np.median(each.running)) for each in (found.before, found.after))
-        reasons.append(
-            f"{heavier:,} requests are larger, or met more work, than any request before (median"
-            f" running requests at arrival: {was:.0f} before, {now:.0f} after)"
-        )
-    return reasons
+    return reasons + [f"{number:,} requests {text}" for number, text in _uncompared(found)]
+
+
+def _uncompared(found: Comparison) -> list[tuple[int, str]]:
+    """Return how many requests after the change have no counterpart, and why."""
+    was, now = (float(np.median(each.running)) for each in (found.before, found.after))
+    far = found.known_group & found.seen & ~found.comparable
+    kinds = [
+        (~found.known_group, "have a new tenant, route or adapter"),
+        (
+            found.known_group & ~found.seen,
+            "are larger, or met more work, than any request before (median running requests at"
+            f" arrival: {was:.0f} before, {now:.0f} after)",
+        ),
+        (far, "differ too much from the nearest requests before"),
+    ]
+    return [(int(rows.sum()), text) for rows, text in kinds if rows.any()]

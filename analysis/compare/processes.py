@@ -89,7 +89,8 @@ def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Process
 def read_processes(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen]
 ) -> Processes | None:
-    """Return the processes of a comparison, or None if the same ones served both sides.
+    """Return the processes of a comparison, or None if the same ones served both sides, or if a
+    side has no requests.
 
     Args:
         engine: from `open_database`.
@@ -102,7 +103,7 @@ def read_processes(
     starts = in_force(engine, from_unix_ns) + starts_between(engine, from_unix_ns + 1, to_unix_ns)
     known = processes_of(starts, to_unix_ns)
     served = [_served(each, known) for each in sides]
-    if served[0].keys() == served[1].keys():
+    if served[0].keys() == served[1].keys() or not all(served):
         return None
     before, after = ({each.replica for each in side} for side in served)
     kinds: dict[tuple[str, str, int], list[ServedBy]] = defaultdict(list)

@@ -13,6 +13,12 @@ from store.queries import REQUEST_LABELS, Window
 QUANTILE: Final = "p95"
 """The default percentile. P99 needs four times as many requests as P95 for the same interval."""
 MOST_MARGIN: Final = 10.0
+VERSION: Final = "version"
+"""The version of vLLM. Requests have no such column: the starts of their engines have it."""
+SIDE_LABELS: Final = (*REQUEST_LABELS, VERSION)
+"""The labels that can select the requests of a side."""
+SPLITS: Final = ("replica", "config", VERSION)
+"""The labels by which the Compare page divides the requests of one range into two sides."""
 
 
 class CompareError(ValueError):
@@ -43,7 +49,8 @@ class CompareQuestion:
     margin: float = MARGIN
     """A change up to this ratio is acceptable."""
     looks: bool = True
-    """Whether the interval must hold at all looks together, for a gate that asks repeatedly."""
+    """Whether the interval must hold at all looks together, for a gate that asks repeatedly about
+    a range that grows."""
     objectives: Sequence[Objective] = ()
 
     def __post_init__(self) -> None:
@@ -58,9 +65,9 @@ class CompareQuestion:
         for name, side in (("before", self.before), ("after", self.after)):
             if side.window.from_unix_ns >= side.window.to_unix_ns:
                 raise CompareError(f"the range {name} must end after it begins")
-            if unknown := set(side.equals) - set(REQUEST_LABELS):
+            if unknown := set(side.equals) - set(SIDE_LABELS):
                 raise CompareError(
-                    f"unknown label {min(unknown)!r}; allowed: {', '.join(REQUEST_LABELS)}"
+                    f"unknown label {min(unknown)!r}; allowed: {', '.join(SIDE_LABELS)}"
                 )
         if self.overlap and self.before.equals == self.after.equals:
             raise CompareError(
@@ -78,3 +85,8 @@ class CompareQuestion:
     def labels(self) -> list[str]:
         """The labels that select requests on either side."""
         return list(dict.fromkeys([*self.before.equals, *self.after.equals]))
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of requests that these labels need."""
+        return [name for name in self.labels if name != VERSION]

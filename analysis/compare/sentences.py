@@ -67,11 +67,17 @@ def name_of(answer: Decided) -> str:
 
 
 def compared(found: Decision) -> str:
-    """Return how many requests were compared, as a sentence."""
-    return (
-        f"{found.compared_ratio:.0%} of the requests after the change have a counterpart before it;"
+    """Return how many requests were compared, and which were not, as sentences."""
+    share = f"{found.compared_ratio:.0%}"
+    if share == "100%" and found.uncompared:
+        share = f"{min(found.compared_ratio, 0.999):.1%}"
+    said = (
+        f"{share} of the requests after the change have a counterpart before it;"
         f" they are compared with the equivalent of {found.effective:,.0f} requests."
     )
+    if found.uncompared:
+        said += f" Not compared: {'; '.join(found.uncompared)}."
+    return said
 
 
 def total_change(total: TotalChange, signed_seconds: Callable[[float], str]) -> str | None:

@@ -12,7 +12,8 @@ from sqlalchemy import Engine
 
 from analysis.compare.decision import QUANTILES
 from analysis.compare.parts import percentile
-from analysis.compare.question import CompareQuestion, Side
+from analysis.compare.question import VERSION, CompareQuestion, Side
+from analysis.compare.versions import with_versions
 from analysis.compare.work_terms import METRICS
 from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
 from analysis.what_if import MOST_ERROR, matching
@@ -40,12 +41,20 @@ def total_change(engine: Engine, question: CompareQuestion) -> TotalChange:
     """
     try:
         before, after = (
-            _of_side(read_recorded(engine, side.window, question.labels), side)
+            _of_side(_recorded(engine, side, question), side)
             for side in (question.before, question.after)
         )
         return _replayed(before, after, question)
     except NotReplayableError as error:
         return TotalChange(None, str(error))
+
+
+def _recorded(engine: Engine, side: Side, question: CompareQuestion) -> Recorded:
+    """Read the traffic of a side's range, with the labels that select requests."""
+    found = read_recorded(engine, side.window, question.columns)
+    if VERSION not in question.labels:
+        return found
+    return replace(found, requests=with_versions(engine, found.requests, side.window))
 
 
 def _of_side(recorded: Recorded, side: Side) -> Recorded:

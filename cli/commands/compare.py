@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import click
 
-from analysis.cause_sentences import NAMES
 from cli.options import time_range
 from cli.options.question import ask, equals_of, question_options
 from cli.options.replay_question import replaying
 from cli.options.shared import objectives_option
 from store.queries import Window
 
+METRICS: Final = ("ttft", "tpot", "itl_max", "e2e", "queue")
+"""The keys of `analysis.compare.work_terms.METRICS`, which would delay each command."""
 WORSE: Final = 1
 """Exit status if the latency is worse, so that a pipeline stops."""
 
@@ -27,7 +28,9 @@ Examples:
   tailspan compare --metric tpot --quantile p99 --margin 0.1 --format json \\
       --before 1763634000/1763637600 --after 1763638200/1763641800
   tailspan compare --last 30m --before-where replica=blue-0 --after-where replica=green-0
-  tailspan compare --last 1h --before-where config=5f1c --after-where config=9a0e --fast
+  tailspan compare --last 1h --before-where config=049c6ea6 --after-where config=881f04d0 --fast
+  tailspan compare --from 2025-11-20T14:05Z --before-where version=0.31.0 \\
+      --after-where version=0.32.0
 """
 )
 @question_options
@@ -38,7 +41,8 @@ Examples:
     "before_where",
     multiple=True,
     metavar="LABEL=VALUE",
-    help="Select the requests before the change by this label, in addition to --where.",
+    help="Select the requests before the change by this label, in addition to --where. The label"
+    " version is the version of vLLM.",
 )
 @click.option(
     "--after-where",
@@ -49,7 +53,7 @@ Examples:
 )
 @click.option(
     "--metric",
-    type=click.Choice(list(NAMES)),
+    type=click.Choice(METRICS),
     default="ttft",
     show_default=True,
     help="The latency to compare.",
@@ -106,8 +110,9 @@ def compare(
 
     The verdict is about the change only: worse, better, no_worse (the change is within the margin)
     or undecided. If too few requests have a counterpart, the verdict is undecided, and the output
-    states the reason. The interval holds for any number of looks, so a gate may ask every minute
-    and stop at the first "worse".
+    states the reason. If the range after the change begins at a fixed time, the interval holds for
+    any number of looks, so a gate may ask every minute and stop at the first "worse". If the range
+    moves (--last), the interval holds for 20 looks.
 
     The output also has the change over the load, the coefficients of the engine steps, and the
     total change. The total change includes the load that the change itself caused. It is computed
@@ -122,7 +127,7 @@ def compare(
     from alerts.openslo.reader import OBJECTIVES, load
     from analysis.compare.answer import answer_compare
     from analysis.compare.as_json import as_json
-    from analysis.compare.question import CompareError, CompareQuestion, Side
+    from analysis.compare.question import SIDE_LABELS, CompareError, CompareQuestion, Side
     from analysis.compare.verdict import CompareVerdict
     from cli.render.compare import lines
 
@@ -140,7 +145,10 @@ def compare(
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
     selection = ask(**options)
-    labels = [equals_of(where) for where in (before_where, after_where)]
+    labels = [
+        equals_of(where, SIDE_LABELS, option)
+        for option, where in (("--before-where", before_where), ("--after-where", after_where))
+    ]
     if both := set(selection.equals) & {label for each in labels for label in each}:
         raise click.UsageError(
             f"--where {min(both)}=…: the label also selects a side; use it in one of them"

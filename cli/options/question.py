@@ -88,13 +88,16 @@ def ask(
 
 
 def equals_of(
-    where: Sequence[str], labels: Sequence[str] = queries.REQUEST_LABELS
+    where: Sequence[str],
+    labels: Sequence[str] = queries.REQUEST_LABELS,
+    option: str = "--where",
 ) -> dict[str, str | None]:
     """Parse the conditions of `--where`. The value None selects requests without the label.
 
     Args:
         where: each LABEL=VALUE.
         labels: the allowed labels.
+        option: the option, for errors.
 
     Raises:
         click.UsageError: a condition is malformed.
@@ -103,16 +106,16 @@ def equals_of(
     for condition in where:
         label, is_, value = condition.partition("=")
         if not is_:
-            raise click.UsageError(f"--where {condition!r}: must be LABEL=VALUE")
+            raise click.UsageError(f"{option} {condition!r}: must be LABEL=VALUE")
         if label not in labels:
             raise click.UsageError(
-                f"--where {condition!r}: unknown label {label!r}; allowed: {', '.join(labels)}"
+                f"{option} {condition!r}: unknown label {label!r}; allowed: {', '.join(labels)}"
             )
         if label in equals:
-            raise click.UsageError(f"--where {condition!r}: {label} is given twice")
+            raise click.UsageError(f"{option} {condition!r}: {label} is given twice")
         if label == "outcome" and value and value not in list(Outcome):
             raise click.UsageError(
-                f"--where {condition!r}: unknown outcome; allowed: {', '.join(Outcome)}"
+                f"{option} {condition!r}: unknown outcome; allowed: {', '.join(Outcome)}"
             )
         equals[label] = value or None
     return equals

@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from alerts.explorer_links import FILTERS
+from analysis.compare.question import SPLITS
 from cli.options import time_range
 from cli.options.time_range import DEFAULT_LAST
 
@@ -26,11 +27,13 @@ PAGES: Final[Mapping[str, str]] = {
 _FILTERS: Final = {"outside": ("region", "endpoint")}
 """The labels that are query parameters of a question's page. Only for pages whose parameters differ
 from the usual ones."""
+_SIDES: Final = ("before", "after")
 _NS: Final = 10**9
 
 
 def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str | None:
-    """Return the link to the page that shows the same range and the same requests.
+    """Return the link to the page that shows the same range and the same requests, or None if no
+    page shows them.
 
     Args:
         explorer: the explorer's address.
@@ -54,9 +57,14 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
             "from": f"{window.from_unix_ns / _NS:.0f}",
             "to": f"{window.to_unix_ns / _NS:.0f}",
         }
+    if name == "compare":
+        compared = _compared(given)
+        if compared is None:
+            return None
+        query |= compared
     if name == "budget":
         query["budget"] = parameters.get("preset", "chat")
-    if name == "explain" and "metric" in parameters:
+    if name in ("explain", "compare") and "metric" in parameters:
         query["latency"] = parameters["metric"]
     if name == "explain" and "baseline" in parameters and "from" in query:
         query["baseline"] = parameters["baseline"]
@@ -65,3 +73,28 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
         if key == "where" and label in _FILTERS.get(name, FILTERS) and value:
             query[label] = value
     return f"{explorer.rstrip('/')}/?{urlencode(query, safe='@/')}"
+
+
+def _compared(given: Sequence[tuple[str, str]]) -> Mapping[str, str] | None:
+    """Return the query parameters that select both sides of a comparison, and the percentile.
+
+    The page compares two ranges, or two values of one label in a range. Return None for others.
+    """
+    parameters = dict(given)
+    query = {"quantile": parameters["quantile"]} if "quantile" in query_parameters else {}
+    sides = [[value for key, value in given if key == f"{side}-where"] for side in _SIDES]
+    if not any(sides):
+        before, after = (_ends(parameters[side]) for side in _SIDES)
+        return {**query, "from": after[0], "to": after[1], "baseline": "/".join(before)}
+    if "before" in parameters or any(len(each) != 1 for each in sides):
+        return None
+    labels, _, values = zip(*(each.partition("=") for (each,) in sides), strict=True)
+    if labels[0] != labels[1] or labels[0] not in SPLITS or not all(values):
+        return None
+    return {**query, "split": labels[0], **dict(zip(_SIDES, values, strict=True))}
+
+
+def _ends(text: str) -> tuple[str, str]:
+    """Return the ends of a range FROM/TO in unix seconds."""
+    window = time_range.from_to(text)
+    return f"{window.from_unix_ns / _NS:.0f}", f"{window.to_unix_ns / _NS:.0f}"

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from analysis.compare.answer import MOST_READ as MOST_OF_SIDE
 from cli.options import time_range
 from cli.options.question import equals_of
 from cli.options.shared import state_url
@@ -39,18 +40,40 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
     # An explanation also reads the requests that the reader may not see.
     read = with_masked_rows(engine) if name == "explain" else engine
     try:
-        number = sum(request_count(read, each) for each in windows)
+        numbers = [request_count(read, each) for each in windows]
     finally:
         engine.dispose()
-    if number > MOST_READ:
+    # A comparison has a limit for each side.
+    number, most = sum(numbers), MOST_READ
+    place = 0
+    if name == "compare":
+        number, most = max(numbers), MOST_OF_SIDE
+        place = numbers.index(number)
+    if number > most:
+        parameter, value = _range_of(chosen, place)
         raise Refused(
-            f"the range has {number:,} requests; allowed: at most {MOST_READ:,}; ask about a"
+            f"the range has {number:,} requests; allowed: at most {most:,}; ask about a"
             " shorter range",
             HTTPStatus.UNPROCESSABLE_ENTITY,
-            parameter="from" if chosen.get("start") else "last",
-            value=chosen.get("start") or chosen.get("last") or time_range.DEFAULT_LAST,
-            allowed=f"a range with at most {MOST_READ:,} requests",
+            parameter=parameter,
+            value=value,
+            allowed=f"a range with at most {most:,} requests",
         )
+
+
+def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
+    """Return the parameter that sets a range, and its value.
+
+    Args:
+        chosen: the options of the command.
+        place: 0 for the first range, 1 for the second one.
+    """
+    if chosen.get("before") and chosen.get("after"):
+        name = ("before", "after")[place]
+        return name, chosen[name]
+    if start := chosen.get("start"):
+        return "from", start
+    return "last", chosen.get("last") or time_range.DEFAULT_LAST
 
 
 def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:

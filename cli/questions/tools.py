@@ -55,9 +55,10 @@ _USES: Final[Mapping[str, str]] = {
     ),
     "compare": (
         "Compare a latency before and after a change, such as a deploy, at the same mix of requests"
-        " and the same load. Give before and after as FROM/TO, or before-where and after-where for"
-        " a canary. verdict is worse, better, no_worse or undecided, and is about the change only;"
-        " reasons state what could not be compared. It takes some seconds; fast=true is quicker."
+        " and the same load. Give before and after as FROM/TO and no range, or before-where and"
+        " after-where for a canary (replica=…, config=… or version=…). verdict is worse, better,"
+        " no_worse or undecided, and is about the change only; reasons state what could not be"
+        " compared. It takes some seconds; fast=true is quicker."
     ),
     "what-if": (
         "Predict what a change would do to the recorded traffic, by replaying it on a model of"

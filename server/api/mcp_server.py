@@ -31,8 +31,9 @@ INSTRUCTIONS: Final = (
     "Tailspan records every request to vLLM servers. It answers questions about latency (TTFT: time"
     " to the first token; TPOT: time per further token; ITL max: the longest gap; E2E), causes,"
     " SLOs and cost. To find out whether something is wrong, call slo, then explain with the"
-    " incident. Use stats to compare tenants, models or replicas, and what_if before you recommend"
-    " a change. All tools only read. If there is too little data, report it; do not guess a cause."
+    " incident. Use stats to compare tenants, models or replicas, compare to judge a deploy or a"
+    " canary, and what_if before you recommend a change. All tools only read. If there is too"
+    " little data, report it; do not guess a cause."
 )
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 

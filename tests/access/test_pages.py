@@ -12,8 +12,11 @@ from streamlit.testing.v1 import AppTest
 from alerts.secrets import Secret
 from analysis.access.roles_file import Roles
 from analysis.answer_process import ChildAnswer
+from analysis.compare.deploys import Deploy
+from analysis.compare.server_changes import ServerChange
 from analysis.counterfactual import replay_process
 from analysis.sign_in_file import SignIn
+from store.queries import Window
 from tests.access.fleet import Fleet
 from tests.access.scanning import leaks
 from tests.ui.opening import APP
@@ -146,6 +149,23 @@ def test_pages_show_what_a_role_allows(explorer: Explorer, fleet: Fleet) -> None
     assert "mine-only" in explorer.open(page="slos")
     explorer.sign_in("operator")
     assert "does not allow costs" in explorer.open(page="cost", **flood)
+
+
+def test_a_deploy_is_not_judged_from_a_part_of_the_requests(
+    explorer: Explorer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_ns = (fleet.end_s - 400) * 10**9
+    deploy = Deploy(
+        ServerChange("The configuration", at_ns, at_ns), Window(at_ns - 300 * 10**9, at_ns)
+    )
+    monkeypatch.setattr("ui.views.overview.page.latest_deploy", lambda *_: deploy)
+    past = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s)}
+    explorer.sign_in("sre")
+    assert "Since the deploy at" in explorer.open(page="overview", **past)
+    explorer.sign_in("mine")
+    shown = explorer.open(page="overview", **past)
+    assert "Since the deploy at" not in shown
+    assert "No comparison: a comparison needs the requests of all tenants" in shown
 
 
 def test_a_link_to_a_hidden_request_shows_what_a_wrong_link_shows(

@@ -6,10 +6,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from analysis.compare import work_terms
+from cli.commands.compare import METRICS
 from cli.main import tailspan
 from store.database import open_database
 from store.predictions import Prediction, keep_prediction
-from tests.analysis.compare.two_windows import SECONDS, START_S, store, store_deploy
+from tests.analysis.compare.two_windows import (
+    SECONDS,
+    START_S,
+    store,
+    store_canary,
+    store_deploy,
+)
 
 BEFORE = f"{START_S}/{START_S + SECONDS}"
 AFTER = f"{START_S + 600}/{START_S + 600 + SECONDS}"
@@ -93,6 +101,17 @@ def test_a_canary_is_compared_with_the_other_replica(ask: Callable[..., Result])
     assert "replica=sim-1" in result.stdout
 
 
+def test_two_versions_of_one_range_are_compared(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'tailspan.db'}"
+    store_canary(url)
+    words = ["compare", "--from", str(START_S), "--to", str(START_S + SECONDS), "--fast"]
+    words += ["--before-where", "version=0.31.0", "--after-where", "version=0.32.0"]
+    words += ["--metric", "tpot", "--database", url]
+    result = CliRunner().invoke(tailspan, words, catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "version=0.32.0" in result.stdout
+
+
 def test_the_margin_decides(ask: Callable[..., Result]) -> None:
     result = ask(*SIDES, "--metric", "tpot", "--margin", "0.3", "--fast")
     assert result.exit_code == 0
@@ -117,7 +136,12 @@ def test_an_empty_range_is_undecided_and_passes(ask: Callable[..., Result]) -> N
         (["--before", BEFORE, "--after", BEFORE], "overlap"),
         ([*SIDES, "--last", "1h"], "exclude --last, --from and --to"),
         (["--before-where", "replica=a"], "nothing to compare"),
-        ([*SIDES, "--before-where", "colour=blue"], "unknown label 'colour'; allowed"),
+        (
+            [*SIDES, "--before-where", "colour=blue"],
+            "--before-where 'colour=blue': unknown label 'colour'; allowed",
+        ),
+        ([*SIDES, "--after-where", "replica"], "--after-where 'replica': must be LABEL=VALUE"),
+        ([*SIDES, "--metric", "first_content"], "'first_content' is not one of"),
         ([*SIDES, "--where", "replica=a", "--after-where", "replica=b"], "also selects a side"),
         ([*SIDES, "--metric", "speed"], "'speed' is not one of"),
         ([*SIDES, "--quantile", "p90"], "'p90' is not one of"),
@@ -132,6 +156,10 @@ def test_wrong_usage_prints_the_allowed_values(
     result = ask(*words)
     assert result.exit_code == 2
     assert reason in result.output
+
+
+def test_each_latency_can_be_chosen() -> None:
+    assert set(METRICS) == set(work_terms.METRICS)
 
 
 def test_a_prediction_of_the_change_is_beside_what_came(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import yaml
 from jsonpath_ng.parser import parse
 
 from cli.questions.declared import questions
+from tests.analysis.compare.two_windows import store_canary
 from tests.served_api import ServedApi, served, store_fleet
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,11 +37,13 @@ NEEDS_TOOLS = pytest.mark.skipif(
 class Fleets(NamedTuple):
     slow: ServedApi
     healthy: ServedApi
+    canary: ServedApi
+    """The replica sim-1 is slower than sim-0."""
 
 
 @pytest.fixture(scope="module")
 def fleets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleets]:
-    """Return a fleet that one tenant floods, and the same fleet without the flood."""
+    """Return a fleet that one tenant floods, the same fleet without the flood, and a canary."""
     with ExitStack() as running:
 
         def start(name: str, flooded: bool) -> ServedApi:
@@ -48,7 +51,13 @@ def fleets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleets]:
             store_fleet(url, flooded=flooded)
             return running.enter_context(served(url))
 
-        yield Fleets(start("slow", flooded=True), start("healthy", flooded=False))
+        url = f"sqlite:///{tmp_path_factory.mktemp('canary')}/tailspan.db"
+        store_canary(url, int(time.time()) - 300)
+        yield Fleets(
+            start("slow", flooded=True),
+            start("healthy", flooded=False),
+            running.enter_context(served(url)),
+        )
 
 
 def _page(name: str) -> str:
@@ -126,11 +135,14 @@ def _manifest(kind: str) -> dict[str, Any]:
     return dict(found)
 
 
-def _argo_result(metric: dict[str, Any], api: ServedApi) -> object:
+def _argo_result(
+    metric: dict[str, Any], api: ServedApi, replica: str = REPLICA, stable: str = ""
+) -> object:
     """Send the request of the provider `web`, and return the value at the JSON path."""
     web = metric["provider"]["web"]
     assert web["headers"] == [{"key": "Authorization", "value": "Bearer {{args.token}}"}]
-    url = web["url"].replace("{{args.replica}}", REPLICA).replace(SERVER, api.address)
+    url = web["url"].replace("{{args.replica}}", replica).replace(SERVER, api.address)
+    url = url.replace("{{args.stable}}", stable)
     answer = httpx.get(url, timeout=web["timeoutSeconds"])
     assert answer.status_code == 200, answer.text
     (match,) = parse(web["jsonPath"].strip("{}")).find(answer.json())
@@ -139,6 +151,8 @@ def _argo_result(metric: dict[str, Any], api: ServedApi) -> object:
 
 def _condition(text: str, result: object) -> bool:
     """Evaluate a condition from the page: a comparison of `result` with a literal."""
+    if among := re.fullmatch(r'result in (\["\w+"(?:, "\w+")*\])', text):
+        return result in json.loads(among[1])
     compared = re.fullmatch(r'result (<=|>|==) ("\w+"|[0-9.]+)', text)
     assert compared is not None, text
     literal = yaml.safe_load(compared[2])
@@ -157,6 +171,19 @@ def test_argo_stops_the_slow_version_and_passes_the_healthy_one(
         result = _argo_result(metric, api)
         assert _condition(metric["successCondition"], result) is passes, result
         assert _condition(metric["failureCondition"], result) is not passes, result
+
+
+def test_argo_stops_a_canary_that_is_slower_than_the_stable_replica(fleets: Fleets) -> None:
+    metric = _manifest("AnalysisTemplate")["spec"]["metrics"][2]
+    for replica, stable, verdict in (
+        ("sim-1", "sim-0", "worse"),
+        ("sim-0", "sim-1", "better"),
+        ("no-such", "sim-0", "undecided"),
+    ):
+        result = _argo_result(metric, fleets.canary, replica, stable)
+        assert result == verdict
+        assert _condition(metric["successCondition"], result) is (verdict == "better")
+        assert _condition(metric["failureCondition"], result) is (verdict == "worse")
 
 
 def _run(command: list[str], folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:

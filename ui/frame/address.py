@@ -23,6 +23,9 @@ the server redirects them to the path.
     sweep=max_num_seqs=16..512  the values that the What if page predicts one by one
     region=… endpoint=…         the region and the endpoint that the Outside page shows
     quantile=p99                the percentile that the Compare page compares; default: p95
+    split=replica&before=…&after=…
+                                the label whose two values the Compare page compares in the range;
+                                default: it compares the range with the baseline
     budget=chat                 the latency budget of the Requests page; default: none
 """
 
@@ -32,6 +35,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
+from analysis.compare.question import SPLITS
 from analysis.what_if_search import sweep_of
 from replay.edits import EditError, edits_of
 from store.queries import Window
@@ -69,6 +73,7 @@ LONGEST_INCIDENT: Final = 2_000
 values of up to 256 characters each."""
 LONGEST_CHANGE: Final = LONGEST_ID
 LONGEST_RANGE_S: Final = 400 * 86_400
+SIDES: Final = ("before", "after")
 
 
 def destination(parameters: Mapping[str, str]) -> str:
@@ -143,6 +148,13 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
             )
         )
         quantile = DEFAULT_QUANTILE
+    split = parameters.get("split", "")
+    if split not in ("", *SPLITS):
+        notices.append(
+            _refusal_notice("split", split, ", ".join(SPLITS), "comparing with the baseline")
+        )
+        split = ""
+    sides = [parameters.get(each, "")[:LONGEST_ID] if split else "" for each in SIDES]
     budget = parameters.get("budget", NO_BUDGET)
     if budget not in BUDGETS:
         notices.append(_refusal_notice("budget", budget, ", ".join(BUDGETS), "showing no budget"))
@@ -150,7 +162,7 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
     known = {
         *("last", "from", "to", "latency", "request", "page", "baseline", "decide", "by"),
         *("incident", "measure", "per", "change", "sweep", "quantile", "budget", *LABELS),
-        *("region", "endpoint"),
+        *("region", "endpoint", "split", *SIDES),
     }
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
@@ -172,6 +184,9 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
         change=_what_if_edits(parameters, notices),
         sweep=_sweep(parameters, notices),
         quantile=quantile,
+        split=split,
+        before=sides[0],
+        after=sides[1],
         budget=budget,
         region=parameters.get("region", "")[:LONGEST_ID],
         endpoint=parameters.get("endpoint", "")[:LONGEST_ID],
@@ -221,6 +236,8 @@ def parameters(view: View) -> dict[str, str]:
         written["endpoint"] = view.endpoint
     if view.quantile != DEFAULT_QUANTILE:
         written["quantile"] = view.quantile
+    if view.split:
+        written |= {"split": view.split, "before": view.before, "after": view.after}
     if view.budget != NO_BUDGET:
         written["budget"] = view.budget
     if view.page == FIRST != _implied_page(written):

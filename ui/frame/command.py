@@ -5,7 +5,7 @@ both ends of its range in UTC.
 """
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -38,7 +38,9 @@ def command(view: View, window: Window) -> str | None:
         return _line("slo", "status", "--at", end)
     if view.page == "what-if" and not (view.change or view.sweep):
         return None
-    where = [word for name, value in view.equals.items() for word in ("--where", f"{name}={value}")]
+    if view.page == "compare" and view.split and not (view.before and view.after):
+        return None
+    where = list(_where(view.equals))
     if view.page == "outside":
         chosen = {"region": view.region, "endpoint": view.endpoint}
         where = [
@@ -49,7 +51,7 @@ def command(view: View, window: Window) -> str | None:
         ]
         return _line("outside", "--from", start, "--to", end, *where)
     if view.page == "compare":
-        return _line("compare", *_sides(view, window), *where)
+        return _line("compare", *_sides(view, window))
     among = ["--from", start, "--to", end, *where]
     name, more = {
         "overview": ("stats", []),
@@ -81,9 +83,22 @@ def _comparison(view: View, window: Window) -> Iterator[str]:
 
 
 def _sides(view: View, window: Window) -> Iterator[str]:
-    for name, each in (("--before", view.baseline_of(window)), ("--after", window)):
-        yield from (name, f"{utc(each.from_unix_ns)}/{utc(each.to_unix_ns)}")
+    equals = dict(view.equals)
+    if view.split:
+        equals.pop(view.split, None)
+        yield from ("--from", utc(window.from_unix_ns), "--to", utc(window.to_unix_ns))
+        yield from ("--before-where", f"{view.split}={view.before}")
+        yield from ("--after-where", f"{view.split}={view.after}")
+    else:
+        for name, each in (("--before", view.baseline_of(window)), ("--after", window)):
+            yield from (name, f"{utc(each.from_unix_ns)}/{utc(each.to_unix_ns)}")
     yield from ("--metric", view.metric, "--quantile", view.quantile)
+    yield from _where(equals)
+
+
+def _where(equals: Mapping[str, str]) -> Iterator[str]:
+    for name, value in equals.items():
+        yield from ("--where", f"{name}={value}")
 
 
 def _changes(view: View) -> Iterator[str]:

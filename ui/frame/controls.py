@@ -7,6 +7,7 @@ from typing import Final
 
 import streamlit as st
 
+from analysis.compare.question import SPLITS
 from store.queries import Window
 from telemetry.durations import parse_ns
 from telemetry.requests import Outcome
@@ -30,6 +31,12 @@ from ui.kit.time_bins import SECOND_NS
 CUSTOM: Final = "custom"
 BEFORE: Final = "vs. the previous range"
 CHOSEN: Final = "vs. a custom range"
+SPLIT_BY: Final = {
+    "replica": "vs. another replica",
+    "config": "vs. another configuration",
+    "version": "vs. another version",
+}
+"""The comparisons of two values of a label in the same range, by the label."""
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
 """The option that disables a filter. It is the empty string, because no label has an empty
@@ -65,7 +72,7 @@ def bar(
         if page.by_latency:
             _latency(page, view)
         if page.compares:
-            _comparison(view, view.window(now_unix_ns))
+            _comparison(page, view, view.window(now_unix_ns), values)
         if page.decides:
             _detection_control(view)
         if page.filters:
@@ -80,7 +87,9 @@ def bar(
         _chips(view)
     if view.last is None:
         _custom_range("custom", view.window(now_unix_ns), zone, _custom_chosen)
-    if page.compares and isinstance(view.baseline, Window):
+    if page.splits and view.split:
+        _sides(view, values)
+    elif page.compares and isinstance(view.baseline, Window):
         _custom_range("baseline", view.baseline, zone, _baseline_chosen, "Compare from", "to")
 
 
@@ -97,7 +106,7 @@ def _latency(page: Page, view: View) -> None:
     )
 
 
-def _comparison(view: View, window: Window) -> None:
+def _comparison(page: Page, view: View, window: Window, values: Callable[[str], list[str]]) -> None:
     length_ns = window.to_unix_ns - window.from_unix_ns
     earlier = [each for each in EARLIER if parse_ns(each) >= length_ns]
     chosen = BEFORE if view.chosen_baseline(window) is None else view.baseline
@@ -105,21 +114,25 @@ def _comparison(view: View, window: Window) -> None:
         chosen = CHOSEN
     elif chosen not in (BEFORE, *earlier):
         earlier.append(chosen)
-    st.session_state["comparison"] = chosen
+    splits = SPLITS if page.splits else ()
+    st.session_state["comparison"] = view.split if view.split in splits else chosen
     st.selectbox(
         "Compared with",
-        [BEFORE, *earlier, CHOSEN],
+        [BEFORE, *earlier, CHOSEN, *splits],
         key="comparison",
         format_func=_shown_comparison,
         label_visibility="collapsed",
         width=205,
         on_change=_comparison_chosen,
+        args=(values,),
     )
 
 
 def _shown_comparison(chosen: str) -> str:
     if chosen in (BEFORE, CHOSEN):
         return chosen
+    if chosen in SPLIT_BY:
+        return SPLIT_BY[chosen]
     return EARLIER.get(chosen, f"vs. {chosen} earlier")
 
 
@@ -198,9 +211,42 @@ def _custom_range(
             )
 
 
+def _sides(view: View, values: Callable[[str], list[str]]) -> None:
+    """Draw the values of the label by which the Compare page divides the requests."""
+    known = values(view.split)
+    with st.container(key="ends_sides", horizontal=True, gap="small"):
+        for name, chosen in (("before", view.before), ("after", view.after)):
+            options = known if chosen in known else [*known, chosen]
+            st.session_state[f"side_{name}"] = chosen
+            st.selectbox(
+                name.capitalize(),
+                options,
+                key=f"side_{name}",
+                format_func=_shown_side,
+                width=230,
+                on_change=_side_chosen,
+                args=(name,),
+            )
+
+
+def _shown_side(value: str) -> str:
+    return wording.plain(value, 60) or "choose"
+
+
 @choice
-def _comparison_chosen() -> None:
+def _side_chosen(name: str) -> None:
+    chosen = {name: st.session_state[f"side_{name}"]}
+    navigation.change(replace(navigation.current(), **chosen))
+
+
+@choice
+def _comparison_chosen(values: Callable[[str], list[str]]) -> None:
     view, chosen = navigation.current(), st.session_state["comparison"]
+    if chosen in SPLIT_BY:
+        first, second = (*values(chosen), "", "")[:2]
+        navigation.change(replace(view, split=chosen, before=first, after=second))
+        return
+    view = replace(view, split="", before="", after="")
     if chosen != CHOSEN:
         navigation.change(replace(view, baseline=None if chosen == BEFORE else chosen))
         return

@@ -27,6 +27,8 @@ class Page:
     """True if the page has request filters."""
     compares: bool = False
     """True if the reader can choose the baseline."""
+    splits: bool = False
+    """True if the reader can also compare two values of a label in the same range."""
     decides: bool = False
     """True if the reader can choose how incidents are detected."""
     of_a_range: bool = True
@@ -62,7 +64,7 @@ GROUPS: Final = (
         Page("request", "Request", _READ_S, of_a_range=False, needs_data=False),
     ),
     (
-        Page("compare", "Compare", _ASKED_S, by_latency=True, compares=True),
+        Page("compare", "Compare", _ASKED_S, by_latency=True, compares=True, splits=True),
         Page("what-if", "What if", _ASKED_S, by_latency=True),
     ),
     (

@@ -76,6 +76,13 @@ class View:
     """The endpoint that the Outside page shows; empty for all."""
     quantile: str = DEFAULT_QUANTILE
     """The percentile that the Compare page compares."""
+    split: str = ""
+    """The label by which the Compare page divides the requests of the range into two sides; empty
+    to compare the range with its baseline."""
+    before: str = ""
+    """The label's value of the requests before the change, such as the stable replica."""
+    after: str = ""
+    """The label's value of the requests after the change, such as the canary."""
     budget: str = NO_BUDGET
     """The latency budget that the Requests page compares with."""
     sweep: str = ""

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from analysis.compare.question import VERSION
+from analysis.compare.versions import versions_in
 from store.access.access import NotAllowed
 from store.errors import DatabaseMissing, StoreError
 from store.queries import (
@@ -22,6 +24,7 @@ from store.queries import (
 )
 from store.requests.lookup import find_requests
 from store.rollups.queries import rolled_label_values, rollups
+from store.rollups.tables import LABELS as ROLLED_LABELS
 from ui.kit import phases
 from ui.kit.request_key import RequestKey
 
@@ -87,7 +90,9 @@ def is_simulated(engine: Engine, window: Window) -> bool:
 def values(engine: Engine, window: Window, label: str) -> list[str]:
     """Return the values of a label in a window."""
     with store_errors():
-        if window.to_unix_ns - window.from_unix_ns > LONG_NS:
+        if label == VERSION:
+            return versions_in(engine, window)
+        if label in ROLLED_LABELS and window.to_unix_ns - window.from_unix_ns > LONG_NS:
             rolled = rolled_label_values(engine, window, label)
             if rolled is not None:
                 return rolled

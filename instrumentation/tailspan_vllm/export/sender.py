@@ -37,8 +37,8 @@ FLUSH_S: Final = 2.0
 """Maximum time that a stopping server waits for the last export."""
 
 READ_S: Final = 0.2
-"""Interval between two reads of the link if it is busy. Otherwise, the link is read when the engines
-are sampled, because each time that the thread wakes up costs about 0.2 ms of CPU.
+"""Interval between two reads of the link if it is busy. Otherwise, the link is read when the
+engines are sampled, because each time that the thread wakes up costs about 0.2 ms of CPU.
 """
 
 BUSY_MESSAGES: Final = 100

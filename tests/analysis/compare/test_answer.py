@@ -1,19 +1,22 @@
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Engine
 
 from alerts.openslo.reader import OBJECTIVES, load
-from analysis.compare.answer import answer_compare
+from analysis.compare.answer import answer_compare, read_sides
 from analysis.compare.as_json import as_json
 from analysis.compare.question import CompareError, CompareQuestion, Side
 from analysis.compare.sentences import finding
 from analysis.compare.verdict import CompareVerdict
 from cli.render import text
+from store.access.access import Access, Grant, NotAllowed
+from store.access.restricted import restricted
 from store.database import open_database
-from store.queries import Window
-from tests.analysis.compare.two_windows import AFTER, BEFORE, SECONDS, store
+from store.queries import Window, newest_unix_ns
+from tests.analysis.compare.two_windows import AFTER, BEFORE, SECONDS, store, store_canary
 
 FAR = Window(10**18, 10**18 + 10**12)
 
@@ -23,6 +26,16 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Return a database with two windows; in the second, each step takes 20 % longer."""
     url = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
     store(url)
+    engine = open_database(url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Return a database with a window in which sim-1 is slower and runs another version."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('canary') / 'tailspan.db'}"
+    store_canary(url)
     engine = open_database(url)
     yield engine
     engine.dispose()
@@ -88,6 +101,7 @@ def test_an_empty_range_is_undecided(engine: Engine, before: Window, after: Wind
     assert answer.decision.reasons
     assert answer.total.total_change_s is None
     assert answer.coefficients is None
+    assert answer.restart is None
     assert finding(answer, text.seconds).startswith("Undecided: ")
     assert as_json(answer)["total_s"] is None
 
@@ -106,6 +120,54 @@ def test_the_end_of_the_data_is_excluded(engine: Engine) -> None:
     assert "have not ended yet" in answer.notes[0]
     whole = answer_compare(engine, CompareQuestion(Side(BEFORE), Side(AFTER)), replay=False)
     assert not any("have not ended yet" in each for each in whole.notes)
+
+
+def test_the_end_of_the_data_is_excluded_on_both_sides_of_a_canary(engine: Engine) -> None:
+    late = Window(AFTER.from_unix_ns, AFTER.to_unix_ns + 10**12)
+    sides = [Side(late, {"replica": name}) for name in ("sim-0", "sim-1")]
+    found, notes = read_sides(engine, CompareQuestion(sides[0], sides[1], "e2e"))
+    match = re.match(r"Requests of the last ([0-9.]+) s of the data are left out", notes[0])
+    assert match is not None
+    newest = newest_unix_ns(engine)
+    assert newest is not None
+    for each in found:
+        last = each.requests.received_unix_ns[each.rows].max()
+        assert last <= newest - (float(match[1]) - 0.1) * 1e9
+
+
+def test_a_reader_of_one_tenant_gets_no_comparison(engine: Engine) -> None:
+    """The requests of the other tenants are a part of the load."""
+    grant = Grant(frozenset({"acme"}), None, costs=False)
+    with pytest.raises(NotAllowed, match="all tenants"):
+        read_sides(
+            restricted(engine, Access.of([grant])), CompareQuestion(Side(BEFORE), Side(AFTER))
+        )
+
+
+@pytest.mark.parametrize(
+    ("label", "before", "after"),
+    [
+        ("replica", "sim-0", "sim-1"),
+        ("version", "0.31.0", "0.32.0"),
+    ],
+)
+def test_a_slower_canary_is_worse(canary: Engine, label: str, before: str, after: str) -> None:
+    sides = [Side(BEFORE, {label: value}) for value in (before, after)]
+    answer = answer_compare(canary, CompareQuestion(sides[0], sides[1], "tpot"))
+    assert answer.decision.verdict is CompareVerdict.WORSE
+    assert answer.decision.change_ratio == pytest.approx(0.5, abs=0.1)
+    assert answer.total.total_change_s is not None
+    assert answer.total.total_change_s > 0
+    back = answer_compare(canary, CompareQuestion(sides[1], sides[0], "tpot"), replay=False)
+    assert back.decision.verdict is CompareVerdict.BETTER
+
+
+def test_an_unknown_version_selects_nothing(canary: Engine) -> None:
+    sides = [Side(BEFORE, {"version": value}) for value in ("0.31.0", "9")]
+    answer = answer_compare(canary, CompareQuestion(sides[0], sides[1], "tpot"))
+    assert answer.requests_before > 100
+    assert answer.requests_after == 0
+    assert answer.decision.verdict is CompareVerdict.UNDECIDED
 
 
 def test_too_many_requests_are_refused_before_they_are_read(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from analysis.compare.decision import Criteria, decide, thinned
-from analysis.compare.sentences import four_digits
+from analysis.compare.sentences import compared, four_digits
 from analysis.compare.verdict import CompareVerdict
 from tests.analysis.compare.observed import observed
 
@@ -72,6 +72,24 @@ def test_only_new_tenants_are_undecided() -> None:
     found = decide(observed(1000, 1), replace(after, group=after.group + 10), Criteria(0.95))
     assert found.verdict is CompareVerdict.UNDECIDED
     assert any("tenant" in each for each in found.reasons)
+
+
+def test_requests_that_are_not_compared_are_named() -> None:
+    after = observed(1000, 2)
+    new = np.arange(1000) % 5 == 0
+    found = decide(
+        observed(1000, 1), replace(after, group=np.where(new, 9, after.group)), Criteria(0.5)
+    )
+    assert found.verdict is CompareVerdict.NO_WORSE
+    assert found.compared_ratio < 0.81
+    assert any(each == "20.0% have a new tenant, route or adapter" for each in found.uncompared)
+    assert f"Not compared: {found.uncompared[0]}" in compared(found)
+    assert compared(found).startswith("80% of the requests")
+    most = replace(found, compared_ratio=0.9999)
+    assert compared(most).startswith("99.9% of the requests")
+    assert compared(replace(most, uncompared=[])).startswith("100% of the requests")
+    shares = sum(float(each.partition("%")[0]) for each in found.uncompared)
+    assert shares == pytest.approx(100 * (1 - found.compared_ratio), abs=0.2)
 
 
 def test_a_burst_has_too_few_blocks() -> None:

@@ -39,6 +39,45 @@ def store(url: str, slower: float = 1.2) -> None:
     put(url, [simulated(START_S, 5, 1.0), simulated(START_S + 600, 6, slower)])
 
 
+def store_canary(url: str, start_s: int = START_S, slower: float = 1.5) -> None:
+    """Store a window in which sim-1 runs another version and configuration than sim-0, and its
+    steps take `slower` times as long."""
+    stable, canary = simulated(start_s, 5, 1.0), simulated(start_s, 6, slower)
+    put(
+        url,
+        [
+            replace(
+                stable,
+                requests=[each for each in stable.requests if each.replica == "sim-0"],
+                samples=[each for each in stable.samples if each.replica == "sim-0"],
+                starts=[
+                    replace(each, version="0.31.0")
+                    for each in stable.starts
+                    if each.replica == "sim-0"
+                ],
+            ),
+            replace(
+                canary,
+                requests=[
+                    replace(each, config="beef")
+                    for each in canary.requests
+                    if each.replica == "sim-1"
+                ],
+                samples=[
+                    replace(each, config="beef")
+                    for each in canary.samples
+                    if each.replica == "sim-1"
+                ],
+                starts=[
+                    replace(each, version="0.32.0", config="beef")
+                    for each in canary.starts
+                    if each.replica == "sim-1"
+                ],
+            ),
+        ],
+    )
+
+
 def put(url: str, windows: Sequence[Dataset]) -> None:
     engine = open_database(url)
     with Writer(engine) as writer:

@@ -159,6 +159,23 @@ def test_a_range_with_too_many_requests_is_refused(
     assert caught.value.problem["parameter"] == "last"
 
 
+@pytest.mark.parametrize(
+    ("given", "parameter"),
+    [
+        ([("before-where", "replica=sim-0"), ("after-where", "replica=sim-1")], "last"),
+        ([("before", "1763634000/1763634600"), ("after", "1763634600/9000000000")], "after"),
+    ],
+)
+def test_a_side_with_too_many_requests_is_refused(
+    of_fleet: str, monkeypatch: pytest.MonkeyPatch, given: Pairs, parameter: str
+) -> None:
+    monkeypatch.setattr(row_limit, "MOST_OF_SIDE", 100)
+    with pytest.raises(Refused, match="allowed: at most 100; ask about a shorter range") as caught:
+        answered("compare", given)
+    assert caught.value.problem["status"] == 422
+    assert caught.value.problem["parameter"] == parameter
+
+
 def test_an_answer_with_too_many_rows_or_characters_is_refused(
     of_fleet: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

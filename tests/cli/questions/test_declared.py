@@ -1,3 +1,5 @@
+from urllib.parse import parse_qsl
+
 import click
 from openapi_spec_validator import validate
 
@@ -5,8 +7,10 @@ from cli.main import COMMANDS
 from cli.questions.declared import questions
 from cli.questions.explorer_pages import PAGES, page_link
 from cli.questions.openapi import document
+from store.queries import Window
 from ui.frame.address import parse
 from ui.frame.pages import BY_KEY
+from ui.frame.view import View
 
 
 def test_the_parameters_are_the_options_without_the_settings_and_files() -> None:
@@ -54,8 +58,6 @@ def test_a_link_opens_the_page_with_the_same_range_and_requests() -> None:
     assert link is not None
     address, _, query = link.partition("/?")
     assert address == "http://127.0.0.1:8501"
-    from urllib.parse import parse_qsl
-
     view, notices = parse(dict(parse_qsl(query)))
     assert notices == []
     assert (view.page, view.equals) == ("root-cause", {"tenant": "a b&c"})
@@ -72,3 +74,27 @@ def test_a_link_opens_the_page_with_the_same_range_and_requests() -> None:
     assert page_link("http://x", "explain", [("request", "abc/def")]) == (
         "http://x/?page=request&request=abc/def"
     )
+
+
+def _compared(*given: tuple[str, str]) -> View:
+    link = page_link("http://x", "compare", given)
+    assert link is not None
+    view, notices = parse(dict(parse_qsl(link.partition("/?")[2])))
+    assert notices == []
+    assert view.page == "compare"
+    return view
+
+
+def test_the_link_of_a_comparison_has_both_sides() -> None:
+    ranges = [("before", "1763634000/1763634900"), ("after", "2025-11-20T10:35Z/1763635800")]
+    view = _compared(*ranges, ("metric", "tpot"), ("quantile", "p99"), ("where", "tenant=a"))
+    assert view.window(0) == Window(1_763_634_900 * 10**9, 1_763_635_800 * 10**9)
+    assert view.baseline == Window(1_763_634_000 * 10**9, 1_763_634_900 * 10**9)
+    assert (view.metric, view.quantile, view.equals) == ("tpot", "p99", {"tenant": "a"})
+    among = [("from", "1763634000"), ("to", "1763634900")]
+    canary = _compared(*among, ("before-where", "replica=blue=0"), ("after-where", "replica=green"))
+    assert (canary.split, canary.before, canary.after) == ("replica", "blue=0", "green")
+    assert canary.window(0) == Window(1_763_634_000 * 10**9, 1_763_634_900 * 10**9)
+    tenants = [("before-where", "tenant=a"), ("after-where", "tenant=b")]
+    assert page_link("http://x", "compare", [*among, *tenants]) is None
+    assert page_link("http://x", "compare", [*ranges, ("after-where", "replica=b")]) is None

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.compare.question import SPLITS
 from store.queries import Window
 from store.requests.lookup import LONGEST
 from ui.frame import address
@@ -58,6 +59,9 @@ def the_views(draw: Any) -> View:
         budget=draw(st.sampled_from(BUDGETS)),
         sweep=draw(st.sampled_from(["", "max_num_seqs=16..512", "rate=1x,1.5x"])),
     )
+    split = draw(st.sampled_from(["", *SPLITS]))
+    before, after = (draw(st.text(max_size=9)) if split else "" for _ in range(2))
+    view = replace(view, split=split, before=before, after=after)
     start = draw(Instants)
     reached = (
         view.following(draw(st.sampled_from(list(RANGES_S)))),
@@ -79,6 +83,7 @@ def test_a_link_reproduces_the_view(view: View) -> None:
             [
                 *("last", "from", "to", "latency", "outcome", "request", "model", "x"),
                 *("page", "baseline", "decide", "by", "measure", "incident"),
+                *("split", "before", "after"),
             ]
         ),
         st.text(max_size=40),
@@ -111,6 +116,7 @@ def test_no_address_breaks_the_page(parameters: dict[str, str]) -> None:
         ({"baseline": "5/1"}, "FROM/TO"),
         ({"baseline": "0/1763500000"}, "400 days"),
         ({"decide": "me"}, "slo, size"),
+        ({"split": "tenant"}, "replica, config, version"),
         ({"q": "x"}, "“q”"),
         ({"last": "a" * 10_000}, "…"),
     ],

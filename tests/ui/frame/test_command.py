@@ -13,7 +13,7 @@ from store.queries import Window
 from tests.ui.opening import HOSTILE, Database, Open, markup
 from ui.frame.command import command, utc
 from ui.frame.pages import PAGES
-from ui.frame.view import View
+from ui.frame.view import DEFAULT_RANGE, View
 from ui.kit.request_key import RequestKey
 
 S = 10**9
@@ -57,9 +57,21 @@ AMONG = "--from 2025-11-20T10:20:00Z --to 2025-11-20T10:40:00Z"
             " --after 2025-11-20T10:20:00Z/2025-11-20T10:40:00Z --metric tpot --quantile p99",
         ),
         (
+            View(
+                *(DEFAULT_RANGE, None, None, "tpot_s", {"tenant": "a", "replica": "c"}),
+                page="compare",
+                split="replica",
+                before="blue-0",
+                after="green-0",
+            ),
+            f"tailspan compare {AMONG} --before-where replica=blue-0 --after-where replica=green-0"
+            " --metric tpot --quantile p95 --where tenant=a",
+        ),
+        (
             View(page="outside", region="eu west", equals={"tenant": "acme"}),
             f"tailspan outside {AMONG} --where 'region=eu west'",
         ),
+        (View(page="compare", split="replica", before="blue-0"), None),
         (View(page="what-if"), None),
         (
             View(page="what-if", change="max_num_seqs=64,rate=tenant=acme:2x"),

@@ -14,19 +14,20 @@ from ui.kit import wording
 from ui.kit.sections import chapter, chart
 from ui.kit.terms import LATENCY_NAMES
 from ui.views.compare import charts, words
-from ui.views.compare.read import Reading, read_compare
+from ui.views.compare.read import Reading, read_compare, sides_of
 
 PARTS_HELP: Final = (
     "The difference of the percentile is the sum of three parts. Mix: other requests, such as "
     "longer prompts or another tenant. Load: other work on the engines at the same time. Change: "
     "the difference between requests of the same tenant, route and adapter with about the same "
-    "work. The length of the output is not matched, because a change can affect it. The interval "
-    "holds for any number of looks at this page."
+    "work. The length of the output is not matched, because a change can affect it. If the range "
+    "begins at a fixed time, the interval holds for any number of looks at this page."
 )
 CURVE_HELP: Final = (
     "The percentile after the change, and the percentile that the same requests would have had "
     "before it, over the number of running requests at arrival. The bars are the 95 % interval of "
-    "the difference. A change can be worse only under high load, or only under low load."
+    "the difference, for one look. A change can be worse only under high load, or only under low "
+    "load."
 )
 STEPS_HELP: Final = (
     "The duration of an engine step is the sum of these coefficients times the step's work. They "
@@ -40,17 +41,22 @@ PAUSED: Final = "Pause the page to compute the total change by replay."
 
 
 def read(context: Context) -> Reading:
-    """Compare the range with its baseline."""
+    """Compare the range with its baseline, or two values of a label in the range."""
     view, objectives, window = context.view, context.objectives, context.window
 
     def found() -> Reading:
         return read_compare(
-            *(context.engine, window, view.baseline_of(window), view.equals),
-            *(view.metric, view.quantile, objectives.parsed, not view.live),
+            context.engine,
+            sides_of(view, window),
+            view.metric,
+            view.quantile,
+            objectives.parsed,
+            replay=not view.live,
         )
 
+    split = (view.split, view.before, view.after)
     return context.shared(
-        *(found, view.baseline, view.latency, view.quantile, view.live, objectives.key)
+        *(found, view.baseline, split, view.latency, view.quantile, view.live, objectives.key)
     )
 
 
@@ -63,13 +69,13 @@ def show(context: Context, found: Reading) -> None:
             f"<p class='note'>{wording.for_html(found.problem or '', 400)}.</p>"
         )
         return
-    if not answer.requests_after:
+    if not answer.requests_after and not context.view.split:
         no_data.nothing_in_view(context)
         return
     st.html(f"<p class='headline'>{words.headline(answer)}</p>")
     st.html(f"<p class='note'>{html.escape(words.ranges(answer, context.zone))}</p>")
     _quantile(context.view.quantile)
-    if not answer.requests_before:
+    if not answer.requests_before and not context.view.split:
         st.html(
             "<p class='note'>Choose “vs. a custom range” above, and set a range with requests "
             "before the change. The time range selects the requests after the change.</p>"

@@ -1,7 +1,8 @@
-"""Compare the selected range with its baseline."""
+"""Compare the selected range with its baseline, or two values of a label in the range."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Engine
 
@@ -9,7 +10,10 @@ from alerts.objectives import Objective
 from analysis.compare.answer import CompareAnswer, answer_compare
 from analysis.compare.question import CompareError, CompareQuestion, Side
 from store.queries import Window, newest_unix_ns
+from ui.frame.view import View
 from ui.kit.store_reads import is_simulated
+
+NOT_CHOSEN: Final = "Choose two values above"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,36 +26,53 @@ class Reading:
     simulated: bool
 
 
+def sides_of(view: View, window: Window) -> tuple[Side, Side] | None:
+    """Return the requests before and after the change that a view selects, or None if a value of
+    the label is not chosen yet.
+
+    Args:
+        view: the view of the page.
+        window: the displayed range.
+    """
+    if view.split and not (view.before and view.after):
+        return None
+    if not view.split:
+        return Side(view.baseline_of(window), view.equals), Side(window, view.equals)
+    before, after = (
+        Side(window, {**view.equals, view.split: value}) for value in (view.before, view.after)
+    )
+    return before, after
+
+
 def read_compare(
     engine: Engine,
-    window: Window,
-    before: Window,
-    equals: Mapping[str, str],
+    sides: tuple[Side, Side] | None,
     metric: str,
     quantile: str,
     objectives: Sequence[Objective],
     replay: bool,
 ) -> Reading:
-    """Compare two ranges.
+    """Compare two sides.
 
     Args:
         engine: from `open_database`.
-        window: the range after the change.
-        before: the range before the change.
-        equals: the labels of the requests to compare.
+        sides: from `sides_of`.
         metric: a latency, such as ttft.
         quantile: p50, p95 or p99.
         objectives: the current objectives.
         replay: whether to compute the total change by replay.
     """
+    if sides is None:
+        return Reading(None, NOT_CHOSEN, newest_unix_ns(engine), simulated=False)
+    before, after = sides
     answer, problem = None, None
     try:
         question = CompareQuestion(
-            *(Side(before, equals), Side(window, equals), metric, quantile),
+            *(before, after, metric, quantile),
             objectives=objectives,
         )
         answer = answer_compare(engine, question, replay)
     except CompareError as error:
         problem = str(error)
-    simulated = any(is_simulated(engine, each) for each in (before, window))
+    simulated = any(is_simulated(engine, each.window) for each in (before, after))
     return Reading(answer, problem, newest_unix_ns(engine), simulated)

@@ -6,6 +6,7 @@ from datetime import tzinfo
 from typing import Final
 
 from analysis.compare.answer import CompareAnswer
+from analysis.compare.question import Side
 from analysis.compare.sentences import compared, finding, four_digits, predicted, total_change
 from analysis.compare.step_coefficients import MEANINGS
 from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
@@ -27,9 +28,14 @@ def ranges(answer: CompareAnswer, zone: tzinfo) -> str:
     """Return both ranges, with their numbers of requests."""
     question = answer.question
     return (
-        f"Before: {answer.requests_before:,} requests, {_range(question.before.window, zone)}. "
-        f"After: {answer.requests_after:,} requests, {_range(question.after.window, zone)}."
+        f"Before: {answer.requests_before:,} requests, {_side(question.before, zone)}. "
+        f"After: {answer.requests_after:,} requests, {_side(question.after, zone)}."
     )
+
+
+def _side(side: Side, zone: tzinfo) -> str:
+    labels = (f", {label} {wording.plain(value or '', 60)}" for label, value in side.equals.items())
+    return f"{_range(side.window, zone)}{''.join(labels)}"
 
 
 def _range(window: Window, zone: tzinfo) -> str:

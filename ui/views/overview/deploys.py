@@ -24,6 +24,7 @@ from analysis.compare.deploys import (
 )
 from analysis.compare.question import CompareError
 from analysis.compare.sentences import name_of, short_finding
+from store.access.access import NotAllowed
 from store.queries import Window
 from telemetry.printable import first_upper
 from ui.frame.address import link
@@ -66,7 +67,7 @@ def complete(context: Context, place: Place) -> None:
     def compute() -> DeployAnswer | str:
         try:
             return compare_deploy(engine, deploy, after, metrics)
-        except CompareError as error:
+        except (CompareError, NotAllowed) as error:
             return str(error)
 
     running = background(engine).start(_subject(context, deploy), (after, metrics), compute)
@@ -104,7 +105,7 @@ def sentence(
         zone: the reader's time zone.
     """
     change = deploy.change
-    at = wording.clock(change.from_unix_ns, zone)[:5]
+    at = _minute(change.from_unix_ns, window, zone)
     what = f"{change.what} changed at {at}."
     if found is None:
         after = deploy.after(window.to_unix_ns)
@@ -118,6 +119,13 @@ def sentence(
     where = _link(replace(view, latency=LATENCIES[metric]), found.before, found.after)
     scope = "<b>All requests:</b> " if view.equals else ""
     return f"{scope}{since}{html.escape(' '.join(sentences))} {where}"
+
+
+def _minute(at_unix_ns: int, window: Window, zone: tzinfo) -> str:
+    """Return the time to the minute, with the date if the range ends on another day."""
+    day, _, at = wording.clock(at_unix_ns, zone, date=True)[:16].partition(" ")
+    last = wording.clock(window.to_unix_ns, zone, date=True)
+    return at if last.startswith(day) else f"{day} {at}"
 
 
 def _findings(found: Sequence[Decided]) -> list[str]:
@@ -145,6 +153,8 @@ def _changed_thing(what: str) -> str:
 
 
 def _link(view: View, before: Window, after: Window) -> str:
-    compared = replace(view, page="compare", baseline=before, equals={}, quantile=QUANTILE)
+    compared = replace(
+        view, page="compare", baseline=before, equals={}, quantile=QUANTILE, split=""
+    )
     href = html.escape(link(compared.between(after.from_unix_ns, after.to_unix_ns)))
     return f"<a href='{href}'>{LINK}</a>"

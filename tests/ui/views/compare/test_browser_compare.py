@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tests.analysis.compare.two_windows import SECONDS, START_S, store
+from tests.analysis.compare.two_windows import SECONDS, START_S, store, store_canary
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -34,3 +34,31 @@ def test_the_address_is_the_question(explorer: Any, tab: Any, database: Any) -> 
     drawn("P95")
     page.go_forward()
     drawn("P50")
+
+
+def test_a_canary_is_chosen_and_survives_reload_and_back(
+    explorer: Any, tab: Any, database: Any
+) -> None:
+    url = database()
+    store_canary(url)
+    page = tab(viewport={"width": 400, "height": 900}, color_scheme="dark")
+    page.goto(
+        f"{explorer(url)}/compare?from={START_S}&to={START_S + SECONDS}&latency=tpot&quantile=p50"
+    )
+    page.locator(".headline", has_text="Undecided: 0 requests before").wait_for()
+
+    def drawn() -> None:
+        page.locator(".headline", has_text=re.compile(r"TPOT P50 is \d+ % worse")).wait_for()
+        page.wait_for_function("document.querySelector('.stMain').scrollWidth <= 400")
+        assert page.locator("[data-testid=stException]").count() == 0
+
+    page.get_by_role("combobox", name=re.compile("Compared with")).click()
+    page.get_by_role("option", name="vs. another replica").click()
+    page.wait_for_url(re.compile("split=replica&before=sim-0&after=sim-1"))
+    drawn()
+    page.reload()
+    drawn()
+    page.go_back()
+    page.locator(".headline", has_text="Undecided: 0 requests before").wait_for()
+    page.go_forward()
+    drawn()

@@ -2,7 +2,13 @@ import pytest
 
 from store.database import open_database
 from store.predictions import Prediction, keep_prediction
-from tests.analysis.compare.two_windows import SECONDS, START_S, store, store_deploy
+from tests.analysis.compare.two_windows import (
+    SECONDS,
+    START_S,
+    store,
+    store_canary,
+    store_deploy,
+)
 from tests.ui.opening import HOSTILE, Open, address, markup
 
 AFTER = {
@@ -57,6 +63,74 @@ def test_overlapping_ranges_are_refused(page: Open, url: str) -> None:
     shown = markup(page(url, **AFTER, baseline=both))
     assert "Nothing to compare." in shown
     assert "the ranges before and after overlap" in shown
+
+
+@pytest.fixture(scope="module")
+def canary_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a database with a window in which sim-1 is slower and runs another version."""
+    found = f"sqlite:///{tmp_path_factory.mktemp('canary') / 'tailspan.db'}"
+    store_canary(found)
+    return found
+
+
+RANGE = {
+    "page": "compare",
+    "from": str(START_S),
+    "to": str(START_S + SECONDS),
+    "latency": "tpot",
+}
+
+
+@pytest.mark.parametrize(
+    ("label", "before", "after"),
+    [("replica", "sim-0", "sim-1"), ("version", "0.31.0", "0.32.0")],
+)
+def test_a_canary_is_chosen_above_the_page(
+    page: Open, canary_url: str, label: str, before: str, after: str
+) -> None:
+    test = page(canary_url, **RANGE)
+    test.selectbox(key="comparison").set_value(label).run()
+    assert address(test) == {**RANGE, "split": label, "before": before, "after": after}
+    said = markup(test)
+    assert "TPOT P95 is " in said
+    assert "% worse [" in said
+    assert f"{label} {after}" in said
+    test.selectbox(key="side_before").set_value(after).run()
+    test.selectbox(key="side_after").set_value(before).run()
+    assert "% better [" in markup(test)
+    test.selectbox(key="comparison").set_value("vs. the previous range").run()
+    assert address(test) == RANGE
+
+
+def test_one_value_on_both_sides_is_refused(page: Open, canary_url: str) -> None:
+    said = markup(page(canary_url, **RANGE, split="replica", before="sim-0", after="sim-0"))
+    assert "Nothing to compare." in said
+
+
+def test_the_page_asks_for_both_values(page: Open, canary_url: str) -> None:
+    said = markup(page(canary_url, **RANGE, split="config", before="beef", after=""))
+    assert "Nothing to compare." in said
+    assert "Choose two values above." in said
+
+
+def test_a_value_without_requests_is_undecided(page: Open, canary_url: str) -> None:
+    """The range has requests, so the page must not say that it has none."""
+    said = markup(page(canary_url, **RANGE, split="replica", before="sim-0", after="none"))
+    assert "Undecided: 0 requests after" in said
+    assert "No requests between" not in said
+
+
+def test_a_filter_does_not_select_a_side(page: Open, canary_url: str) -> None:
+    canary = {"split": "replica", "before": "sim-0", "after": "sim-1"}
+    said = markup(page(canary_url, **RANGE, **canary, replica="sim-0"))
+    assert "% worse [" in said
+
+
+@pytest.mark.parametrize("name", ["split", "before", "after"])
+def test_a_hostile_side_is_text(page: Open, canary_url: str, name: str) -> None:
+    canary = {"split": "replica", "before": "sim-0", "after": "sim-1"}
+    said = markup(page(canary_url, **{**RANGE, **canary, name: HOSTILE}))
+    assert "<script>" not in said
 
 
 def test_a_live_page_is_not_replayed(page: Open, url: str) -> None:

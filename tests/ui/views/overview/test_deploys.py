@@ -84,6 +84,13 @@ def test_the_link_opens_both_ranges_without_filters() -> None:
     }
 
 
+def test_a_deploy_of_an_earlier_day_has_its_date() -> None:
+    later = Window(BEFORE.from_unix_ns, AFTER.to_unix_ns + 86_400 * SECOND_NS)
+    assert sentence(DEPLOY, None, View(), later, UTC).startswith(
+        "The configuration changed at 1970-01-01 14:02."
+    )
+
+
 def test_with_filters_the_sentence_states_that_it_is_about_all_requests() -> None:
     assert deploy_sentence(WORSE, view=View(equals={"tenant": "a"})).startswith(
         "<b>All requests:</b> Since"
