@@ -13,10 +13,10 @@ A restarted process can really be slower or faster, for the same arguments and a
 processes with the usual arguments serve traffic before the first window, which shows how large this
 effect is. The windows of each process are compared with each other, too.
 
-The truth is measured: each configuration also serves the same arrivals as the usual one, at each
-mix. The bar: the verdict is right wherever the interval of the truth does not cross the margin, and
-no A/A verdict is `worse` or `better`. The benchmark has the same requirements as `make vllm`, and
-needs an otherwise idle machine.
+The truth is measured: each configuration also serves the same arrivals as the usual configuration,
+at each mix. The goal: the verdict is right wherever the interval of the truth does not cross the
+margin, and no A/A verdict is `worse` or `better`. The benchmark has the same requirements as `make
+vllm`, and needs an otherwise idle machine.
 """
 
 import argparse
@@ -115,7 +115,7 @@ def _number(least: float, most: float) -> Callable[[str], float]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Record, ask and print. The exit status is 1 if the bar is not met."""
+    """Record, ask and print. The exit status is 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

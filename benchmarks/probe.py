@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def _finish(met: Sequence[bool]) -> NoReturn:
-    print(f"{sum(met)} of {len(met)} bars met")
+    print(f"{sum(met)} of {len(met)} goals met")
     sys.exit(0 if all(met) else 1)
 
 

@@ -212,7 +212,7 @@ def table(results: Sequence[Result]) -> list[str]:
         of = [each for each in figures if each.point == point]
         lines.append(
             f"new traffic, {point}: inside {share([e.low <= e.new <= e.high for e in of])}"
-            f" (bar: 90 to 98 %), below {share([e.new < e.low for e in of])},"
+            f" (goal: 90 to 98 %), below {share([e.new < e.low for e in of])},"
             f" above {share([e.new > e.high for e in of])};"
             f" median width {middle([e.width for e in of])}"
         )

@@ -216,8 +216,8 @@ def delete_older_rollups(
 def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
     """Build the buckets that end before a time, for up to `ROLL_UP_S`.
 
-    Returns: the first error, so that data is deleted nevertheless. A bucket that cannot be built
-    does not prevent the building of the others.
+    Returns: the first error. It is not raised here, so that the caller can delete data first. If a
+    bucket cannot be built, the other buckets are still built.
     """
     deadline_s = time.monotonic() + ROLL_UP_S
     failed: Failed = set()

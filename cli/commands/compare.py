@@ -106,8 +106,8 @@ def compare(
 
     The verdict is about the change only: worse, better, no_worse (the change is within the margin)
     or undecided. If too few requests have a counterpart, the verdict is undecided, and the output
-    states the reason. The interval holds for any number of looks, so a gate may ask every minute
-    and stop at the first "worse".
+    states the reason. The interval stays valid if you repeat the comparison any number of times, so
+    a gate may ask every minute and stop at the first "worse".
 
     The output also has the change over the load, the coefficients of the engine steps, and the
     total change. The total change includes the load that the change itself caused. It is computed

@@ -842,7 +842,7 @@ _ENGINE_ONLY = (
         otherwise="no effect: this vLLM has no Rust front end",
     ),
     Hook(
-        "Request: reason of the end, tokens",
+        "Request: finish reason, tokens",
         Attributes("Request", ("get_finished_reason", "num_prompt_tokens", "num_output_tokens")),
         REQUEST,
         "engine_only/capture.py",
