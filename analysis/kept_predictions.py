@@ -1,4 +1,4 @@
-"""Keep predictions of what-if, and compare them with what came after a deploy made the change.
+"""Keep predictions of what-if, and compare them with the latencies after a deploy of the change.
 
 A prediction is kept if a deploy can make its change: engine arguments and the number of replicas.
 The measured change is the percentile after the deploy, divided by the percentile before it with the

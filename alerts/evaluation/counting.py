@@ -370,7 +370,7 @@ def count_requests(
     keys = [""]
     if part:
         keys = [groups.key(each) for each in (groups.other(goodput.by), *part.groups)]
-    # Where prefill and decode are on different servers, the two rows are one request of a user.
+    # If prefill and decode are on different servers, the two rows are one request of a user.
     roles = known_roles(engine, to_s * SECOND_NS)
     if roles:
         columns = list(dict.fromkeys([*columns, *USER_COLUMNS]))

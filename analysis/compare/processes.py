@@ -119,7 +119,7 @@ def read_processes(
                 kinds[kind_of(process, number)].append(ServedBy(side.requests, by_process[process]))
     length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
     for process in sorted(known, key=lambda each: -each.from_unix_ns):
-        # Both sides may have the same configuration. The change between them is what is asked.
+        # Both sides may have the same configuration. The question is about the change between them.
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
         if others is None or len(others) >= MOST_PROCESSES or any(process in by for by in served):
             continue

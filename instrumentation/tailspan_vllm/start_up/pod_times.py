@@ -23,7 +23,8 @@ def parts_before(
 ) -> dict[str, float]:
     """Return the parts before the first process in seconds by attribute name.
 
-    After a restart of the container, the only part is the time since the container before ended.
+    After a restart of the container, the only part is the time since the previous container
+    ended.
     The result is empty if the times are unknown or not in order.
 
     Args:
