@@ -139,7 +139,7 @@ def delete_older(
 
     Raises:
         StoreUnavailable: the database cannot be written. Earlier batches stay deleted.
-        Exception: the defect that prevented the building of a rollup, after the deletion.
+        Exception: a rollup could not be built. It is raised after the deletion.
     """
     before_ns = now_unix_ns - keep_ns
     failure = _roll_up(engine, before_ns // SECOND_NS + MINUTE_S)
@@ -184,7 +184,7 @@ def delete_older_rollups(
         StoreUnavailable: the database cannot be written.
         ValueError: the retention of rollups per hour is shorter than the retention of rollups per
             minute.
-        Exception: the defect that prevented the building of a rollup, after the deletion.
+        Exception: a rollup could not be built. It is raised after the deletion.
     """
     if keep_hours_ns is not None and (keep_minutes_ns is None or keep_minutes_ns > keep_hours_ns):
         raise ValueError(

@@ -23,8 +23,7 @@ def parts_before(
 ) -> dict[str, float]:
     """Return the parts before the first process in seconds by attribute name.
 
-    After a restart of the container, the only part is the time since the previous container
-    ended.
+    After a restart of the container, the only part is the time since the previous container ended.
     The result is empty if the times are unknown or not in order.
 
     Args:

@@ -37,7 +37,7 @@ MOST_ROWS: Final = 12
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
 ) -> CachesAnswer:
-    """Count the lookups of a range. Filters by labels that lookups do not have do not apply."""
+    """Count the lookups of a range. A filter is ignored if lookups do not have its label."""
     where = {name: value for name, value in equals.items() if name in LABELS}
     return answer_caches(engine, CachesQuestion(window, prices, DEFAULT_BY, where))
 
