@@ -121,16 +121,16 @@ class Budget:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise PlanError(
-                f"{path}: the spent budget cannot be kept: {error.strerror}; allowed: a path that"
-                " can be written, by --state"
+                f"{path}: the spent budget cannot be kept: {error.strerror}; set a writable path"
+                " with --state"
             ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.close()
             raise PlanError(
-                f"{path}: another tailspan probe spends this budget; allowed: one, or another"
-                " --state"
+                f"{path}: another tailspan probe spends this budget; stop it, or set another path"
+                " with --state"
             ) from error
         written = os.pread(self._file, _RECORD_BYTES + 1, 0)
         if written:
