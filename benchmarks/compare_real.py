@@ -5,11 +5,11 @@
     python benchmarks/compare_real.py budget restarted   only these changes
 
 A vLLM on this machine's CPU is restarted with the same arguments (A/A), with a small budget of
-tokens per step, and compiled instead of eager (A/B). Each change is asked in both directions, with
-the same mix and with another mix: a new tenant, more long prompts and a higher rate. Both sides of
-a question have different arrivals.
+tokens per step, and compiled instead of eager (A/B). Each change is compared in both directions,
+with the same mix and with another mix: a new tenant, more long prompts and a higher rate. The two
+sides of a comparison have different arrivals.
 
-A restarted process can really be slower or faster, for the same arguments and arrivals. So four
+A restart alone can make a process slower or faster, with the same arguments and arrivals. So four
 processes with the usual arguments serve traffic before the first window, which shows how large this
 effect is. The windows of each process are compared with each other, too.
 

@@ -5,10 +5,11 @@
 
 Each case is simulated: one replica is restarted several times with the same arguments, then once
 with a change of the server or without. Each process is slower or faster than the others by a random
-factor, which all its steps have. The verdict is about TPOT P50 and TTFT P50, with the interval for
-one look and 1,000 requests on each side, once with the effect of a restart and once without it. The
-goal is that at most 2 % of the verdicts without a change are `worse` or `better`. A part of the
-changes is then too small to be found. The exit status is 1 if the goal is missed.
+factor, the same for all its steps. The verdict is about TPOT P50 and TTFT P50, with the interval
+for one look and 1,000 requests on each side, once with the effect of a restart and once without it.
+The goal is that at most 2 % of the verdicts without a change are `worse` or `better`. With the
+effect of a restart, some of the changes are too small to be found. The exit status is 1 if the goal
+is missed.
 """
 
 import argparse

@@ -4,9 +4,9 @@
 
 Two vLLMs on this machine's CPU serve the tiny model, one for prefill and one for decode, behind
 `rig/disaggregation_proxy.py`. The client measures each request with its own stopwatch. The program
-sends as many requests to a proxy that passes the trace context, to a proxy that drops it, and to a
-proxy that passes the context but no request id. It joins the requests twice: without and with
-the client's spans.
+sends the same number of requests to each of three proxies: one passes the trace context, one drops
+it, and one passes the context but no request id. It joins the requests twice: without and with the
+client's spans.
 
 The goal: every request is one joined request with both hops, and the sum of its phases differs from
 the stopwatch by at most 5 ms plus its delivery phase. Without the client's span, the sum does not
