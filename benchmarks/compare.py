@@ -264,7 +264,8 @@ def again(kind: Kind, seeds: range) -> bool:
     print(
         f"\nA/A, {kind.name}, {LOOKS} looks: {len(seeds)} cases\n"
         f"a false verdict at any look: {wrong:.1%} (goal: {FALSE_EVER:.0%}); an interval that"
-        f" missed 0: {missed:.1%}; Mann-Whitney significant at any look: {rank:.0%}; z-test: {mean:.0%}\n"
+        f" missed 0: {missed:.1%}; Mann-Whitney significant at any look: {rank:.0%}; z-test:"
+        f" {mean:.0%}\n"
         f"{time.monotonic() - begun:.0f} s; {'met' if met else 'NOT MET'}",
         flush=True,
     )

@@ -43,7 +43,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class CacheEffect:
-    """The time to the first event of a repeated prompt, compared with the first time it was sent."""
+    """The time to the first event of a repeated prompt, compared with that of a new prompt."""
 
     pairs: int
     """Pairs of a new prompt and its repetition, both answered by the model."""
