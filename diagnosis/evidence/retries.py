@@ -174,7 +174,7 @@ def _repeated(requests: Requests) -> _Repeats | None:
 
 
 def _by_chance(repeats: _Repeats, seconds: float) -> float:
-    """Return after how many of the aborts a request with the same key would arrive by chance.
+    """Return the expected number of aborts that a request with the same key follows by chance.
 
     The number is computed from the requests that are not repetitions, as if they arrived at random.
     """
