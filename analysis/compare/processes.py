@@ -64,8 +64,8 @@ class Processes:
 def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Process]:
     """Return the processes of each replica, in order of time. Pure.
 
-    A start belongs to the same process as the one before it if its engine began to load before that
-    one was ready: several engines of a replica, or several API servers that report an engine.
+    A process may report several starts: one per engine, or one per API server. So two consecutive
+    starts belong to the same process if the second engine began to load before the first was ready.
 
     Args:
         starts: in any order.
