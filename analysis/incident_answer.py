@@ -1,9 +1,9 @@
 """The stored answer of an incident, which every page, command and message shows.
 
 Two replays of the same incident, a minute apart, have different windows, so their shares differ.
-Therefore the server computes the answer at stated moments (`server.likely_cause`), and all others
-read it. A question with another filter or range is not about the incident as a whole, and is
-computed when it is asked.
+Therefore only the server computes the answer, at defined times (`server.likely_cause`), and pages,
+commands and messages read it. A question with another filter or range is not about the whole
+incident. Its answer is computed on request.
 """
 
 import json
@@ -45,7 +45,12 @@ class _Explanations:
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """The question of an answer: the objective in one sentence, and the ranges of the verdict."""
+    """The question that a stored answer is about.
+
+    Attributes:
+        objective: the objective in one sentence.
+        question: the latency, filter, window and baseline of the verdict.
+    """
 
     objective: str
     question: Question

@@ -348,10 +348,11 @@ def _acceptance(
 ) -> FloatArray | None:
     """Return the probability that a drafted token is accepted, for each request.
 
-    The number of decode steps of a request is its own decode time in the ledger, divided by the own
-    time of one step. The result is scaled to the mean number of tokens per step in the samples.
-    After a rejected token, all further drafted tokens are rejected: with probability p for each of
-    k tokens, a step has 1 + p + p² + … + pᵏ tokens on average.
+    The number of decode steps of a request is computed from the ledger: the time of its own decode
+    work, divided by the time that one step needs for this request. The result is scaled to the mean
+    number of tokens per step in the samples. After a rejected token, all further drafted tokens are
+    rejected. If each of k drafted tokens is accepted with probability p, a step has
+    1 + p + p² + … + pᵏ tokens on average.
     """
     drafted = model.num_speculative_tokens
     if not drafted:

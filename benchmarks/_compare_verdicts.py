@@ -169,7 +169,7 @@ def _interval(middle: float, low: float, high: float) -> str:
 
 
 def summary(found: Sequence[Judged]) -> tuple[list[str], bool]:
-    """Return the sentences below the table, and whether the bar is met."""
+    """Return the sentences below the table, and whether the goal is met."""
     lines, met = [], True
     for name, changed in (("A/A", False), ("A/B", True)):
         mine = [each for each in found if each.case.changed == changed]
@@ -188,5 +188,5 @@ def summary(found: Sequence[Judged]) -> tuple[list[str], bool]:
     ratios = [(each.truth.ratio, each.answer.decision.ratio) for each in found]
     inside = [ratio.low <= true <= ratio.high for true, ratio in ratios if ratio is not None]
     lines.append(f"{sum(inside)} of {len(inside)} intervals contain the measured truth")
-    lines.append(f"bar: right in all, no A/A worse or better: {'met' if met else 'NOT MET'}")
+    lines.append(f"goal: right in all, no A/A worse or better: {'met' if met else 'NOT MET'}")
     return lines, met

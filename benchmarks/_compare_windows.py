@@ -35,8 +35,8 @@ EARLIER: Final = 4
 """Number of processes before the first window, with the usual arguments. They show how much a
 restart alone changes a latency."""
 SETTLED_S: Final = 10.0
-"""Traffic before the windows of each configuration, which is not compared. Then all windows follow
-traffic, also the first one of a server."""
+"""Seconds of traffic before the windows of each configuration. This traffic is not compared. It
+makes the first window of a server similar to the others, which also follow traffic."""
 
 
 class WindowsError(Exception):

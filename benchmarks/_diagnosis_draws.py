@@ -134,8 +134,8 @@ def drawn(
 def _foreign(config: FleetConfig, draw: random.Random) -> FleetConfig:
     """Return the fleet in a foreign world.
 
-    The world has products of sequences and other work, a pace that drifts, and one of twenty steps
-    that takes up to four times as long as usual.
+    In this world, the duration of a step also depends on products of sequences and other work, the
+    pace drifts, and one step in twenty takes up to four times as long as usual.
     """
     world = ForeignWorld(
         crowding=draw.uniform(0.001, 0.004),

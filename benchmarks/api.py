@@ -1,4 +1,4 @@
-"""Measures the JSON API: its response times, and the cost of questions for ingestion.
+"""Measures the JSON API: its response times, and how much its questions slow the ingestion down.
 
     python benchmarks/api.py [--rounds 9] [--seconds 20]
 

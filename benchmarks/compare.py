@@ -5,8 +5,8 @@
 
 Each case is a pair of simulated windows of 2,000 requests. Without a change of the server (A/A),
 the traffic stays the same, or has a new tenant, longer prompts and a higher rate. With a change
-(A/B), each engine step takes 10 % longer. The default margin of 5 % applies. Two tests that compare
-the latencies directly judge the same windows: Mann and Whitney's, and a z-test of the means. The
+(A/B), each engine step takes 10 % longer. The default margin of 5 % applies. Two simpler tests are
+applied to the same windows for comparison: the Mann-Whitney test, and a z-test of the means. The
 exit status is 1 if a target value is missed.
 """
 
@@ -120,10 +120,8 @@ def judged(case: Pair) -> list[Judged]:
 def on_the_curve(
     decision: Decision, equal: Equal, without_s: np.ndarray, q: float
 ) -> tuple[int, int]:
-    """Return the number of points of the curve whose interval contains the true change.
-
-    The second value is the number of all points.
-    """
+    """Return two numbers: the points of the curve whose interval contains the true change, and all
+    points of the curve."""
     place = np.searchsorted(edges_of(equal.compared.running, q), equal.compared.running, "right")
     inside = 0
     for point in decision.curve:
@@ -139,11 +137,11 @@ def on_the_curve(
 
 
 def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, bool]:
-    """Look at a case repeatedly while the window after the change grows.
+    """Compare a case repeatedly while the window after the change grows. Each comparison is a look.
 
     Returns:
-        Whether any look gave a false verdict, whether any computed interval missed 0, and whether
-        any look was significant by each of the two tests.
+        Four values: whether any look gave a false verdict, whether any computed interval missed 0,
+        whether the Mann-Whitney test was significant at any look, and whether the z-test was.
     """
     criteria = Criteria(QUANTILES[name])
     before, whole = case.sides(metric)
@@ -166,7 +164,7 @@ def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, b
 
 
 def mann_whitney(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the two-sided p-value of Mann and Whitney's test, by the normal approximation."""
+    """Return the two-sided p-value of the Mann-Whitney test, by the normal approximation."""
     ranks = np.empty(a.size + b.size)
     ranks[np.argsort(np.concatenate([a, b]), kind="stable")] = np.arange(1, ranks.size + 1)
     excess = ranks[: a.size].sum() - a.size * (ranks.size + 1) / 2
@@ -265,8 +263,9 @@ def again(kind: Kind, seeds: range) -> bool:
     met = bool(wrong <= FALSE_EVER)
     print(
         f"\nA/A, {kind.name}, {LOOKS} looks: {len(seeds)} cases\n"
-        f"a false verdict at any look: {wrong:.1%} (bar: {FALSE_EVER:.0%}); an interval that missed"
-        f" 0: {missed:.1%}; Mann-Whitney significant at any look: {rank:.0%}; z-test: {mean:.0%}\n"
+        f"a false verdict at any look: {wrong:.1%} (goal: {FALSE_EVER:.0%}); an interval that"
+        f" missed 0: {missed:.1%}; Mann-Whitney significant at any look: {rank:.0%}; z-test:"
+        f" {mean:.0%}\n"
         f"{time.monotonic() - begun:.0f} s; {'met' if met else 'NOT MET'}",
         flush=True,
     )
@@ -281,7 +280,7 @@ def main() -> int:
     parser.add_argument("--looks", type=int, default=8, help="cases of each kind, 200 looks")
     given = parser.parse_args()
     print(
-        f"bars: false verdicts at one look <= {FALSE_ONCE:.0%}, at any of {LOOKS} looks <="
+        f"goals: false verdicts at one look <= {FALSE_ONCE:.0%}, at any of {LOOKS} looks <="
         f" {FALSE_EVER:.0%}; changes found >= {FOUND:.0%}; intervals with the truth >="
         f" {COVERED:.0%}"
     )

@@ -5,18 +5,18 @@
     python benchmarks/compare_real.py budget restarted   only these changes
 
 A vLLM on this machine's CPU is restarted with the same arguments (A/A), with a small budget of
-tokens per step, and compiled instead of eager (A/B). Each change is asked in both directions, with
-the same mix and with another mix: a new tenant, more long prompts and a higher rate. Both sides of
-a question have different arrivals.
+tokens per step, and compiled instead of eager (A/B). Each change is compared in both directions,
+with the same mix and with another mix: a new tenant, more long prompts and a higher rate. The two
+sides of a comparison have different arrivals.
 
-A restarted process can really be slower or faster, for the same arguments and arrivals. So four
+A restart alone can make a process slower or faster, with the same arguments and arrivals. So four
 processes with the usual arguments serve traffic before the first window, which shows how large this
 effect is. The windows of each process are compared with each other, too.
 
-The truth is measured: each configuration also serves the same arrivals as the usual one, at each
-mix. The bar: the verdict is right wherever the interval of the truth does not cross the margin, and
-no A/A verdict is `worse` or `better`. The benchmark has the same requirements as `make vllm`, and
-needs an otherwise idle machine.
+The truth is measured: each configuration also serves the same arrivals as the usual configuration,
+at each mix. The goal: the verdict is right wherever the interval of the truth does not cross the
+margin, and no A/A verdict is `worse` or `better`. The benchmark has the same requirements as `make
+vllm`, and needs an otherwise idle machine.
 """
 
 import argparse
@@ -119,7 +119,7 @@ def _number(least: float, most: float) -> Callable[[str], float]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Record, ask and print. The exit status is 1 if the bar is not met."""
+    """Record, ask and print. The exit status is 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

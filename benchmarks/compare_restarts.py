@@ -5,10 +5,11 @@
 
 Each case is simulated: one replica is restarted several times with the same arguments, then once
 with a change of the server or without. Each process is slower or faster than the others by a random
-factor, which all its steps have. The verdict is about TPOT P50 and TTFT P50, with the interval for
-one look and 1,000 requests on each side, once with the effect of a restart and once without it. The
-bar is that at most 2 % of the verdicts without a change are `worse` or `better`. A part of the
-changes is then too small to be found. The exit status is 1 if the bar is missed.
+factor, the same for all its steps. The verdict is about TPOT P50 and TTFT P50, with the interval
+for one look and 1,000 requests on each side, once with the effect of a restart and once without it.
+The goal is that at most 2 % of the verdicts without a change are `worse` or `better`. With the
+effect of a restart, some of the changes are too small to be found. The exit status is 1 if the goal
+is missed.
 """
 
 import argparse
@@ -100,7 +101,7 @@ def _config(rate: float, seed: int, factor: float) -> FleetConfig:
 
 
 def main() -> int:
-    """Print the verdicts. The exit status is 1 if the bar is missed."""
+    """Print the verdicts. The exit status is 1 if the goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -129,7 +130,7 @@ def main() -> int:
                 )
                 if change == 1.0:
                     met &= counts[1]["worse"] + counts[1]["better"] <= FALSE * len(cases)
-    print(f"{time.monotonic() - begun:.0f} s; bar {'met' if met else 'NOT MET'}")
+    print(f"{time.monotonic() - begun:.0f} s; goal {'met' if met else 'NOT MET'}")
     return 0 if met else 1
 
 

@@ -11,7 +11,7 @@ benchmark has the same requirements as `make vllm`, and needs an otherwise idle 
 `others` shows the number of CPUs that other processes used before and during the fault.
 
 The true shares are measured: windows without a fault, with each fault, and with both follow each
-other on one server, with the same seeds. The bar: the intervals contain 90 % of the true shares.
+other on one server, with the same seeds. The goal: the intervals contain 90 % of the true shares.
 """
 
 import argparse
@@ -118,7 +118,7 @@ def shares_summary(cases: Sequence[Path], found: Sequence[Judged]) -> list[str]:
     if hits:
         lines.append(
             f"{sum(hits)} of {len(hits)} intervals ({sum(hits) / len(hits):.0%}) contain the true "
-            f"share (bar: 90 %); median width {sorted(widths)[len(widths) // 2]:.0%}"
+            f"share (goal: 90 %); median width {sorted(widths)[len(widths) // 2]:.0%}"
         )
     return lines
 

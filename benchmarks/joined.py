@@ -4,11 +4,11 @@
 
 Two vLLMs on this machine's CPU serve the tiny model, one for prefill and one for decode, behind
 `rig/disaggregation_proxy.py`. The client measures each request with its own stopwatch. The program
-sends as many requests to a proxy that passes the trace context, to a proxy that drops it, and to a
-proxy that passes the context but no request id. It joins the requests twice: without and with
-the client's spans.
+sends the same number of requests to each of three proxies: one passes the trace context, one drops
+it, and one passes the context but no request id. It joins the requests twice: without and with the
+client's spans.
 
-The bar: every request is one joined request with both hops, and the sum of its phases differs from
+The goal: every request is one joined request with both hops, and the sum of its phases differs from
 the stopwatch by at most 5 ms plus its delivery phase. Without the client's span, the sum does not
 contain the time between the client and the proxy. The client and the proxy run before other
 processes, because in a fleet they do not wait for the CPUs of the servers' machine. The benchmark
@@ -94,7 +94,7 @@ def found_of(
 def line_of(
     title: str, seen: Sequence[SentRequest], found: dict[str, JoinedRequest]
 ) -> tuple[str, bool]:
-    """Return a line of figures, and whether every request meets the bar."""
+    """Return a line of figures, and whether every request meets the goal."""
     apart_s, before_s, after_s, within, joined, bases = [], [], [], 0, 0, set()
     for begun_unix_ns, timed in seen:
         each = found.get(timed.request_id or "")
@@ -182,7 +182,7 @@ def _row(number: int, first_ns: int) -> RequestTimeline:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure and print. The exit status is 1 if the bar is not met."""
+    """Measure and print. The exit status is 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -227,7 +227,7 @@ def main(words: Sequence[str] | None = None) -> int:
                     print(line, flush=True)
                     met = met and alone and good
             engine.dispose()
-    print(f"bar: {'met' if met else 'NOT met'}")
+    print(f"goal: {'met' if met else 'NOT met'}")
     return 0 if met else 1
 
 

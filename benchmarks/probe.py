@@ -7,7 +7,7 @@ A test server in a separate process sends responses in the format of OpenAI's ch
 server measures the time from the end of each request to the first byte of its response, as
 Tailspan's plugin does in vLLM.
 
-Schedule: `tailspan probe` probes 100 endpoints, each every 5 s. A response takes 4 s, so about 80
+Schedule: `tailspan probe` probes each of 100 endpoints every 5 s. A response takes 4 s, so about 80
 probes are always in flight. The output is not read during this time. Lateness is the time from the
 scheduled to the real start. Then `--once` starts all probes at the same time.
 
@@ -90,13 +90,13 @@ def main() -> None:
 
 
 def _finish(met: Sequence[bool]) -> NoReturn:
-    print(f"{sum(met)} of {len(met)} bars met")
+    print(f"{sum(met)} of {len(met)} goals met")
     sys.exit(0 if all(met) else 1)
 
 
 def _network_of_vllm() -> list[bool]:
     """Measure the network time of probes to a real vLLM. The prober shares the two cores with the
-    vLLM, which is idle while a probe is on its way."""
+    vLLM, which is idle while a probe is in the network."""
     with (
         tempfile.TemporaryDirectory() as folder,
         collecting(Path(folder)) as otlp_port,

@@ -5,8 +5,8 @@
 A real server on this machine's CPU serves a Poisson load of random prompts. The fitted step model,
 the model's error and the engine's arguments are read from the server's telemetry. A simulated
 engine with these values then serves the same requests. The output is the distance between the two
-distributions of each phase: Kolmogorov–Smirnov (0 equal, 1 disjoint) and Wasserstein-1 (the mean
-error of a request's time, also as a share of the real mean). The times of the front end and of
+distributions of each phase, in two metrics: Kolmogorov–Smirnov (0 equal, 1 disjoint) and
+Wasserstein-1 (the mean error, also as a share of the real mean). The times of the front end and of
 delivery are constants of the simulated server and are not fitted.
 """
 

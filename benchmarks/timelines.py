@@ -6,9 +6,8 @@
 Each fault begins after seven hours of healthy traffic with one request per second, which fill the
 long windows of both rule sets. Series are scraped and rules are evaluated every 30 s, as in many
 installations. In Tailspan's generated rule file, paging rules are evaluated every 15 s. The result
-is the time from the fault's start to the first page. The table marks those of Tailspan's alerts
-that are tickets. "never" means that no alert fired in the observed time, which the table also
-contains.
+is the time from the fault's start to the first page. If a Tailspan alert is a ticket, the table
+marks it. "never" means that no alert fired in the observed time, which the table also contains.
 """
 
 import argparse

@@ -296,7 +296,7 @@ def main(words: Sequence[str] | None = None) -> int:
     print()
     for kind, number in good.items():
         print(
-            f"{kind}: {number} of {every} within what is allowed (bar: {BAR:.0%}), {close[kind]}"
+            f"{kind}: {number} of {every} within the tolerance (goal: {BAR:.0%}), {close[kind]}"
             " without the allowance for noise"
         )
     print(f"95 % intervals: {covered} of {every} contain what was measured")

@@ -165,7 +165,7 @@ class PrometheusExporter(Families):
             self._slos.add_probes(self._probes.add(probes), now_unix_ns)
 
     def share_tenants(self, tenants: Collection[str]) -> None:
-        """Name these tenants, so that all collectors name the same tenants.
+        """Show these tenants by name, so that all collectors show the same tenants.
 
         Args:
             tenants: the tenants, at most `LIMIT`. They take the places of other tenants.

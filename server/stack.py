@@ -422,7 +422,7 @@ class Stack:
         await self._stop()
 
     async def _share_tenants(self) -> None:
-        """Name the tenants on `/metrics` that all collectors of the database name."""
+        """Show the same tenants by name on `/metrics` as the other collectors of the database."""
         tenants = await asyncio.to_thread(exported_tenants, self._engine)
         await asyncio.to_thread(self._exporter.share_tenants, tenants)
 

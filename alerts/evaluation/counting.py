@@ -177,9 +177,10 @@ def read_tally(
         to_s: end in unix seconds.
         count: the function that counts the requests of steps that are not stored yet. None means
             `by_second`.
-        instants: the history may then be read only for ranges that start and end at one of these
-            instants, `from_s` or `to_s`. So the database can add up the stored counts of a month.
-            None allows any range. With time slices, the database always returns one sum per slice.
+        instants: if given, the caller may read the history only for ranges that start and end at
+            one of these instants, at `from_s` or at `to_s`. The database then adds up the stored
+            counts between them, for example of a month. None allows any range. With time slices,
+            the database always returns one sum per slice.
     """
     slices = goodput.slices
     if slices:
@@ -369,7 +370,7 @@ def count_requests(
     keys = [""]
     if part:
         keys = [groups.key(each) for each in (groups.other(goodput.by), *part.groups)]
-    # Where prefill and decode are on different servers, the two rows are one request of a user.
+    # If prefill and decode are on different servers, the two rows are one request of a user.
     roles = known_roles(engine, to_s * SECOND_NS)
     if roles:
         columns = list(dict.fromkeys([*columns, *USER_COLUMNS]))

@@ -57,7 +57,7 @@ class CompareAnswer(Decided):
     notes: Sequence[str]
     simulated: bool
     expected: Expected | None = None
-    """What what-if predicted for this change before it was made."""
+    """The prediction of `what-if` for this change, from before the change."""
 
 
 def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = True) -> CompareAnswer:

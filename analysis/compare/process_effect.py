@@ -6,9 +6,10 @@ processes of the same configuration show how large it is.
 
     v = Σ over configurations Σ over processes (d − mean of the configuration)² / freedom
 
-d is the logarithm of a process's percentile / that of the requests before the change, at the same
-mix and load. The errors of the ds are part of v, so the effect is not added to the interval of the
-change: the wider one of the two holds. `benchmarks/compare_restarts.py` measures the verdicts.
+d is the logarithm of a ratio: the percentile of a process, divided by the percentile of the
+requests before the change, at the same mix and load. v contains the errors of the ds, so the effect
+is not added to the interval of the change. Instead, the wider of the two intervals is used.
+`benchmarks/compare_restarts.py` measures the verdicts.
 """
 
 from collections.abc import Mapping, Sequence

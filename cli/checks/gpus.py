@@ -112,7 +112,7 @@ def owners(url: str | None) -> Iterator[Finding]:
             printable(
                 "if an engine runs on it, assign it in the command that samples it (tailspan up,"
                 f" or tailspan gpus --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', where"
-                f" REPLICA is {named}{more}; for a dcgm-exporter's also --dcgm-replica. Tailspan"
+                f" REPLICA is {named}{more}, or with --dcgm-replica for a dcgm-exporter. Tailspan"
                 " detects the replica if it can see the server's processes, with root or"
                 " CAP_SYS_PTRACE and the host's process namespace",
                 2 * _WIDEST,

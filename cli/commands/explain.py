@@ -117,7 +117,7 @@ def explain(
     objective is about this latency, the size of the growth decides.
 
     The command compares the slowest requests of the window with the slowest requests of the
-    baseline. The slowest requests are one in a hundred, or more if there are few requests. The
+    baseline. These are the slowest 1 % of the requests, or more if there are few requests. The
     command divides the added time among causes. Each cause has a share, the evidence in numbers,
     and an action. The verdict can also be that the latency has not grown, or that there are too few
     requests.
@@ -132,9 +132,9 @@ def explain(
     "a part" instead of a percentage. The output states how the shares were computed.
 
     While Tailspan runs, it stores the answer of each incident: when the incident alerts, each time
-    that it is twice as old, and after its end. --incident prints the stored answer, and when it was
-    computed. With --fast, --baseline or --where, the answer is computed now. The joined requests
-    are not part of a stored answer, so they are printed only if the answer is computed now.
+    that its age has doubled, and after its end. --incident prints the stored answer, and when it
+    was computed. With --fast, --baseline or --where, the answer is computed now. A stored answer
+    does not contain the joined requests, so they are printed only if the answer is computed now.
 
     If the environment variable TAILSPAN_EXPLORER_URL has the address of the explorer, --request
     also prints the link to the request's page.

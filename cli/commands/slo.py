@@ -431,7 +431,7 @@ def _print_incidents(rows: Sequence[IncidentRow]) -> None:
             row.severity,
             time_text.moment(row.began_unix_s * 10**9),
             time_text.moment(row.fired_unix_s * 10**9),
-            "goes on" if row.ended_unix_s is None else time_text.moment(row.ended_unix_s * 10**9),
+            "ongoing" if row.ended_unix_s is None else time_text.moment(row.ended_unix_s * 10**9),
             f"{float(Fraction(row.peak_burn)):.1f}",
             text.UNKNOWN
             if row.budget_spent is None

@@ -81,7 +81,7 @@ def _compared(given: Sequence[tuple[str, str]]) -> Mapping[str, str] | None:
     The page compares two ranges, or two values of one label in a range. Return None for others.
     """
     parameters = dict(given)
-    query = {"quantile": parameters["quantile"]} if "quantile" in query_parameters else {}
+    query = {"quantile": parameters["quantile"]} if "quantile" in parameters else {}
     sides = [[value for key, value in given if key == f"{side}-where"] for side in _SIDES]
     if not any(sides):
         before, after = (_ends(parameters[side]) for side in _SIDES)

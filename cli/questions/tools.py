@@ -40,8 +40,9 @@ _USES: Final[Mapping[str, str]] = {
         " compute percentiles from this list; use stats. Prompts and answers are not recorded."
     ),
     "cost": (
-        "Compute the cost of serving in US dollars: requests, recomputation, idle time. by groups"
-        " the cost of the requests, for example by=tenant. The bill always covers all engines."
+        "Compute the cost of serving in US dollars: requests, recomputation, idle time. The"
+        " parameter by groups the cost of the requests, for example by=tenant. The bill always"
+        " covers all engines."
     ),
     "caches": (
         "Show what semantic, embedding and response caches in front of the model answered: hit"

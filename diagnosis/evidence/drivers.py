@@ -322,7 +322,7 @@ def _of_rate(case: Case) -> DriverShares:
 
 
 def _driver_of_one_tenant(case: Case) -> str:
-    """Return the driver to which the rate of the tenant with the largest growth counts."""
+    """Return the driver for the rate of the tenant whose request rate grew most."""
     if flooded(case):
         return FLOOD
     tenant = first_rates(case).tenant

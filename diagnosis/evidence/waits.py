@@ -29,7 +29,8 @@ more work fills the batch. Another cause claims them if the same work takes long
 these replicas."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
-"""Terms of waiting for a share of the step, and of other requests' prefill within the step."""
+"""Terms of the time that other requests' prefills take in a step: waiting for a share of the step's
+token budget, and longer steps."""
 
 OF_STEP: Final = ("handoff", "queue_step")
 """Terms of waiting for a step to end: the engine accepts new requests only between two steps."""

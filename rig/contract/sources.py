@@ -32,10 +32,10 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""The folders of an archive that are stored; the rest of an archive are kernels and models.
+"""The folders of an archive that are stored. The other folders contain kernels and models.
 
-They contain more files than the contract needs now, so that a new row rarely needs another
-download.
+The stored folders contain more files than the contract needs now, so that a new row rarely needs
+another download.
 """
 FILE_LIMIT_BYTES = 4_000_000
 """Maximum size of a file in an archive in bytes; larger files are not read.

@@ -383,8 +383,9 @@ def rollups(
 def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str] | None:
     """Return the values of a label in a window, sorted, or None if there are no rollups yet.
 
-    For long windows, in which reading each request would take too long. The result may include
-    values that occurred only shortly before or after the window. Unknown values are left out.
+    Use it for long windows, in which reading each request would take too long. The result may
+    include values that occurred only shortly before or after the window. Unknown values are left
+    out.
     """
     how = plan(engine, window)
     if how is None:

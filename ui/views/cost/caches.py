@@ -26,8 +26,8 @@ from ui.kit.sections import chapter, chart
 from ui.kit.wide_table import wide_table
 
 HELP: Final = (
-    "Hits of semantic, embedding and response caches in applications and gateways. A hit is no "
-    "request, so it is in no percentile, SLO or bill. **Hit rate**: hits divided by hits and "
+    "Hits of semantic, embedding and response caches in applications and gateways. A hit is not a "
+    "request, so no percentile, SLO or bill includes it. **Hit rate**: hits divided by hits and "
     "misses, with its 95 % interval. **Hit time**: the whole answer, as its client or gateway "
     "measured it. **Lookup**: the search alone, if the cache reports it. **Saved** is " + ESTIMATE
 )
@@ -37,7 +37,7 @@ MOST_ROWS: Final = 12
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
 ) -> CachesAnswer:
-    """Count the lookups of a range. Filters by labels that lookups do not have do not apply."""
+    """Count the lookups of a range. A filter is ignored if lookups do not have its label."""
     where = {name: value for name, value in equals.items() if name in LABELS}
     return answer_caches(engine, CachesQuestion(window, prices, DEFAULT_BY, where))
 

@@ -124,11 +124,11 @@ def advice(total: Line) -> str | None:
         )
     if total.wasted_usd > 0.05 * total.bill_usd:
         return (
-            "More than 5 % of the bill paid for recomputed work. A larger KV cache "
+            "More than 5 % of the bill is for recomputed work. A larger KV cache "
             "(--gpu-memory-utilization) or a smaller batch (--max-num-seqs) avoids evictions."
         )
     if total.requests_usd > 0 and total.lost_usd > 0.1 * total.requests_usd:
-        return "More than 10 % of the requests' cost paid for responses that were not delivered."
+        return "More than 10 % of the requests' cost is for responses that were not delivered."
     return None
 
 

@@ -21,9 +21,9 @@ PHASES: Final = {
     "tls": ("TLS", "#e5aa1f", "TLS handshake"),
     "server": ("server", "#2a60b5", "time to the first byte at the server"),
     "network": ("network", "#b0679b", "time to the first event outside the server"),
-    "not_split": ("server and network", "#7fa3d9", "connection ready to first event"),
-    "content": ("to first content", "#c693e7", "first event to first content: reasoning"),
-    "transfer": ("transfer", "#1da9a3", "first content to the end of the answer"),
+    "not_split": ("server and network", "#7fa3d9", "connection ready → first event"),
+    "content": ("to first content", "#c693e7", "first event → first content: reasoning"),
+    "transfer": ("transfer", "#1da9a3", "first content → end of the answer"),
 }
 """Name, colour and meaning of each phase, in the order in which they happen."""
 

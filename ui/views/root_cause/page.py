@@ -141,9 +141,9 @@ def explaining(context: Context, found: Material, part: Window) -> View:
 
 
 def _tested(context: Context, found: Material, explanation: Explanation) -> Explanation:
-    """Return the explanation with shares by replay. They come from a stored answer, if there is one
-    about the same question. Explanations of the same causes share one replay, so the verdict on an
-    incident and the causes below it have the same shares."""
+    """Return the explanation with shares by replay. The shares come from the stored answer to the
+    same question, if there is one. Explanations of the same causes share one replay, so the verdict
+    on an incident and the causes below it have the same shares."""
     if (stored := found.stored_shares(explanation)) is not None:
         return stored
     question, causes = explanation.question, [*explanation.causes, *explanation.others]

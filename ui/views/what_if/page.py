@@ -35,10 +35,9 @@ SWEEP_HELP: Final = (
     "prediction."
 )
 TRY_HELP: Final = (
-    "The predicted effect of each change of the usual optimisation sequence that applies to these "
-    "engines, for the requests of the range. The change with the largest gain for its effort is "
-    "first. Follow the link of a change to see its intervals. tailspan advise prints the same "
-    "table."
+    "The usual optimisation changes that apply to these engines, with the effect predicted for the "
+    "requests of the range. The change with the largest gain for its effort is first. Follow the "
+    "link of a change to see its intervals. tailspan advise prints the same table."
 )
 ROUTERS: Final[dict[str, str]] = {
     "": "as recorded",
