@@ -137,7 +137,7 @@ def main() -> None:
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as messages:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         opened, access, compute, nice = pickle.load(sys.stdin.buffer)
-        child_process.give_way(nice)
+        child_process.lower_priority(nice)
         child_process.end_with_parent()
 
         def send(kind: bytes, content: bytes | None = None) -> None:

@@ -61,8 +61,8 @@ def _at_most(value: float | None, limit: float | None) -> float | None:
 def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArray:
     """Return the measured values times the ratios of the replayed values `then` and `now`.
 
-    The ratios of neighbouring percentiles may differ, so a product may be below that of a lower
-    percentile. It is then raised to the latter.
+    The ratios of neighbouring percentiles may differ, so the result for a percentile may be below
+    the result for a lower percentile. It is then raised to the result for the lower percentile.
 
     Args:
         measured: the measured percentiles in ascending order; NaN if unknown.
@@ -145,8 +145,8 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
     Args:
         q: (k,) in (0, 1).
-        shares: for each resampled replay, the (k,) shares of values that are at most the quantiles
-            q of the replay of the whole traffic; NaN if the replay has no values.
+        shares: for each resampled replay, (k,): the share of its values that do not exceed each
+            quantile q of the replay of the whole traffic; NaN if the replay has no values.
         blocks: number of resampled blocks.
 
     Returns:

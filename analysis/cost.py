@@ -163,9 +163,9 @@ def managed_usd_by(
     names, which = grouped(cells, by)
     found: dict[tuple[str | None, ...], float | None] = {}
     for place, key in enumerate(names):
-        held, missing = managed_prices(tokens_by_model(cells.at(which == place)), prices)
-        if held or missing:
-            found[key] = None if missing else sum(each.usd for each in held)
+        managed, missing = managed_prices(tokens_by_model(cells.at(which == place)), prices)
+        if managed or missing:
+            found[key] = None if missing else sum(each.usd for each in managed)
     return found
 
 

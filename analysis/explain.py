@@ -109,8 +109,8 @@ def explain_question(
     question = replace(question, where=explained_where(engine, question.where))
     objectives = thresholds_for(engine, objectives)
     whole = with_masked_rows(engine)
-    beside = [label for label in question.where if label not in LABELS]
-    columns = list(dict.fromkeys([*REQUEST_COLUMNS, *beside]))
+    extra_labels = [label for label in question.where if label not in LABELS]
+    columns = list(dict.fromkeys([*REQUEST_COLUMNS, *extra_labels]))
     windows = windows_of(question)
     found = joined_evidence([evidence(whole, each, columns, {}) for each in windows])
     found = with_unfinished_requests(whole, found, windows)
@@ -118,7 +118,7 @@ def explain_question(
         found = _rows_of_replicas(found, replicas)
     servers = servers_of(found.engines, found.gpus, found.starts, found.cold_starts)
     explanation = explain(
-        requests_of(found.requests, beside),
+        requests_of(found.requests, extra_labels),
         servers,
         question,
         thresholds(objectives, question.metric),

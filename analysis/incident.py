@@ -138,9 +138,9 @@ def incident_verdict(
     explain: Explain = explain_question,
 ) -> IncidentVerdict | None:
     """Return the verdict on an incident, or None if its objective has no latency threshold."""
-    asked = read_questions(engine, objective, incident, at_s)
+    questions = read_questions(engine, objective, incident, at_s)
     return leading_verdict(
-        [explain(engine, asked.of(metric), [objective]) for metric in asked.metrics]
+        [explain(engine, questions.of(metric), [objective]) for metric in questions.metrics]
     )
 
 

@@ -1,9 +1,9 @@
 """The stored answer of an incident, which every page, command and message shows.
 
 Two replays of the same incident, a minute apart, have different windows, so their shares differ.
-Therefore the server computes the answer at stated moments (`server.likely_cause`), and all others
-read it. A question with another filter or range is not about the incident as a whole, and is
-computed when it is asked.
+Therefore only the server computes the answer, at defined times (`server.likely_cause`), and pages,
+commands and messages read it. A question with another filter or range is not about the whole
+incident. Its answer is computed on request.
 """
 
 import json
@@ -45,7 +45,12 @@ class _Explanations:
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """The question of an answer: the objective in one sentence, and the ranges of the verdict."""
+    """The question that a stored answer is about.
+
+    Attributes:
+        objective: the objective in one sentence.
+        question: the latency, filter, window and baseline of the verdict.
+    """
 
     objective: str
     question: Question
@@ -161,7 +166,7 @@ def keep_verdict(
         StoreUnavailable: the database cannot be written.
         ValueError: the answer is too long, or a number is not finite.
     """
-    asked = AskedQuestion(objective.statement, verdict.first.question)
+    question = AskedQuestion(objective.statement, verdict.first.question)
     answer = dataclass_json.write(_Explanations((verdict.first, *verdict.others)))
     if len(answer) > MOST_BYTES:
         raise ValueError(f"the answer has {len(answer):,} bytes; allowed: {MOST_BYTES:,}")
@@ -174,7 +179,7 @@ def keep_verdict(
             Phase.OPEN if incident.ended_unix_s is None else Phase.ENDED,
             computed_unix_s,
             VERSION,
-            dataclass_json.write(asked),
+            dataclass_json.write(question),
             answer,
         ),
     )
@@ -197,9 +202,9 @@ def _read(row: AnswerRow) -> StoredAnswer | None:
     try:
         if len(row.answer) > MOST_BYTES:
             raise ValueError(f"it has {len(row.answer):,} bytes; allowed: {MOST_BYTES:,}")
-        asked = dataclass_json.read(AskedQuestion, row.question)
+        question = dataclass_json.read(AskedQuestion, row.question)
         found = dataclass_json.read(_Explanations, row.answer).explanations
-        if not found or found[0].question != asked.question:
+        if not found or found[0].question != question.question:
             raise ValueError("it does not answer its question")
         _check_names(found)
         phase = Phase(row.phase)
@@ -211,7 +216,7 @@ def _read(row: AnswerRow) -> StoredAnswer | None:
         )
         return None
     verdict = IncidentVerdict(found[0], tuple(found[1:]))
-    return StoredAnswer(row.computed_unix_s, row.version, phase, asked.objective, verdict)
+    return StoredAnswer(row.computed_unix_s, row.version, phase, question.objective, verdict)
 
 
 def _check_names(explanations: Sequence[Explanation]) -> None:

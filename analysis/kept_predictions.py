@@ -1,4 +1,4 @@
-"""Keep predictions of what-if, and compare them with what came after a deploy made the change.
+"""Keep predictions of what-if, and compare them with the latencies after a deploy of the change.
 
 A prediction is kept if a deploy can make its change: engine arguments and the number of replicas.
 The measured change is the percentile after the deploy, divided by the percentile before it with the
@@ -159,7 +159,7 @@ def deployed(
 ) -> Deployed | None:
     """Return the change of the servers between two ranges.
 
-    Returns None if nothing changed, or something that what-if cannot predict.
+    Returns None if nothing changed, or if something changed that what-if cannot predict.
 
     Args:
         engine: from `open_database`.
@@ -218,7 +218,7 @@ def expected(
 
 
 def of_change(known: Iterable[Prediction], deploy: Deployed | None) -> list[Prediction]:
-    """Return the predictions of a change that were asked before it was made. Pure."""
+    """Return the predictions of a change that were requested before the change. Pure."""
     if deploy is None:
         return []
     change, at_ns = deploy
@@ -240,7 +240,7 @@ class _Arguments(NamedTuple):
 
 
 def _arguments(starts: Iterable[EngineStart]) -> _Arguments | None:
-    """Return the arguments, or None if the engines do not have the same."""
+    """Return the arguments, or None if there are no engines or if their arguments differ."""
     reported = [read(each.arguments) for each in starts]
     for each in reported:
         each.pop(MEASURED, None)

@@ -1,8 +1,8 @@
 """The shared prefixes of the recorded prompts, for questions that change what the KV cache holds.
 
-The cached tokens of a recorded request are what the engine found then. With another router, number
-of blocks or rate, it would have found something else. The prefix ladders show which requests begin
-with the same tokens, so the modelled cache can decide anew.
+A recorded request contains the number of tokens that its engine found in the cache. With another
+router, number of blocks or rate, the engine would have found a different number. The prefix ladders
+show which requests begin with the same tokens, so the replay can compute the cache hits again.
 """
 
 from collections.abc import Sequence
@@ -75,8 +75,8 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
 
 
 def repeated_tokens(recorded: Recorded) -> IntArray:
-    """Return for each request the prompt tokens that an earlier request to the same engine had, up
-    to a rung of its ladder: (n,). It is 0 without a ladder."""
+    """Return for each request the number of its first prompt tokens that an earlier request to the
+    same engine also had, up to a rung of its ladder: (n,). It is 0 without a ladder."""
     found = np.zeros(recorded.requests.num_rows, dtype=np.int64)
     texts = recorded.requests["prefix_ladder"]
     for engine in recorded.engines:
@@ -100,7 +100,7 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
     Args:
         recorded: the window.
         ladders: of its requests.
-        pools: whether requests go to other engines than they did.
+        pools: whether the edits send requests to other engines than recorded.
     """
     known = ladders.block_tokens > 0
     if not known.any():
@@ -126,8 +126,9 @@ def prefixes_of(
     """Return the prefixes that prompts share, and the requests whose cache hits exceed these
     prefixes.
 
-    Two prompts part between their last equal rung and the next one. So the end of a segment is
-    moved to where the engines' caches stopped finding more, if that is before the next rung.
+    Two prompts begin to differ between their last equal rung and the next one. So the end of a
+    segment is moved to the point up to which the engines' caches found it, if that point is before
+    the next rung.
 
     Args:
         ladders: of n requests, in order of time.
@@ -135,7 +136,8 @@ def prefixes_of(
         positions: blocks to each rung, ascending.
 
     Returns:
-        The prefixes; and (n,) whether a request found a rung that no earlier one has.
+        The prefixes; and (n,) whether a request found a rung in the cache that no earlier request
+        in the window has.
     """
     nodes = _shared_nodes(ladders)
     found_blocks = found_tokens // np.maximum(ladders.block_tokens, 1)
@@ -144,7 +146,7 @@ def prefixes_of(
     seen_level = np.full(len(found_tokens), -1)
     seen = nodes.first_row[nodes.key] < nodes.row
     np.maximum.at(seen_level, nodes.row[seen], nodes.level[seen])
-    # Of two rungs that the same requests have, only the later one matters.
+    # If the same requests have two consecutive rungs, only the later rung matters.
     last = np.r_[nodes.row[1:] != nodes.row[:-1], True]
     follows = np.r_[nodes.requests[nodes.key[1:]], 0]
     kept = last | (follows != nodes.requests[nodes.key])
@@ -182,7 +184,7 @@ def _shared_nodes(ladders: Ladders) -> _Nodes:
     """Follow the rungs of all requests, level by level, as long as another request has them."""
     lengths = np.diff(ladders.offsets)
     rows = np.flatnonzero(lengths)
-    # Blocks of another size are other blocks.
+    # Requests with different block sizes share no blocks.
     parents = ladders.block_tokens[rows]
     known = int(parents.max(initial=0)) + 1
     found: list[tuple[IntArray, IntArray, IntArray]] = []

@@ -140,13 +140,13 @@ class Recorded:
         return _floats(self.requests[name])
 
 
-def read_recorded(engine: Engine, window: Window, beside: Sequence[str] = ()) -> Recorded:
+def read_recorded(engine: Engine, window: Window, extra_columns: Sequence[str] = ()) -> Recorded:
     """Read the traffic of a window, and fit a model of each engine.
 
     Args:
         engine: from `open_database`.
         window: the time range whose requests are counted.
-        beside: additional columns of the requests to read.
+        extra_columns: additional columns of the requests to read.
 
     Raises:
         NotReplayableError: there are too few or too many requests, or an engine uses a feature that
@@ -162,7 +162,7 @@ def read_recorded(engine: Engine, window: Window, beside: Sequence[str] = ()) ->
         *in_force(engine, lead.from_unix_ns),
         *starts_between(engine, lead.from_unix_ns, lead.to_unix_ns),
     ]
-    columns = list(dict.fromkeys([*REQUEST_COLUMNS, *beside]))
+    columns = list(dict.fromkeys([*REQUEST_COLUMNS, *extra_columns]))
     return recorded_of(
         request_columns(engine, lead, columns), sample_table(engine, lead), starts, window
     )
@@ -348,10 +348,11 @@ def _acceptance(
 ) -> FloatArray | None:
     """Return the probability that a drafted token is accepted, for each request.
 
-    The number of decode steps of a request is its own decode time in the ledger, divided by the own
-    time of one step. The result is scaled to the mean number of tokens per step in the samples.
-    After a rejected token, all further drafted tokens are rejected: with probability p for each of
-    k tokens, a step has 1 + p + p² + … + pᵏ tokens on average.
+    The number of decode steps of a request is computed from the ledger: the time of its own decode
+    work, divided by the time that one step needs for this request. The result is scaled to the mean
+    number of tokens per step in the samples. After a rejected token, all further drafted tokens are
+    rejected. If each of k drafted tokens is accepted with probability p, a step has
+    1 + p + p² + … + pᵏ tokens on average.
     """
     drafted = model.num_speculative_tokens
     if not drafted:

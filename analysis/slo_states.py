@@ -59,7 +59,7 @@ class SloIncident:
     """The likely cause, from the stored answer."""
 
     @property
-    def goes_on(self) -> bool:
+    def is_open(self) -> bool:
         """Whether the incident is still open."""
         return self.ended_unix_s is None
 
@@ -85,7 +85,7 @@ class SloState:
     @property
     def open(self) -> list[SloIncident]:
         """The open incidents, pages first."""
-        going_on = [each for each in self.incidents if each.goes_on]
+        going_on = [each for each in self.incidents if each.is_open]
         return sorted(going_on, key=lambda each: each.severity != "page")
 
     @property
@@ -107,15 +107,15 @@ class SloState:
     @property
     def firing(self) -> Pair | None:
         """The first pair of burn-rate windows that fires."""
-        return self._saying(State.FIRING)
+        return self._first_pair(State.FIRING)
 
     @property
     def held_back(self) -> Pair | None:
         """The first pair of burn-rate windows that would page if there were enough data."""
-        found = self._saying(State.LOW_TRAFFIC) or self._saying(State.COLD_START)
+        found = self._first_pair(State.LOW_TRAFFIC) or self._first_pair(State.COLD_START)
         return found if found is not None and found.severity == "page" else None
 
-    def _saying(self, wanted: State) -> Pair | None:
+    def _first_pair(self, wanted: State) -> Pair | None:
         return next((p for p, state in self.status.states.items() if state is wanted), None)
 
 
@@ -135,7 +135,7 @@ def worst_first(found: Sequence[SloState]) -> list[SloState]:
     return sorted(found, key=order)
 
 
-def foremost(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, int]]:
+def most_urgent(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, int]]:
     """Return the most urgent groups of each objective.
 
     Returns:
@@ -153,7 +153,7 @@ def foremost(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, int]]
     return shown, left_out
 
 
-def goes_on(row: IncidentRow, at_s: int) -> bool:
+def is_open(row: IncidentRow, at_s: int) -> bool:
     """Return whether an incident is open at an instant."""
     return row.ended_unix_s is None or row.ended_unix_s > at_s
 
@@ -176,8 +176,8 @@ def slo_states(
     def since(group: Objective) -> set[int]:
         rows = _recent_incidents(read_incidents(engine, group.name), window, at_s)
         burns[group.name] = overlapping(rows)
-        is_open = [burn for burn in burns[group.name] if _open(burn, at_s)]
-        return {shown_s, *(row.began_unix_s for burn in is_open for row in burn)}
+        open_burns = [burn for burn in burns[group.name] if _open(burn, at_s)]
+        return {shown_s, *(row.began_unix_s for burn in open_burns for row in burn)}
 
     found: list[SloState] = []
     for objective in objectives:
@@ -234,7 +234,7 @@ def overlapping(rows: Sequence[IncidentRow]) -> list[list[IncidentRow]]:
     found: list[list[IncidentRow]] = []
     for row in sorted(rows, key=lambda each: each.began_unix_s):
         last = found[-1] if found else []
-        if any(goes_on(each, row.began_unix_s) for each in last):
+        if any(is_open(each, row.began_unix_s) for each in last):
             last.append(row)
         else:
             found.append([row])
@@ -242,7 +242,7 @@ def overlapping(rows: Sequence[IncidentRow]) -> list[list[IncidentRow]]:
 
 
 def _open(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
-    return [row for row in rows if goes_on(row, at_s)]
+    return [row for row in rows if is_open(row, at_s)]
 
 
 def incident_of(

@@ -85,8 +85,8 @@ def _contained(
         answer = compare_deploy(engine, deploy, after, METRICS)
     except (CompareError, NotAllowed):
         return []
-    beside = (
+    predicted = (
         expected(known, made, each.question.metric, QUANTILE, each.decision.parts)
         for each in answer.found
     )
-    return [each.contained for each in beside if each is not None]
+    return [each.contained for each in predicted if each is not None]

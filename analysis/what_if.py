@@ -53,7 +53,7 @@ from telemetry.quantiles import Z_95
 
 POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 PLACES: Final[Mapping[str, int]] = {name: CURVE.index(q) for name, q in POINTS.items()}
-"""The places of these percentiles in `CURVE`."""
+"""The indices of these percentiles in `CURVE`."""
 JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 """A prediction is made only if the unchanged replay reproduces these latencies."""
 
@@ -178,10 +178,10 @@ def read_for(engine: Engine, question: WhatIfQuestion) -> Recorded:
         NotReplayableError: the window has too few or too many requests, or an engine uses a feature
             that the replay does not model.
     """
-    beside = [*question.equals]
+    extra_columns = [*question.equals]
     for _, indicator in counted_objectives(question):
-        beside += columns_of(indicator.where, indicator.good)
-    return read_recorded(engine, question.window, beside)
+        extra_columns += columns_of(indicator.where, indicator.good)
+    return read_recorded(engine, question.window, extra_columns)
 
 
 def counted_objectives(question: WhatIfQuestion) -> list[tuple[Objective, Goodput]]:
@@ -256,10 +256,9 @@ def _predict_group(
     progress: Callable[[], None],
     draws_for: Callable[[WhatIfAnswer], int] | None,
 ) -> list[WhatIfAnswer]:
-    """Predict the effects of alternative edits that either all set replicas or a router, or none
-    do.
+    """Predict the effects of alternative edits. See `predict_each`.
 
-    See `predict_each`.
+    Either all of these edits set replicas or a router, or none of them does.
     """
     recorded, assumptions = with_prefixes(recorded, alternatives)
     reporting = _Reporting(recorded, question, assumptions)
@@ -329,7 +328,7 @@ class _Reporting:
                 for name in columns_of(indicator.where, indicator.good)
             )
         )
-        """The columns from which it is determined whether a request is good."""
+        """The columns that decide whether a request is good."""
         self.judged_metrics = [name for name in METRICS if name in self.judged_columns]
         self.blocks = blocks_of(recorded).number
 

@@ -195,8 +195,8 @@ def run(
 def _messages(webhook: HttpServer) -> list[tuple[str, str]]:
     """Return the key and the transition of each received message."""
     found = []
-    for asked in list(webhook.asked):
-        found.append((asked.headers["idempotency-key"], json.loads(asked.body)["transition"]))
+    for request in list(webhook.received):
+        found.append((request.headers["idempotency-key"], json.loads(request.body)["transition"]))
     return found
 
 

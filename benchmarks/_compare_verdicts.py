@@ -18,7 +18,7 @@ from benchmarks._compare_truth import MISSED, RIGHT, UNCLEAR, WRONG, Latencies, 
 from benchmarks._compare_windows import CHANGED, CONFIGURATIONS, FIRST, SAME, USUAL, Served
 from store.columns.request_columns import request_columns
 
-ASKED: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in ("p50", "p95"))
+LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in ("p50", "p95"))
 HEADING: Final = (
     f"{'before':10} {'after':10} {'traffic':9} {'latency':8} {'truth':>21} {'as it is':>8} "
     f"{'change at the same work':>23} {'in all':>7} {'compared':>8}  verdict"
@@ -122,26 +122,26 @@ def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[
     Returns:
         A line for each verdict `worse` or `better`, and the number of verdicts.
     """
-    lines, asked = [], 0
+    lines, compared = [], 0
     for before, after in permutations(windows, 2):
         if before[0] != after[0]:
             continue
         sides = Side(windows[before].window), Side(windows[after].window)
-        for metric, quantile in ASKED:
+        for metric, quantile in LATENCIES:
             question = CompareQuestion(*sides, metric, quantile, looks=looks)
             found = answer_compare(engine, question).decision
-            asked += 1
+            compared += 1
             if found.verdict in (CompareVerdict.WORSE, CompareVerdict.BETTER):
                 lines.append(
                     f"{before[0]}: {before[1]} → {after[1]}, {metric} {quantile}:"
                     f" {found.verdict.value} {_change(found)}"
                 )
-    return lines, asked
+    return lines, compared
 
 
 def line(of: Judged) -> str:
     """Return the line of one verdict."""
-    case, asked, found, truth = of.case, of.answer.question, of.answer.decision, of.truth
+    case, question, found, truth = of.case, of.answer.question, of.answer.decision, of.truth
     raw = ratio = "-"
     if found.before_s and found.after_s is not None:
         raw = f"{found.after_s / found.before_s - 1:+.0%}"
@@ -149,7 +149,7 @@ def line(of: Judged) -> str:
     if total_s is not None and found.after_s is not None and found.after_s > total_s:
         ratio = f"{total_s / (found.after_s - total_s):+.0%}"
     traffic = "other mix" if case.after[1] == CHANGED else "same mix"
-    latency = f"{asked.metric} {asked.quantile}"
+    latency = f"{question.metric} {question.quantile}"
     return (
         f"{case.before[0]:10} {case.after[0]:10} {traffic:9} {latency:8} "
         f"{_interval(truth.ratio, truth.low, truth.high):>21} {raw:>8} "
@@ -169,7 +169,7 @@ def _interval(middle: float, low: float, high: float) -> str:
 
 
 def summary(found: Sequence[Judged]) -> tuple[list[str], bool]:
-    """Return the sentences below the table, and whether the bar is met."""
+    """Return the sentences below the table, and whether the goal is met."""
     lines, met = [], True
     for name, changed in (("A/A", False), ("A/B", True)):
         mine = [each for each in found if each.case.changed == changed]
@@ -188,5 +188,5 @@ def summary(found: Sequence[Judged]) -> tuple[list[str], bool]:
     ratios = [(each.truth.ratio, each.answer.decision.ratio) for each in found]
     inside = [ratio.low <= true <= ratio.high for true, ratio in ratios if ratio is not None]
     lines.append(f"{sum(inside)} of {len(inside)} intervals contain the measured truth")
-    lines.append(f"bar: right in all, no A/A worse or better: {'met' if met else 'NOT MET'}")
+    lines.append(f"goal: right in all, no A/A worse or better: {'met' if met else 'NOT MET'}")
     return lines, met

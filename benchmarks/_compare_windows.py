@@ -35,8 +35,8 @@ EARLIER: Final = 4
 """Number of processes before the first window, with the usual arguments. They show how much a
 restart alone changes a latency."""
 SETTLED_S: Final = 10.0
-"""Traffic before the windows of each configuration, which is not compared. Then all windows follow
-traffic, also the first one of a server."""
+"""Seconds of traffic before the windows of each configuration. This traffic is not compared. It
+makes the first window of a server similar to the others, which also follow traffic."""
 
 
 class WindowsError(Exception):
@@ -74,13 +74,13 @@ def traffics(rate_per_s: float) -> dict[str, Traffic]:
         output_tokens=(40, 80),
     )
     other = _mixed(Traffic(rate_per_s=1.05 * rate_per_s), long_share=0.25)
-    return {FIRST: usual, SAME: usual, CHANGED: replace(other, beside=(*other.beside, new))}
+    return {FIRST: usual, SAME: usual, CHANGED: replace(other, extra=(*other.extra, new))}
 
 
 def _mixed(usual: Traffic, long_share: float) -> Traffic:
     """Return the traffic, in which a share of the requests has long prompts."""
     long = replace(usual, rate_per_s=long_share * usual.rate_per_s, prompt_tokens=(300, 600))
-    return replace(usual, rate_per_s=(1 - long_share) * usual.rate_per_s, beside=(long,))
+    return replace(usual, rate_per_s=(1 - long_share) * usual.rate_per_s, extra=(long,))
 
 
 def record(

@@ -27,7 +27,7 @@ _PHASES: Final = {
     "delivery_s": "network_or_client",
 }
 
-_SPEAKS_FOR: Final = {
+_CAUSE_OF_METRIC: Final = {
     "waiting": "load_exceeds_capacity",
     "running": "decode_batch_growth",
     "deferred": "lora_swap",
@@ -80,7 +80,7 @@ def by_score(requests: Requests, servers: Servers, question: Question) -> list[s
     """Return causes by the robust z-score of their series, largest first."""
     scores: dict[str, float] = {}
     for name, at_unix_ns, values in _series(requests, servers, question):
-        cause = _SPEAKS_FOR[name]
+        cause = _CAUSE_OF_METRIC[name]
         score = _robust(at_unix_ns, values, question)
         scores[cause] = max(scores.get(cause, 0.0), score)
     return sorted(scores, key=lambda cause: -scores[cause])
@@ -123,7 +123,7 @@ def _series(
 
 
 def _sampled(samples: Samples) -> Iterator[tuple[str, IntArray, FloatArray]]:
-    for name in _SPEAKS_FOR:
+    for name in _CAUSE_OF_METRIC:
         if name not in samples.numbers:
             continue
         if name.endswith("_total"):

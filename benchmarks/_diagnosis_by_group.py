@@ -36,8 +36,8 @@ def asked_by_everyone(number: int, seed: int, kind: str, causes: tuple[str, ...]
     data = dataset.run(case.config)
     requests = requests_of(data.request_table())
     servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
-    hurt = INJECTIONS[causes[0]].hurt_by(case.config.faults[0], case.config)
-    metric = Metric(hurt.removesuffix("_s"))
+    affected = INJECTIONS[causes[0]].affected_latency(case.config.faults[0], case.config)
+    metric = Metric(affected.removesuffix("_s"))
 
     def first(**where: str) -> str:
         question = Question(metric, case.window, case.baseline, where)

@@ -68,12 +68,12 @@ def _pair(draw: random.Random) -> tuple[str, str]:
     With different latencies, an alert would be about only one of the causes.
     """
     first = draw.choice(CAUSES)
-    alike = [
+    same_latency = [
         cause
         for cause in CAUSES
-        if cause != first and INJECTIONS[cause].hurts == INJECTIONS[first].hurts
+        if cause != first and INJECTIONS[cause].affects == INJECTIONS[first].affects
     ]
-    return (first, draw.choice(alike)) if alike else _pair(draw)
+    return (first, draw.choice(same_latency)) if same_latency else _pair(draw)
 
 
 def drawn(
@@ -134,8 +134,8 @@ def drawn(
 def _foreign(config: FleetConfig, draw: random.Random) -> FleetConfig:
     """Return the fleet in a foreign world.
 
-    The world has products of sequences and other work, a pace that drifts, and one of twenty steps
-    that takes up to four times as long as usual.
+    In this world, the duration of a step also depends on products of sequences and other work, the
+    pace drifts, and one step in twenty takes up to four times as long as usual.
     """
     world = ForeignWorld(
         crowding=draw.uniform(0.001, 0.004),

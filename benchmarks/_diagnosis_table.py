@@ -19,7 +19,7 @@ from benchmarks._diagnosis_results import (
 )
 from simulator.fault import CAUSES
 
-BARS = "bars: single AC@1 ≥ 95 %, both of two in the first three ≥ 90 %, false alarms ≤ 2 %"
+BARS = "goals: single AC@1 ≥ 95 %, both of two in the first three ≥ 90 %, false alarms ≤ 2 %"
 
 
 def line(of: Result, done: int, whole: int) -> str:
@@ -158,7 +158,7 @@ def _intervals(results: Sequence[Result]) -> Iterator[str]:
             yield f"{'':22} first cause: {first}, by accounting {by_accounting}"
     times = sorted(each.replay_s for each in seen if each.intervals)
     yield f"replays: median {median(times):.1f} s, at most {times[-1]:.1f} s."
-    yield "bar: coverage 90 to 98 %"
+    yield "goal: coverage 90 to 98 %"
     for reason, count in Counter(each.not_replayed for each in seen if each.not_replayed).items():
         yield f"  {count} not decided: {reason}"
 

@@ -44,7 +44,7 @@ def record(
     servers: int = 1,
     command: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
-    beside: AbstractContextManager[object] | None = None,
+    during: AbstractContextManager[object] | None = None,
     one_core: bool = False,
 ) -> Recording:
     """Start servers, send each request at its planned time, and stop the servers.
@@ -57,7 +57,7 @@ def record(
         servers: number of servers, which share this machine's cores.
         command: the command of another server than the tiny model; see `rig.serve.command`.
         variables: additional environment variables of the servers.
-        beside: a context that is open while the load is sent.
+        during: a context that is open while the load is sent.
         one_core: whether each server has a separate core, so that the servers do not slow each
             other down.
 
@@ -87,7 +87,7 @@ def record(
                 if not serve.wait_until_healthy(port, process):
                     raise RuntimeError("the server did not start")
             begun, begun_ns = time.monotonic(), time.time_ns()
-            with beside or nullcontext(), ThreadPoolExecutor(CLIENTS) as pool:
+            with during or nullcontext(), ThreadPoolExecutor(CLIENTS) as pool:
                 for number, (at_s, call) in enumerate(planned):
                     time.sleep(max(0.0, begun + at_s - time.monotonic()))
                     pool.submit(send, ports[number % servers], call)

@@ -66,7 +66,7 @@ AT_REST = 0.003
 REQUESTS_PER_S_QUIET = 1 / 60
 DOWNTIME = Fraction(1, 10)
 DOWNTIME_S = 300
-LEAST_HURT = 10
+LEAST_AFFECTED = 10
 WINDOW_S = FOR_S = LATE_S = 300
 STATIC = Fraction(1, 20)
 BLIPS = 4
@@ -162,12 +162,12 @@ def two_days(seed: Sequence[int], kinds: Sequence[Kind], per_s: float) -> Days:
         times.append((kind, from_s, from_s + length_s))
     events = random.poisson(rate * STEP_S)
     bad = random.binomial(events, ratio)
-    arrived, hurt = events.copy(), bad.copy()
+    arrived, affected = events.copy(), bad.copy()
     absent = np.zeros(steps, dtype=bool)
     burns = []
     for kind, from_s, to_s in times:
         during = (at_s > from_s) & (at_s <= to_s)
-        burns.append(Burn(kind, from_s, to_s, users_hurt(arrived[during], hurt[during])))
+        burns.append(Burn(kind, from_s, to_s, users_affected(arrived[during], affected[during])))
         if kind.seen == "as it happens":
             continue
         events[during] = bad[during] = 0
@@ -175,22 +175,22 @@ def two_days(seed: Sequence[int], kinds: Sequence[Kind], per_s: float) -> Days:
             absent |= during
         else:
             last = np.flatnonzero(during)[-1]
-            events[last], bad[last] = arrived[during].sum(), hurt[during].sum()
+            events[last], bad[last] = arrived[during].sum(), affected[during].sum()
     return Days(burns, events, bad, absent)
 
 
-def users_hurt(arrived: np.ndarray, hurt: np.ndarray) -> bool:
+def users_affected(arrived: np.ndarray, affected: np.ndarray) -> bool:
     """Return whether an episode deserves a page.
 
     Args:
         arrived: (n,) requests that arrived in each step of `STEP_S`.
-        hurt: (n,) requests among them that are bad or become bad.
+        affected: (n,) requests among them that are bad or become bad.
     """
     width = DOWNTIME_S // STEP_S
-    if arrived.size < width or hurt.sum() < LEAST_HURT:
+    if arrived.size < width or affected.sum() < LEAST_AFFECTED:
         return False
     window = np.ones(width, dtype=np.int64)
-    of, bad = (np.convolve(each, window, "valid") for each in (arrived, hurt))
+    of, bad = (np.convolve(each, window, "valid") for each in (arrived, affected))
     return bool((bad * DOWNTIME.denominator > of * DOWNTIME.numerator).any())
 
 
@@ -374,8 +374,8 @@ def main() -> int:
         "--pairs", type=int, default=10, help="number of pairs of a quiet day and a day with burns"
     )
     parser.add_argument("--seed", type=int, default=20_261_122, help="seed of the simulated days")
-    asked = parser.parse_args()
-    number, seed = asked.pairs, asked.seed
+    arguments = parser.parse_args()
+    number, seed = arguments.pairs, arguments.seed
     built_in = BuiltIn()
     begun = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""Measures the JSON API: its response times, and the cost of questions for ingestion.
+"""Measures the JSON API: its response times, and how much its questions slow the ingestion down.
 
     python benchmarks/api.py [--rounds 9] [--seconds 20]
 
@@ -123,9 +123,9 @@ def store_hour(database: Path, end_s: int) -> int:
 
 def times(up: Running, end_s: int, rounds: int) -> None:
     """Print the response times of the API, the command and the SELECT, and their ratios."""
-    asked = {"from": str(end_s - HOUR_S), "to": str(end_s)}
-    query = "&".join(f"{key}={value}" for key, value in asked.items())
-    words = [f"--{key}={value}" for key, value in asked.items()]
+    parameters = {"from": str(end_s - HOUR_S), "to": str(end_s)}
+    query = "&".join(f"{key}={value}" for key, value in parameters.items())
+    words = [f"--{key}={value}" for key, value in parameters.items()]
     ways: dict[str, Callable[[], object]] = {
         "GET /api/v1/stats": lambda: get(f"{up.api}/stats?{query}"),
         "tailspan stats": lambda: subprocess.run(

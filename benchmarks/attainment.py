@@ -206,14 +206,14 @@ def main() -> int:
         "--runs", type=int, default=10, help="number of runs, about 8 s each; default 10"
     )
     parser.add_argument("--each", action="store_true", help="print each window")
-    asked = parser.parse_args()
-    trace = None if asked.trace is None else read_trace(asked.trace)
+    arguments = parser.parse_args()
+    trace = None if arguments.trace is None else read_trace(arguments.trace)
     found: list[Window] = []
-    print(f"{asked.runs} runs of seed {asked.seed}", flush=True)
-    for run in range(asked.runs):
-        for each in windows(trace, asked.seed, run):
+    print(f"{arguments.runs} runs of seed {arguments.seed}", flush=True)
+    for run in range(arguments.runs):
+        for each in windows(trace, arguments.seed, run):
             found.append(each)
-            if asked.each:
+            if arguments.each:
                 print(
                     f"#{run:<3} {each.metric.value:5} kept {each.kept_before:6.1%} →"
                     f" {each.kept:6.1%}  {each.kind:6} {each.verdict:17}"

@@ -79,7 +79,7 @@ def main() -> None:
             share = (own_us + database_us) / first_us
             print(
                 f"{number:<12}{rate:>10,.0f}{own_us + database_us:>13.0f}{database_us:>15.0f}"
-                f"   × {share:.2f} (bar 1.00)",
+                f"   × {share:.2f} (goal 1.00)",
                 flush=True,
             )
 
@@ -103,7 +103,7 @@ def _show_failures(out: Outcome, seed: int) -> None:
         ("leases taken over", f"{len(out.takeovers_s)}", ""),
         ("slowest takeover, s", f"{slowest_s:.1f}", "30"),
     ]
-    print(f"{'':<38}{'measured':>10}{'bar':>6}")
+    print(f"{'':<38}{'measured':>10}{'goal':>6}")
     for name, value, bar in rows:
         print(f"{name:<38}{value:>10}{bar:>6}", flush=True)
 

@@ -5,8 +5,8 @@
 
 Each case is a pair of simulated windows of 2,000 requests. Without a change of the server (A/A),
 the traffic stays the same, or has a new tenant, longer prompts and a higher rate. With a change
-(A/B), each engine step takes 10 % longer. The default margin of 5 % applies. Two tests that compare
-the latencies directly judge the same windows: Mann and Whitney's, and a z-test of the means. The
+(A/B), each engine step takes 10 % longer. The default margin of 5 % applies. Two simpler tests are
+applied to the same windows for comparison: the Mann-Whitney test, and a z-test of the means. The
 exit status is 1 if a target value is missed.
 """
 
@@ -25,7 +25,7 @@ import numpy as np
 from analysis.compare.decision import (
     LEAST_COMPARED,
     QUANTILES,
-    Asked,
+    Criteria,
     Decision,
     comparison_of,
     decided,
@@ -52,7 +52,7 @@ LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
 """Target values: the maximum share of false verdicts at one look and over all looks, the minimum
 share of changes that are found, and the minimum share of intervals that contain the truth."""
-ASKED: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
+LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
 """Every n-th look computes the interval even if the estimate is within the margin.
@@ -80,16 +80,16 @@ class Judged(NamedTuple):
 def judged(case: Pair) -> list[Judged]:
     """Return the verdicts on a case, by the interval for one look and by the one for all looks."""
     found = []
-    for metric, name in ASKED:
+    for metric, name in LATENCIES:
         before, after = case.sides(metric)
         q = QUANTILES[name]
         rivals = (
             mann_whitney(before.value_s, after.value_s) < ALPHA,
             z_test(before.value_s, after.value_s) < ALPHA,
         )
-        asked = Asked(q, looks=False)
-        match = comparison_of(before, after, asked)
-        decision = match if isinstance(match, Decision) else decided(match, asked)
+        criteria = Criteria(q, looks=False)
+        match = comparison_of(before, after, criteria)
+        decision = match if isinstance(match, Decision) else decided(match, criteria)
         if isinstance(match, Decision) or decision.log_error is None or not decision.parts:
             undecided = CompareVerdict.UNDECIDED.value
             found.append(Judged(metric, name, undecided, undecided, None, (True, True), rivals))
@@ -120,10 +120,8 @@ def judged(case: Pair) -> list[Judged]:
 def on_the_curve(
     decision: Decision, equal: Equal, without_s: np.ndarray, q: float
 ) -> tuple[int, int]:
-    """Return the number of points of the curve whose interval contains the true change.
-
-    The second value is the number of all points.
-    """
+    """Return two numbers: the points of the curve whose interval contains the true change, and all
+    points of the curve."""
     place = np.searchsorted(edges_of(equal.compared.running, q), equal.compared.running, "right")
     inside = 0
     for point in decision.curve:
@@ -139,13 +137,13 @@ def on_the_curve(
 
 
 def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, bool]:
-    """Look at a case repeatedly while the window after the change grows.
+    """Compare a case repeatedly while the window after the change grows. Each comparison is a look.
 
     Returns:
-        Whether any look gave a false verdict, whether any computed interval missed 0, and whether
-        any look was significant by each of the two tests.
+        Four values: whether any look gave a false verdict, whether any computed interval missed 0,
+        whether the Mann-Whitney test was significant at any look, and whether the z-test was.
     """
-    asked = Asked(QUANTILES[name])
+    criteria = Criteria(QUANTILES[name])
     before, whole = case.sides(metric)
     wrong, missed, rivals = False, False, [False, False]
     for look in range(1, LOOKS + 1):
@@ -153,20 +151,20 @@ def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, b
         if after.at_s.size >= 2:
             rivals[0] |= mann_whitney(before.value_s, after.value_s) < ALPHA
             rivals[1] |= z_test(before.value_s, after.value_s) < ALPHA
-        found = comparison_of(before, after, asked)
+        found = comparison_of(before, after, criteria)
         if isinstance(found, Decision):
             continue
-        beyond = abs(found.equal().log_ratio(asked.q, 0.0)) > np.log1p(MARGIN)
+        beyond = abs(found.equal().log_ratio(criteria.q, 0.0)) > np.log1p(MARGIN)
         if not beyond and look % INTERVAL_EVERY:
             continue
-        decision = decided(found, asked)
+        decision = decided(found, criteria)
         wrong |= decision.verdict in (CompareVerdict.WORSE, CompareVerdict.BETTER)
         missed |= decision.ratio is not None and not decision.ratio.low <= 0 <= decision.ratio.high
     return wrong, missed, rivals[0], rivals[1]
 
 
 def mann_whitney(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the two-sided p-value of Mann and Whitney's test, by the normal approximation."""
+    """Return the two-sided p-value of the Mann-Whitney test, by the normal approximation."""
     ranks = np.empty(a.size + b.size)
     ranks[np.argsort(np.concatenate([a, b]), kind="stable")] = np.arange(1, ranks.size + 1)
     excess = ranks[: a.size].sum() - a.size * (ranks.size + 1) / 2
@@ -241,7 +239,7 @@ def once(kind: Kind, seeds: range) -> bool:
     if points:
         print(f"points of the curves with the true change: {inside / points:.0%} of {points}")
         met &= bool(inside / points >= COVERED)
-    for metric in dict(ASKED):
+    for metric in dict(LATENCIES):
         rivals = np.mean([each.rivals for each in results[metric, "p50"]], axis=0)
         print(f"{metric}: Mann-Whitney significant {rivals[0]:.0%}, z-test {rivals[1]:.0%}")
     if known_steps := [each for each in steps if each is not None]:
@@ -259,14 +257,15 @@ def again(kind: Kind, seeds: range) -> bool:
     begun = time.monotonic()
     found = []
     for seed in seeds:
-        metric, name = ASKED[seed % len(ASKED)]
+        metric, name = LATENCIES[seed % len(LATENCIES)]
         found.append(false_looks(pair(kind, seed, REQUESTS), metric, name))
     wrong, missed, rank, mean = np.mean(found, axis=0)
     met = bool(wrong <= FALSE_EVER)
     print(
         f"\nA/A, {kind.name}, {LOOKS} looks: {len(seeds)} cases\n"
-        f"a false verdict at any look: {wrong:.1%} (bar: {FALSE_EVER:.0%}); an interval that missed"
-        f" 0: {missed:.1%}; Mann-Whitney significant at any look: {rank:.0%}; z-test: {mean:.0%}\n"
+        f"a false verdict at any look: {wrong:.1%} (goal: {FALSE_EVER:.0%}); an interval that"
+        f" missed 0: {missed:.1%}; Mann-Whitney significant at any look: {rank:.0%}; z-test:"
+        f" {mean:.0%}\n"
         f"{time.monotonic() - begun:.0f} s; {'met' if met else 'NOT MET'}",
         flush=True,
     )
@@ -281,7 +280,7 @@ def main() -> int:
     parser.add_argument("--looks", type=int, default=8, help="cases of each kind, 200 looks")
     given = parser.parse_args()
     print(
-        f"bars: false verdicts at one look <= {FALSE_ONCE:.0%}, at any of {LOOKS} looks <="
+        f"goals: false verdicts at one look <= {FALSE_ONCE:.0%}, at any of {LOOKS} looks <="
         f" {FALSE_EVER:.0%}; changes found >= {FOUND:.0%}; intervals with the truth >="
         f" {COVERED:.0%}"
     )

@@ -5,18 +5,18 @@
     python benchmarks/compare_real.py budget restarted   only these changes
 
 A vLLM on this machine's CPU is restarted with the same arguments (A/A), with a small budget of
-tokens per step, and compiled instead of eager (A/B). Each change is asked in both directions, with
-the same mix and with another mix: a new tenant, more long prompts and a higher rate. Both sides of
-a question have different arrivals.
+tokens per step, and compiled instead of eager (A/B). Each change is compared in both directions,
+with the same mix and with another mix: a new tenant, more long prompts and a higher rate. The two
+sides of a comparison have different arrivals.
 
-A restarted process can really be slower or faster, for the same arguments and arrivals. So four
+A restart alone can make a process slower or faster, with the same arguments and arrivals. So four
 processes with the usual arguments serve traffic before the first window, which shows how large this
 effect is. The windows of each process are compared with each other, too.
 
-The truth is measured: each configuration also serves the same arrivals as the usual one, at each
-mix. The bar: the verdict is right wherever the interval of the truth does not cross the margin, and
-no A/A verdict is `worse` or `better`. The benchmark has the same requirements as `make vllm`, and
-needs an otherwise idle machine.
+The truth is measured: each configuration also serves the same arrivals as the usual configuration,
+at each mix. The goal: the verdict is right wherever the interval of the truth does not cross the
+margin, and no A/A verdict is `worse` or `better`. The benchmark has the same requirements as `make
+vllm`, and needs an otherwise idle machine.
 """
 
 import argparse
@@ -34,8 +34,8 @@ from sqlalchemy import Engine
 from analysis.compare.intervals import LEAST_BLOCKS, SHORTEST_S
 from analysis.compare.verdict import MARGIN
 from benchmarks._compare_verdicts import (
-    ASKED,
     HEADING,
+    LATENCIES,
     Judged,
     cases_of,
     false_verdicts,
@@ -75,7 +75,9 @@ def windows_table(engine: Engine, served: Sequence[Served]) -> list[str]:
     return lines
 
 
-def asked_again(folder: Path, served: Sequence[Served], changes: Sequence[str], looks: bool) -> int:
+def judge_recording(
+    folder: Path, served: Sequence[Served], changes: Sequence[str], looks: bool
+) -> int:
     """Judge the cases of a recording and print them; return the exit status."""
     windows = {(each.configuration, each.traffic): each for each in served}
     engine = open_database(f"sqlite:///{folder / 'tailspan.db'}")
@@ -87,13 +89,15 @@ def asked_again(folder: Path, served: Sequence[Served], changes: Sequence[str], 
             if not {case.before, case.after, *case.truth} <= set(windows):
                 print(f"{case.before[0]} → {case.after[0]}, {case.after[1]}: not recorded")
                 continue
-            for metric, quantile in ASKED:
+            for metric, quantile in LATENCIES:
                 one = judged(engine, case, windows, metric, quantile, looks)
                 if one is not None:
                     found.append(one)
                     print(line(one), flush=True)
-        false, asked = false_verdicts(engine, windows, looks)
-        print("\n".join([f"\n{len(false)} of {asked} verdicts of one process are false", *false]))
+        false, compared = false_verdicts(engine, windows, looks)
+        print(
+            "\n".join([f"\n{len(false)} of {compared} verdicts of one process are false", *false])
+        )
     except KeyboardInterrupt:
         print("interrupted")
     finally:
@@ -115,7 +119,7 @@ def _number(least: float, most: float) -> Callable[[str], float]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Record, ask and print. The exit status is 1 if the bar is not met."""
+    """Record, ask and print. The exit status is 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -139,14 +143,14 @@ def main(words: Sequence[str] | None = None) -> int:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--keep", type=Path, metavar="DIR", help="keep the recording here")
     where.add_argument("--recorded", type=Path, metavar="DIR", help="ask an earlier recording")
-    asked = parser.parse_args(words)
-    changes = asked.change or CHANGES
+    arguments = parser.parse_args(words)
+    changes = arguments.change or CHANGES
     if unknown := set(changes) - set(CHANGES):
         parser.error(f"change: {', '.join(sorted(unknown))}; allowed: {', '.join(CHANGES)}")
     with tempfile.TemporaryDirectory() as temporary:
-        folder = asked.recorded or asked.keep or Path(temporary)
+        folder = arguments.recorded or arguments.keep or Path(temporary)
         try:
-            if asked.recorded:
+            if arguments.recorded:
                 served = read_windows(folder)
             else:
                 ensure()
@@ -154,9 +158,9 @@ def main(words: Sequence[str] | None = None) -> int:
                 served = record(
                     changes,
                     folder,
-                    seed=asked.seed,
-                    rate_per_s=asked.rate,
-                    seconds=asked.seconds,
+                    seed=arguments.seed,
+                    rate_per_s=arguments.rate,
+                    seconds=arguments.seconds,
                     log_line=lambda text: print(
                         f"{time.monotonic() - begun:5.0f} s  {text}", flush=True
                     ),
@@ -164,7 +168,7 @@ def main(words: Sequence[str] | None = None) -> int:
         except (NotHereError, RecordingError, WindowsError) as reason:
             print(reason, file=sys.stderr)
             return 2
-        return asked_again(folder, served, changes, looks=not asked.one_look)
+        return judge_recording(folder, served, changes, looks=not arguments.one_look)
 
 
 if __name__ == "__main__":

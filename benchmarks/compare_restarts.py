@@ -5,10 +5,11 @@
 
 Each case is simulated: one replica is restarted several times with the same arguments, then once
 with a change of the server or without. Each process is slower or faster than the others by a random
-factor, which all its steps have. The verdict is about TPOT P50 and TTFT P50, with the interval for
-one look and 1,000 requests on each side, once with the effect of a restart and once without it. The
-bar is that at most 2 % of the verdicts without a change are `worse` or `better`. A part of the
-changes is then too small to be found. The exit status is 1 if the bar is missed.
+factor, the same for all its steps. The verdict is about TPOT P50 and TTFT P50, with the interval
+for one look and 1,000 requests on each side, once with the effect of a restart and once without it.
+The goal is that at most 2 % of the verdicts without a change are `worse` or `better`. With the
+effect of a restart, some of the changes are too small to be found. The exit status is 1 if the goal
+is missed.
 """
 
 import argparse
@@ -24,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
-from analysis.compare.decision import Asked, decide
+from analysis.compare.decision import Criteria, decide
 from analysis.compare.parts import Observed
 from analysis.compare.process_effect import difference_of, process_effect
 from analysis.compare.sides import group_numbers, requests_of
@@ -76,12 +77,12 @@ def case(change: float, seed: int, spread: float) -> dict[str, Verdicts]:
             for each, numbers in zip(served, groups, strict=True)
         ]
         *earlier, before, after = sides
-        asked = Asked(0.5, looks=False)
+        criteria = Criteria(0.5, looks=False)
         both = difference_of({0: 1.0}, {1: 1.0})
-        effect = process_effect(before, [[*earlier, before]], asked, both)
+        effect = process_effect(before, [[*earlier, before]], criteria, both)
         found[metric] = Verdicts(
-            decide(before, after, asked).verdict,
-            decide(before, after, replace(asked, restart_half=effect.log_half)).verdict,
+            decide(before, after, criteria).verdict,
+            decide(before, after, replace(criteria, restart_half=effect.log_half)).verdict,
         )
     return found
 
@@ -100,7 +101,7 @@ def _config(rate: float, seed: int, factor: float) -> FleetConfig:
 
 
 def main() -> int:
-    """Print the verdicts. The exit status is 1 if the bar is missed."""
+    """Print the verdicts. The exit status is 1 if the goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -109,14 +110,15 @@ def main() -> int:
     parser.add_argument(
         "--spread", type=float, default=0.05, help="standard deviation between processes"
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     begun = time.monotonic()
     met = True
     print("spread  steps longer  latency   without: worse better   with: worse better  of")
-    for spread in (0.0, asked.spread):
+    for spread in (0.0, arguments.spread):
         for change in CHANGES:
             cases = [
-                case(change, seed, spread) for seed in range(asked.seed, asked.seed + asked.cases)
+                case(change, seed, spread)
+                for seed in range(arguments.seed, arguments.seed + arguments.cases)
             ]
             for metric in METRICS:
                 counts = [Counter(each[metric][i].value for each in cases) for i in (0, 1)]
@@ -128,7 +130,7 @@ def main() -> int:
                 )
                 if change == 1.0:
                     met &= counts[1]["worse"] + counts[1]["better"] <= FALSE * len(cases)
-    print(f"{time.monotonic() - begun:.0f} s; bar {'met' if met else 'NOT MET'}")
+    print(f"{time.monotonic() - begun:.0f} s; goal {'met' if met else 'NOT MET'}")
     return 0 if met else 1
 
 

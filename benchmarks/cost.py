@@ -161,12 +161,12 @@ def main() -> None:
     """Fill the database, run the queries, and print the times."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, default=10_000_000)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "tailspan.db"
         engine = open_database(f"sqlite:///{file}")
         begin(engine)
-        query.fill_day(engine, asked.requests)
+        query.fill_day(engine, arguments.requests)
         fill(engine)
         of_rows = answered(engine)
         begun, used = time.perf_counter(), time.process_time()

@@ -80,10 +80,10 @@ def judged(
     requests = with_unfinished(requests_of(data.request_table()), servers.engines)
     metric = alerted(requests, case.baseline, case.window)
     if symptom and causes:
-        hurt = INJECTIONS[causes[0]].hurt_by(case.config.faults[0], case.config)
-        metric = Metric(hurt.removesuffix("_s"))
+        affected = INJECTIONS[causes[0]].affected_latency(case.config.faults[0], case.config)
+        metric = Metric(affected.removesuffix("_s"))
     question = Question(metric, case.window, case.baseline)
-    asked = time.monotonic()
+    explain_begun = time.monotonic()
     accounted = explain(requests, servers, question)
     answered = time.monotonic()
     answer = accounted if fast else _replayed(accounted, data)
@@ -112,7 +112,7 @@ def judged(
         unexplained=answer.unexplained,
         by_phase=tuple(by_phase(requests, question)),
         by_score=tuple(by_score(requests, servers, question)),
-        explain_s=answered - asked,
+        explain_s=answered - explain_begun,
         replay_s=replayed - answered,
         took_s=time.monotonic() - begun,
     )
@@ -241,26 +241,36 @@ def main() -> int:
         metavar="FILE",
         help="file in which each case is stored, as JSON lines",
     )
-    asked = parser.parse_args()
-    if asked.ask == "everyone":
-        return _everyone(asked)
-    results = _kept(asked.results)
+    arguments = parser.parse_args()
+    if arguments.ask == "everyone":
+        return _everyone(arguments)
+    results = _kept(arguments.results)
     if results:
-        asked.seed = results[0].seed
+        arguments.seed = results[0].seed
     have = {each.number for each in results}
     plan = [
-        (number, asked.seed, kind, causes, asked.ask == "symptom", asked.fast, asked.foreign)
-        for number, (kind, causes) in enumerate(kinds_of(asked.cases, asked.seed, asked.cause))
-        if number not in have and (kind == PAIR or not asked.pairs)
+        (
+            number,
+            arguments.seed,
+            kind,
+            causes,
+            arguments.ask == "symptom",
+            arguments.fast,
+            arguments.foreign,
+        )
+        for number, (kind, causes) in enumerate(
+            kinds_of(arguments.cases, arguments.seed, arguments.cause)
+        )
+        if number not in have and (kind == PAIR or not arguments.pairs)
     ]
     cases = len(plan) + len(have)
-    print(f"{len(plan)} cases of seed {asked.seed}, {asked.jobs} at a time", flush=True)
+    print(f"{len(plan)} cases of seed {arguments.seed}, {arguments.jobs} at a time", flush=True)
     try:
-        for result in run(plan, asked.jobs, asked.limit):
+        for result in run(plan, arguments.jobs, arguments.limit):
             results.append(result)
             print(line(result, len(results), cases), flush=True)
-            if asked.results:
-                with asked.results.open("a") as kept:
+            if arguments.results:
+                with arguments.results.open("a") as kept:
                     kept.write(json.dumps(asdict(result)) + "\n")
     except KeyboardInterrupt:
         print("stopped", flush=True)
@@ -268,20 +278,22 @@ def main() -> int:
     return 0 if passed(results) else 1
 
 
-def _everyone(asked: argparse.Namespace) -> int:
+def _everyone(arguments: argparse.Namespace) -> int:
     """Run `--ask everyone`.
 
     The exit status is 1 if more than one result in twenty differs from the result without a filter.
     """
     plan = [
-        (number, asked.seed, kind, causes)
-        for number, (kind, causes) in enumerate(kinds_of(asked.cases, asked.seed, asked.cause))
+        (number, arguments.seed, kind, causes)
+        for number, (kind, causes) in enumerate(
+            kinds_of(arguments.cases, arguments.seed, arguments.cause)
+        )
         if kind == SINGLE
     ]
-    print(f"{len(plan)} faults of seed {asked.seed}, {asked.jobs} at a time", flush=True)
+    print(f"{len(plan)} faults of seed {arguments.seed}, {arguments.jobs} at a time", flush=True)
     found: list[Everyone] = []
-    deadline = time.monotonic() + asked.limit
-    with ProcessPoolExecutor(asked.jobs) as pool:
+    deadline = time.monotonic() + arguments.limit
+    with ProcessPoolExecutor(arguments.jobs) as pool:
         for each in pool.map(asked_by_everyone, *zip(*plan, strict=True)):
             found.append(each)
             if time.monotonic() > deadline:

@@ -11,7 +11,7 @@ benchmark has the same requirements as `make vllm`, and needs an otherwise idle 
 `others` shows the number of CPUs that other processes used before and during the fault.
 
 The true shares are measured: windows without a fault, with each fault, and with both follow each
-other on one server, with the same seeds. The bar: the intervals contain 90 % of the true shares.
+other on one server, with the same seeds. The goal: the intervals contain 90 % of the true shares.
 """
 
 import argparse
@@ -118,7 +118,7 @@ def shares_summary(cases: Sequence[Path], found: Sequence[Judged]) -> list[str]:
     if hits:
         lines.append(
             f"{sum(hits)} of {len(hits)} intervals ({sum(hits) / len(hits):.0%}) contain the true "
-            f"share (bar: 90 %); median width {sorted(widths)[len(widths) // 2]:.0%}"
+            f"share (goal: 90 %); median width {sorted(widths)[len(widths) // 2]:.0%}"
         )
     return lines
 
@@ -168,26 +168,26 @@ def main() -> int:
         type=Path,
         help="path of the tailspan command; default: the one in the folder of this Python",
     )
-    asked = parser.parse_args()
-    if unknown := set(asked.cause) - set(FAULTS) - set(PAIRS):
+    arguments = parser.parse_args()
+    if unknown := set(arguments.cause) - set(FAULTS) - set(PAIRS):
         parser.error(
             f"cause: {', '.join(sorted(unknown))}; allowed: {', '.join((*FAULTS, *PAIRS))}"
         )
-    causes = asked.cause or [*(MEASURED if asked.shares else FAULTS)]
+    causes = arguments.cause or [*(MEASURED if arguments.shares else FAULTS)]
     with tempfile.TemporaryDirectory() as folder:
         try:
-            if asked.recorded:
-                cases = cases_in(asked.recorded)
+            if arguments.recorded:
+                cases = cases_in(arguments.recorded)
             else:
-                into = asked.keep or Path(folder)
-                cases = recorded(causes, asked.seed, asked.severity, into)
+                into = arguments.keep or Path(folder)
+                cases = recorded(causes, arguments.seed, arguments.severity, into)
         except (NotHereError, RecordingError) as reason:
             print(reason, file=sys.stderr)
             return 2
         print(f"\n{HEADING}")
         found = []
         for case in cases:
-            found.append(judged(case, asked.tailspan))
+            found.append(judged(case, arguments.tailspan))
             print(line(found[-1]), flush=True)
     print(summary(found))
     print("\n".join(shares_summary(cases, found)))

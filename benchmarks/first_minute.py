@@ -74,7 +74,7 @@ def main() -> int:
             used.setdefault(process, []).append(seconds)
         line = "  ".join(f"{event} {seconds:.1f} s" for event, seconds in reached.items())
         print(f"{line}  (load {os.getloadavg()[0]:.1f})", flush=True)
-    print(f"\n| {'since the start':<24} | median of {rounds} | bar |\n|---|---|---|")
+    print(f"\n| {'since the start':<24} | median of {rounds} | limit |\n|---|---|---|")
     for event, times in seen.items():
         bar = f"{BAR_S:.0f} s" if event == EVENTS[-1] else ""
         print(f"| {event:<24} | {statistics.median(times):.1f} s | {bar} |")

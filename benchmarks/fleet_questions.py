@@ -166,9 +166,9 @@ def size(engine: Engine) -> float:
 
 def p99(engine: Engine, by: tuple[str, ...], equals: Mapping[str, str]) -> None:
     """Ask for P99 of TTFT by minute."""
-    asked = rollups(engine, DAY, by=by, equals=equals, step_s=MINUTE_S)
-    assert asked is not None
-    found = asked.quantiles("ttft_s", nearest_ranks((0.99,)))
+    rolled = rollups(engine, DAY, by=by, equals=equals, step_s=MINUTE_S)
+    assert rolled is not None
+    found = rolled.quantiles("ttft_s", nearest_ranks((0.99,)))
     assert found.number.size >= DAY_S // MINUTE_S
 
 
@@ -196,8 +196,8 @@ def questions(engine: Engine) -> dict[str, tuple[Callable[[], object], float]]:
         ),
         "Cost": (lambda: read_spending(engine, DAY, {}, prices), PAGE_MOST_S),
         **{
-            f"statistics by {by[0]}": (partial(answer_stats, engine, asked), PAGE_MOST_S)
-            for by, asked in stats
+            f"statistics by {by[0]}": (partial(answer_stats, engine, question), PAGE_MOST_S)
+            for by, question in stats
         },
     }
 

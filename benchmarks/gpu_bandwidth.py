@@ -96,7 +96,7 @@ def table(points: Sequence[Point]) -> list[str]:
     ]
     worst = max(abs(each.ratio - 1) for each in points)
     kept = "kept" if worst <= BAR else "MISSED"
-    return [*lines, f"bar: within {BAR:.0%}; the worst is {worst:.1%} off: {kept}"]
+    return [*lines, f"goal: within {BAR:.0%}; the worst is {worst:.1%} off: {kept}"]
 
 
 def why_not() -> str | None:

@@ -4,11 +4,11 @@
 
 Two vLLMs on this machine's CPU serve the tiny model, one for prefill and one for decode, behind
 `rig/disaggregation_proxy.py`. The client measures each request with its own stopwatch. The program
-sends as many requests to a proxy that passes the trace context, to a proxy that drops it, and to a
-proxy that passes the context but no request id. It joins the requests twice: without and with
-the client's spans.
+sends the same number of requests to each of three proxies: one passes the trace context, one drops
+it, and one passes the context but no request id. It joins the requests twice: without and with the
+client's spans.
 
-The bar: every request is one joined request with both hops, and the sum of its phases differs from
+The goal: every request is one joined request with both hops, and the sum of its phases differs from
 the stopwatch by at most 5 ms plus its delivery phase. Without the client's span, the sum does not
 contain the time between the client and the proxy. The client and the proxy run before other
 processes, because in a fleet they do not wait for the CPUs of the servers' machine. The benchmark
@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from sqlalchemy import Engine
 
-from rig.disaggregated import Asked, Disaggregated, ask_all, calls, report
+from rig.disaggregated import Disaggregated, SentRequest, ask_all, calls, report
 from rig.install import NotHereError, ensure
 from rig.program import Tailspan
 from store.database import open_database
@@ -73,7 +73,7 @@ def before_other_processes() -> Iterator[None]:
 
 
 def found_of(
-    engine: Engine, seen: Sequence[Asked], since_ns: int, basis: str
+    engine: Engine, seen: Sequence[SentRequest], since_ns: int, basis: str
 ) -> dict[str, JoinedRequest]:
     """Wait until the requests are joined on this basis; return them by the client's id."""
     wanted = {timed.request_id for _, timed in seen}
@@ -91,8 +91,10 @@ def found_of(
         time.sleep(0.5)
 
 
-def line_of(title: str, seen: Sequence[Asked], found: dict[str, JoinedRequest]) -> tuple[str, bool]:
-    """Return a line of figures, and whether every request meets the bar."""
+def line_of(
+    title: str, seen: Sequence[SentRequest], found: dict[str, JoinedRequest]
+) -> tuple[str, bool]:
+    """Return a line of figures, and whether every request meets the goal."""
     apart_s, before_s, after_s, within, joined, bases = [], [], [], 0, 0, set()
     for begun_unix_ns, timed in seen:
         each = found.get(timed.request_id or "")
@@ -180,14 +182,14 @@ def _row(number: int, first_ns: int) -> RequestTimeline:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure and print. The exit status is 1 if the bar is not met."""
+    """Measure and print. The exit status is 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--requests", type=int, default=60)
     parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1, help="determines the requests")
-    asked = parser.parse_args(words)
+    arguments = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as name:
         print(question_cost(Path(name)), flush=True)
     try:
@@ -203,17 +205,19 @@ def main(words: Sequence[str] | None = None) -> int:
             engine = open_database(f"sqlite:///{folder}/tailspan.db")
             with Disaggregated(folder, port) as servers:
                 _, first = servers.proxy()
-                ask_all(first, calls(20, asked.seed + 1_000), 2)  # the first steps are slow
+                ask_all(first, calls(20, arguments.seed + 1_000), 2)  # the first steps are slow
                 print(
                     f"{'median and most in ms':63} {'within':>6} {'stopwatch - sum':>19}"
                     f" {'before the sum':>19} {'after it':>19}"
                 )
                 for number, (title, options) in enumerate(PROXIES.items()):
-                    seed = asked.seed + number
+                    seed = arguments.seed + number
                     with before_other_processes():
                         _, proxy = servers.proxy(*options)
                         since_ns = time.time_ns()
-                        seen = ask_all(proxy, calls(asked.requests, seed), asked.concurrency)
+                        seen = ask_all(
+                            proxy, calls(arguments.requests, seed), arguments.concurrency
+                        )
                     found = found_of(engine, seen, since_ns, "router")
                     line, alone = line_of(title, seen, found)
                     print(line, flush=True)
@@ -223,7 +227,7 @@ def main(words: Sequence[str] | None = None) -> int:
                     print(line, flush=True)
                     met = met and alone and good
             engine.dispose()
-    print(f"bar: {'met' if met else 'NOT met'}")
+    print(f"goal: {'met' if met else 'NOT met'}")
     return 0 if met else 1
 
 

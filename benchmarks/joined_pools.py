@@ -7,7 +7,7 @@ has a fault for four minutes, or no fault. The program joins the rows, checks th
 each request sum to its end-to-end time, and explains the user's TTFT in the second half.
 
 The pool is right if it is the first one and contains the fault. The cause is right if it is the
-first cause of this pool. Without a fault, the answer is right if no pool has an incident. The bar:
+first cause of this pool. Without a fault, the answer is right if no pool has an incident. The goal:
 the pool is right in at least 9 of 10 fleets with a fault. A fleet takes about 15 s.
 """
 
@@ -92,7 +92,7 @@ def _check_sums(engine: Engine, window: Window) -> int:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure and print. The exit status is 1 if the bar is not met."""
+    """Measure and print. The exit status is 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -125,7 +125,7 @@ def main(words: Sequence[str] | None = None) -> int:
             f"{cause or 'none':24} {right['pool']:>5} of {of:2} {causes_right:>12} {requests:,}",
             flush=True,
         )
-    print(f"bar: {'met' if met else 'NOT met'}")
+    print(f"goal: {'met' if met else 'NOT met'}")
     return 0 if met else 1
 
 

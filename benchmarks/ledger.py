@@ -61,13 +61,13 @@ def cost_us(batch: int, waiting: int, held: int, steps: int) -> float:
     observer = EngineObserver(EngineEnd(name, "engine-0"), 0)
     ids = [f"chatcmpl-{number:032x}" for number in range(batch)]
     engine = scheduler(ids, waiting, held)
-    nobody = SimpleNamespace(num_computed_tokens=[], resumed_req_ids=set())
+    no_requests = SimpleNamespace(num_computed_tokens=[], resumed_req_ids=set())
     cached = SimpleNamespace(num_computed_tokens=[900] * batch, resumed_req_ids=set())
     first = SimpleNamespace(
         num_scheduled_tokens=dict.fromkeys(ids, 900),
         total_num_scheduled_tokens=900 * batch,
         scheduled_new_reqs=[SimpleNamespace(req_id=name) for name in ids],
-        scheduled_cached_reqs=nobody,
+        scheduled_cached_reqs=no_requests,
     )
     counts = dict.fromkeys(ids, 1)
     stretches, spent, now = [], 0.0, time.monotonic()
@@ -99,12 +99,14 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--steps", type=int, default=3000)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     print("ledger, per engine step:")
     for batch in (1, 16, 256):
-        print(f"  {batch:3} decoding                {cost_us(batch, 0, 0, asked.steps):5.1f} µs")
+        print(
+            f"  {batch:3} decoding                {cost_us(batch, 0, 0, arguments.steps):5.1f} µs"
+        )
     for waiting, held in ((1000, 0), (100, 8)):
-        cost = cost_us(256, waiting, held, asked.steps)
+        cost = cost_us(256, waiting, held, arguments.steps)
         print(f"  256, {waiting:4} waiting, {held} held    {cost:5.1f} µs")
     return 0
 

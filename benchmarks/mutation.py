@@ -143,14 +143,14 @@ def main() -> int:
     parser.add_argument(
         "--survivors", action="store_true", help="list the lines of mutants that no test notices"
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     killed_of_all, of_all = 0, 0
     with TemporaryDirectory() as folder:
         copied = Path(folder) / "project"
         unwanted = shutil.ignore_patterns(".*", "__pycache__", "var", "build")
         shutil.copytree(ROOT, copied, ignore=unwanted)
         for name, (module, tests) in SAMPLE.items():
-            if asked.only not in name:
+            if arguments.only not in name:
                 continue
             path = copied / module
             source = path.read_text()
@@ -158,14 +158,14 @@ def main() -> int:
                 print(f"{module}: its tests fail on the code as it is", file=sys.stderr)
                 return 1
             survivors, made = [], 0
-            for line, text in mutants(source, asked.mutants, f"{SEED} {name}.py"):
+            for line, text in mutants(source, arguments.mutants, f"{SEED} {name}.py"):
                 path.write_text(text)
                 made += 1
                 if passes(copied, tests):
                     survivors.append(line)
             path.write_text(source)
             killed_of_all, of_all = killed_of_all + made - len(survivors), of_all + made
-            named = f"  not noticed: lines {survivors}" if asked.survivors and survivors else ""
+            named = f"  not noticed: lines {survivors}" if arguments.survivors and survivors else ""
             print(f"{module:58} {made - len(survivors):3} of {made:3}{named}", flush=True)
     print(f"{'all':58} {killed_of_all:3} of {of_all:3}  {killed_of_all / of_all:.0%}")
     return 0

@@ -111,9 +111,9 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
     every = pa.concat_tables(shown)
     window = Window(query.FROM_S * 10**9, (query.FROM_S + minutes * MINUTE_S) * 10**9)
     for label in ("tenant", "replica"):
-        asked = StatsQuestion(window, by=(label,), precision="sketch")
+        question = StatsQuestion(window, by=(label,), precision="sketch")
         begun = time.process_time()
-        answer = answer_stats(engine, asked)
+        answer = answer_stats(engine, question)
         took_s = time.process_time() - begun
         missed += line(f"  CPU of statistics by {label}", took_s, "s", ANSWER_MOST_S)
         counts = every.group_by(label).aggregate([([], "count_all")]).to_pydict()

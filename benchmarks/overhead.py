@@ -246,45 +246,45 @@ def main() -> int:
         help="start another server: a command without port and name, such as 'vllm serve FOLDER'",
     )
     parser.add_argument("--sink", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.sink:
-        sink(asked.sink)
+    arguments = parser.parse_args()
+    if arguments.sink:
+        sink(arguments.sink)
         return 0
-    if not asked.server:
+    if not arguments.server:
         ensure()
     sink_port = free_port()
     taking = subprocess.Popen([sys.executable, __file__, "--sink", str(sink_port)])
     draw = random.Random(1)
-    prompts = ["".join(draw.choices("abcdefgh ", k=200)) for _ in range(asked.requests)]
-    body = ENDS_SOON if asked.reasoning else {}
-    calls = [Call(prompt=prompt, max_tokens=asked.tokens, body=body) for prompt in prompts]
-    kinds = [kind for kind in KINDS if kind != "native" or not asked.without_native]
+    prompts = ["".join(draw.choices("abcdefgh ", k=200)) for _ in range(arguments.requests)]
+    body = ENDS_SOON if arguments.reasoning else {}
+    calls = [Call(prompt=prompt, max_tokens=arguments.tokens, body=body) for prompt in prompts]
+    kinds = [kind for kind in KINDS if kind != "native" or not arguments.without_native]
     extra = []
-    if asked.engines > 1:
-        extra = ["--data-parallel-size", str(asked.engines)]
+    if arguments.engines > 1:
+        extra = ["--data-parallel-size", str(arguments.engines)]
         extra += ["--num-gpu-blocks-override", BLOCKS]  # a gigabyte per engine is too much
     folder = tempfile.TemporaryDirectory()
-    if asked.reasoning:
+    if arguments.reasoning:
         subprocess.run([install.PYTHON, thinking.__file__, folder.name], check=True)
         extra += ["--tokenizer", folder.name, "--reasoning-parser", "deepseek_r1"]
     try:
         blocks = [
             block(
                 f"http://127.0.0.1:{sink_port}",
-                asked.server,
+                arguments.server,
                 extra,
                 kinds,
                 calls,
-                asked.rounds,
-                asked.concurrency,
+                arguments.rounds,
+                arguments.concurrency,
                 draw,
             )
-            for _ in range(asked.blocks)
+            for _ in range(arguments.blocks)
         ]
     finally:
         taking.terminate()
         folder.cleanup()
-    report(blocks, asked.requests, asked.tokens)
+    report(blocks, arguments.requests, arguments.tokens)
     return 0
 
 

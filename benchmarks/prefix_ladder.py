@@ -169,14 +169,14 @@ def questions(requests: int, seed: int) -> Trace:
         system.add(chance.randint(150, 950))
         systems.append(system)
     popularity = [1 / (1 + rank) for rank in range(len(systems))]
-    asked: list[tuple[float, int, int, Text]] = []
+    single_questions: list[tuple[float, int, int, Text]] = []
     for number in range(requests):
         text = Text(chance, chance.choices(systems, popularity)[0])
         text.add(drawn(chance, 150, 0.9))
         prompt, answer = text.tokens, drawn(chance, 130, 0.7, 2_000)
         text.add(answer)
-        asked.append((number / 10, prompt, answer, text))
-    return trace_of(asked, requests)
+        single_questions.append((number / 10, prompt, answer, text))
+    return trace_of(single_questions, requests)
 
 
 def trace_of(turns: list[tuple[float, int, int, Text]], requests: int) -> Trace:
@@ -211,8 +211,8 @@ def ladders_of(trace: Trace, positions: np.ndarray) -> Ladders:
     """Return ladders with a rung at each of these positions; the first rung is always the same."""
     rungs = []
     for hashes in trace.blocks:
-        held = positions[: np.searchsorted(positions, len(hashes), side="right")]
-        rungs.append(np.r_[np.uint32(0), hashes[held - 1] & np.uint32(2**24 - 1)])
+        contained = positions[: np.searchsorted(positions, len(hashes), side="right")]
+        rungs.append(np.r_[np.uint32(0), hashes[contained - 1] & np.uint32(2**24 - 1)])
     return Ladders(
         np.full(len(rungs), BLOCK),
         np.concatenate([[0], np.cumsum([len(each) for each in rungs])]),
@@ -241,9 +241,9 @@ def found_tokens(trace: Trace, prefixes: Prefixes, blocks: int, router: str) -> 
         limit = (prompt - 1) // BLOCK
         server = number % REPLICAS
         if router == "prefix_aware":
-            held = [cache.hits(lease, limit) for cache in caches]
+            cached = [cache.hits(lease, limit) for cache in caches]
             load = [recent.count(each) for each in range(REPLICAS)]
-            server = prefix_aware(load, held, SLACK, number)
+            server = prefix_aware(load, cached, SLACK, number)
         recent.append(server)
         cache = caches[server]
         hits = cache.hits(lease, limit)
@@ -366,7 +366,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=6_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--trace", type=Path, action="append", default=[])
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     for tokens in (200, 1_000, 12_000, 120_000):
         engine_core_us, front_end_us = costs(tokens)
         print(
@@ -374,12 +374,12 @@ def main() -> int:
             f" {front_end_us:.1f} µs in the front end"
         )
     print()
-    report("Conversations", conversations(asked.requests, asked.seed))
-    report("Agents", agents(asked.requests, asked.seed))
-    report("Questions", questions(asked.requests, asked.seed))
-    for path in asked.trace:
+    report("Conversations", conversations(arguments.requests, arguments.seed))
+    report("Agents", agents(arguments.requests, arguments.seed))
+    report("Questions", questions(arguments.requests, arguments.seed))
+    for path in arguments.trace:
         with path.open(encoding="utf-8") as lines:
-            report(path.name, published(lines, asked.requests))
+            report(path.name, published(lines, arguments.requests))
     return 0
 
 

@@ -7,7 +7,7 @@ A test server in a separate process sends responses in the format of OpenAI's ch
 server measures the time from the end of each request to the first byte of its response, as
 Tailspan's plugin does in vLLM.
 
-Schedule: `tailspan probe` probes 100 endpoints, each every 5 s. A response takes 4 s, so about 80
+Schedule: `tailspan probe` probes each of 100 endpoints every 5 s. A response takes 4 s, so about 80
 probes are always in flight. The output is not read during this time. Lateness is the time from the
 scheduled to the real start. Then `--once` starts all probes at the same time.
 
@@ -69,19 +69,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--vllm", action="store_true", help="probe a real vLLM on the CPU")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.serve:
-        asyncio.run(_serve(asked.serve))
+    arguments = parser.parse_args()
+    if arguments.serve:
+        asyncio.run(_serve(arguments.serve))
         return
-    if asked.vllm:
+    if arguments.vllm:
         _finish(_network_of_vllm())
     port = free_port()
     with subprocess.Popen([sys.executable, __file__, "--serve", str(port)]) as server:
         try:
             _wait_for(port)
             met = [
-                *_schedule(port, asked.endpoints, asked.seconds),
-                *_at_once(port, asked.endpoints),
+                *_schedule(port, arguments.endpoints, arguments.seconds),
+                *_at_once(port, arguments.endpoints),
                 *asyncio.run(_network(port, "/0.08", lambda _: asyncio.run(_seen(port)))),
             ]
         finally:
@@ -90,13 +90,13 @@ def main() -> None:
 
 
 def _finish(met: Sequence[bool]) -> NoReturn:
-    print(f"{sum(met)} of {len(met)} bars met")
+    print(f"{sum(met)} of {len(met)} goals met")
     sys.exit(0 if all(met) else 1)
 
 
 def _network_of_vllm() -> list[bool]:
     """Measure the network time of probes to a real vLLM. The prober shares the two cores with the
-    vLLM, which is idle while a probe is on its way."""
+    vLLM, which is idle while a probe is in the network."""
     with (
         tempfile.TemporaryDirectory() as folder,
         collecting(Path(folder)) as otlp_port,

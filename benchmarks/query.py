@@ -145,9 +145,9 @@ def ask_day(engine: Engine, by: tuple[str, ...], step_s: int | None) -> Callable
     window = Window(FROM_S * 10**9, (FROM_S + DAY_S) * 10**9)
 
     def ask() -> object:
-        asked = rollups(engine, window, by=by, step_s=step_s)
-        assert asked is not None
-        return asked.quantiles("ttft_s", nearest_ranks(SHARES))
+        found = rollups(engine, window, by=by, step_s=step_s)
+        assert found is not None
+        return found.quantiles("ttft_s", nearest_ranks(SHARES))
 
     return ask
 

@@ -101,8 +101,8 @@ def main() -> None:
             pauses_s = -(-rows // BATCH_ROWS) * PAUSE_S
             print(f"deleted in batches in {batch_s:,.1f} s, and {pauses_s:,.1f} s of pauses")
             with engine.connect() as connection:
-                asked = connection.exec_driver_sql("SELECT pg_relation_size('requests')")
-                size = int(asked.scalar_one())
+                result = connection.exec_driver_sql("SELECT pg_relation_size('requests')")
+                size = int(result.scalar_one())
             divide_s = took(lambda: divide(engine, REQUESTS))
             print(f"its {size / 1e9:.2f} GB are divided in {divide_s * 1e3:,.0f} ms")
 

@@ -265,18 +265,18 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=400, help="requests per replica")
     parser.add_argument("--gpus", type=int, default=1, help="GPUs per replica")
     parser.add_argument("--fleets", type=int, nargs="+", default=FLEETS, help="replicas")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     print(
-        f"CPU, medians of {ROUNDS} scrapes, {asked.requests} requests and {asked.gpus} GPUs a"
-        " replica:"
+        f"CPU, medians of {ROUNDS} scrapes, {arguments.requests} requests and {arguments.gpus} GPUs"
+        " a replica:"
     )
     print(
         "replicas   text MB   text, ms proto, MB proto, ms  its quantiles  rooflines"
         "     request, µs  its quantiles"
     )
-    for fleet in asked.fleets:
-        measure(fleet, asked.requests, asked.gpus)
-    print(f"memory: {held_kb(asked.requests):.0f} kB for the windows of a replica")
+    for fleet in arguments.fleets:
+        measure(fleet, arguments.requests, arguments.gpus)
+    print(f"memory: {held_kb(arguments.requests):.0f} kB for the windows of a replica")
     return 0
 
 

@@ -5,8 +5,8 @@
 A real server on this machine's CPU serves a Poisson load of random prompts. The fitted step model,
 the model's error and the engine's arguments are read from the server's telemetry. A simulated
 engine with these values then serves the same requests. The output is the distance between the two
-distributions of each phase: Kolmogorov–Smirnov (0 equal, 1 disjoint) and Wasserstein-1 (the mean
-error of a request's time, also as a share of the real mean). The times of the front end and of
+distributions of each phase, in two metrics: Kolmogorov–Smirnov (0 equal, 1 disjoint) and
+Wasserstein-1 (the mean error, also as a share of the real mean). The times of the front end and of
 delivery are constants of the simulated server and are not fitted.
 """
 
@@ -145,13 +145,13 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="compared; default 60")
     parser.add_argument("--rate", type=float, default=6.0, help="requests/s; default 6")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
         ensure()
     except NotHereError as reason:
         print(reason, file=sys.stderr)
         return 2
-    recording = record(calls(asked.seconds, asked.rate))
+    recording = record(calls(arguments.seconds, arguments.rate))
     engine = engine_of(recording)
     rows = sorted(recording.requests, key=lambda row: row.received_unix_ns)
     since_ns = rows[0].received_unix_ns + int(WARM_S * 1e9)

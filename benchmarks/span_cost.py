@@ -139,8 +139,8 @@ def ours(requests: int) -> float:
         current.reset(token)
     for first in range(0, len(ended), 512):
         spans = []
-        for tell in ended[first : first + 512]:
-            record, accounted = tell(), decode(settled)
+        for build_record in ended[first : first + 512]:
+            record, accounted = build_record(), decode(settled)
             assert isinstance(accounted, RequestAccount)
             assert accounted.account.waited is not None
             record.queue_parts = accounted.account.waited.parts
@@ -211,14 +211,14 @@ def main() -> int:
     parser.add_argument(
         "--requests", type=int, default=4000, help="requests of each kind per round"
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     if "TAILSPAN_INSIDE" not in os.environ:
         from rig.install import PYTHON, ensure
 
         ensure()
         environ = {**os.environ, "TAILSPAN_INSIDE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
         return subprocess.run([PYTHON, *sys.argv], env=environ, check=False).returncode
-    rounds = [(native(asked.requests), ours(asked.requests)) for _ in range(ROUNDS + 1)][1:]
+    rounds = [(native(arguments.requests), ours(arguments.requests)) for _ in range(ROUNDS + 1)][1:]
     theirs_us = statistics.median(their for their, _ in rounds) * 1e6
     ours_us = statistics.median(our for _, our in rounds) * 1e6
     ratio = statistics.median(our / their for their, our in rounds)

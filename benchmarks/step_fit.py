@@ -135,7 +135,7 @@ def served(planned: Planned, disturbed: bool) -> Served:
             planned,
             ARGUMENTS,
             variables={"PYTHONPATH": path, "STEP_RECORDER_FILE": str(file)},
-            beside=hogs_at_times() if disturbed else None,
+            during=hogs_at_times() if disturbed else None,
         )
         if not file.exists():
             raise RuntimeError("no steps were recorded")
@@ -203,15 +203,15 @@ def main(words: Sequence[str] | None = None) -> int:
         help="folder of recordings, which are served only once. Use only your own files:"
         " they are unpickled.",
     )
-    asked = parser.parse_args(words)
+    arguments = parser.parse_args(words)
     try:
         ensure()
     except NotHereError as reason:
         print(reason, file=sys.stderr)
         return 2
-    planned = calls(asked.seconds, asked.rate, asked.seed)
+    planned = calls(arguments.seconds, arguments.rate, arguments.seed)
     for name, disturbed in (("quiet", False), ("disturbed", True)):
-        kept = None if asked.keep is None else asked.keep / f"{name}.pickle"
+        kept = None if arguments.keep is None else arguments.keep / f"{name}.pickle"
         if kept is not None and kept.exists():
             run = pickle.loads(kept.read_bytes())
         else:
@@ -220,7 +220,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 kept.write_bytes(pickle.dumps(run))
         print(f"\n{name} run, {len(planned)} requests, load average {run.load:.1f} before it")
-        print("\n".join(table(run, asked.seconds)), flush=True)
+        print("\n".join(table(run, arguments.seconds)), flush=True)
     return 0
 
 

@@ -77,13 +77,11 @@ def constants_in(module: str, source: str) -> Iterator[Constant]:
             if len(names) != len(values) or isinstance(target, ast.Tuple) is not together:
                 continue
             for name, value in zip(names, values, strict=True):
-                if (
-                    isinstance(name, ast.Name)
-                    and isinstance(value, ast.Constant)
-                    and type(value.value) in (int, float)
-                    and value.value
-                ):
-                    yield Constant(module, name.id, value.value)
+                if not isinstance(name, ast.Name) or not isinstance(value, ast.Constant):
+                    continue
+                number = value.value
+                if isinstance(number, int | float) and not isinstance(number, bool) and number:
+                    yield Constant(module, name.id, number)
 
 
 def moved(value: Number, factor: float) -> Number:

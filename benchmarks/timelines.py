@@ -6,9 +6,8 @@
 Each fault begins after seven hours of healthy traffic with one request per second, which fill the
 long windows of both rule sets. Series are scraped and rules are evaluated every 30 s, as in many
 installations. In Tailspan's generated rule file, paging rules are evaluated every 15 s. The result
-is the time from the fault's start to the first page. The table marks those of Tailspan's alerts
-that are tickets. "never" means that no alert fired in the observed time, which the table also
-contains.
+is the time from the fault's start to the first page. If a Tailspan alert is a ticket, the table
+marks it. "never" means that no alert fired in the observed time, which the table also contains.
 """
 
 import argparse
@@ -334,12 +333,12 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--table", action="store_true", help="print Markdown")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     if shutil.which("promtool") is None:
         print("skipped: there is no promtool (apt-get install prometheus)")
         return 0
     header = ("fault", "Tailspan", "Sloth", "looked at for")
-    if asked.table:
+    if arguments.table:
         print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
     else:
         print(f"{header[0]:64}{header[1]:>22}{header[2]:>18}{header[3]:>16}")
@@ -347,7 +346,7 @@ def main() -> int:
         row = cells(fault, timeline(fault))
         line = f"| {' | '.join(row)} |"
         plain = f"{row[0]:64}{row[1]:>22}{row[2]:>18}{row[3]:>16}"
-        print(line if asked.table else plain, flush=True)
+        print(line if arguments.table else plain, flush=True)
     return 0
 
 

@@ -1,6 +1,6 @@
 """Measures how long the explorer's pages take in a browser, with a million requests in the range.
 
-    python benchmarks/ui.py [--requests 1000000] [--rounds 5] [--page hurt]
+    python benchmarks/ui.py [--requests 1000000] [--rounds 5] [--page overview]
 
 Tailspan's code writes a day of requests to SQLite, rolls them up and counts them, as `tailspan up`
 does. Then Debian's Chromium opens each page. Every round uses a new browser profile and a different
@@ -189,7 +189,7 @@ def measure(
     cpu: Cpu,
     page: str,
     link: Callable[[int], str],
-    asked: dict[str, Callable[[Any], float]],
+    actions: dict[str, Callable[[Any], float]],
     rounds: int,
 ) -> None:
     """Measure a page and print its lines: first the opening of the page, then the actions.
@@ -197,9 +197,9 @@ def measure(
     Each round uses a new browser profile.
     """
     answers, whole, again = Times(), [], []
-    takes = {name: Times() for name in asked}
+    takes = {name: Times() for name in actions}
     for each in range(rounds):
-        for name in asked or [""]:
+        for name in actions or [""]:
             context = browser.new_context(viewport=WIDE)
             context.add_init_script(LOOKING)
             tab = context.new_page()
@@ -207,12 +207,12 @@ def measure(
             before = cpu()
             answered, shown = opened(tab, link(each))
             # Count only the first opening, because the page's data is cached afterwards.
-            if name == next(iter(asked), ""):
+            if name == next(iter(actions), ""):
                 answers.take(answered, cpu() - before)
                 whole.append(shown)
             before = cpu()
-            if name in asked:
-                takes[name].take(asked[name](tab), cpu() - before)
+            if name in actions:
+                takes[name].take(actions[name](tab), cpu() - before)
             again.append(opened(tab, link(each))[0])
             context.close()
     lines = [f"{name} {times.summary(INTERACTION_S)}" for name, times in takes.items()]
@@ -317,12 +317,12 @@ def main() -> None:
                 return f"{address}/?{name}last=24h&to={end_s - 60 * each}"
 
             for page in given.page or [each.key for each in PAGES]:
-                asked: dict[str, Callable[[Any], float]] = {}
+                actions: dict[str, Callable[[Any], float]] = {}
                 if page in RANGED:
-                    asked["another range"] = pressed
+                    actions["another range"] = pressed
                 if page == "why":
-                    asked["a stretch dragged over"] = dragged
-                measure(browser, cpu, page, partial(link, page), asked, given.rounds)
+                    actions["a stretch dragged over"] = dragged
+                measure(browser, cpu, page, partial(link, page), actions, given.rounds)
         browser.close()
 
 

@@ -8,8 +8,8 @@ telemetry. A change of the engine is predicted and then simulated, once with the
 once with other traffic of the same kind ("new traffic"). For new traffic, a 95 % interval should
 contain the true value in 90 to 98 % of the cases. For the same arrivals, it may be wider than
 necessary. The median width is printed with the coverage, because a wide interval contains any
-value. The error is compared with the error of the prediction "no change". Saturated cases
-are counted separately. A saturated case counts as an error if the prediction does not report the
+value. The error is compared with the error of the prediction "no change". Saturated cases are
+counted separately. A saturated case counts as an error if the prediction does not report the
 saturation.
 """
 
@@ -39,9 +39,9 @@ from store.queries import Window
 METRICS = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s")
 SHOWN = ("p50", "p99")
 QUEUE_S = 10.0
-"""Minimum median queue time of a window, in seconds, at which a changed replica is saturated.
+"""A changed replica is saturated from this median queue time on, in seconds.
 
-The window has some minutes.
+The median is that of a window of some minutes.
 """
 
 
@@ -138,7 +138,7 @@ class Result:
     refused: bool = False
     saturated: bool = False
     missed: bool = False
-    """Whether the case is saturated without a report of this in the prediction."""
+    """Whether the case is saturated and the prediction does not report it."""
     figures: Sequence[Figure] = ()
 
 
@@ -212,7 +212,7 @@ def table(results: Sequence[Result]) -> list[str]:
         of = [each for each in figures if each.point == point]
         lines.append(
             f"new traffic, {point}: inside {share([e.low <= e.new <= e.high for e in of])}"
-            f" (bar: 90 to 98 %), below {share([e.new < e.low for e in of])},"
+            f" (goal: 90 to 98 %), below {share([e.new < e.low for e in of])},"
             f" above {share([e.new > e.high for e in of])};"
             f" median width {middle([e.width for e in of])}"
         )
@@ -230,11 +230,11 @@ def main() -> int:
     parser.add_argument(
         "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     results = []
-    with ProcessPoolExecutor(asked.jobs) as pool:
-        seeds = range(asked.seed, asked.seed + asked.cases)
-        for result in pool.map(judged, seeds, repeat(asked.seconds)):
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        seeds = range(arguments.seed, arguments.seed + arguments.cases)
+        for result in pool.map(judged, seeds, repeat(arguments.seconds)):
             results.append(result)
             case = result.case
             print(f"case {case.seed}: {case.edit}, {case.rate_per_s:.1f} requests/s", flush=True)

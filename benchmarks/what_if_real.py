@@ -220,13 +220,13 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--keep", type=Path, help="folder of recordings, which are served only once"
     )
-    asked = parser.parse_args(words)
-    runs, cases = runs_of(*asked.seats), cases_of(*asked.seats)
-    names = list(cases) if asked.cases is None else asked.cases.split(",")
+    options = parser.parse_args(words)
+    runs, cases = runs_of(*options.seats), cases_of(*options.seats)
+    names = list(cases) if options.cases is None else options.cases.split(",")
     if unknown := set(names) - set(cases):
         parser.error(f"--cases: unknown {', '.join(unknown)}; allowed: {', '.join(cases)}")
     try:
-        if not asked.server:
+        if not options.server:
             ensure()
     except NotHereError as reason:
         print(reason, file=sys.stderr)
@@ -237,11 +237,11 @@ def main(words: Sequence[str] | None = None) -> int:
         if name not in found:
             run = runs[name]
             print(f"serving: {name}; load average {os.getloadavg()[0]:.1f}", file=sys.stderr)
-            planned = calls(asked.seconds, asked.rate * run.rate, asked.seed, asked.tokens)
+            planned = calls(options.seconds, options.rate * run.rate, options.seed, options.tokens)
             arguments = ["--max-num-seqs", str(run.seats), *run.arguments]
-            kept = None if asked.keep is None else asked.keep / f"{name}.pickle"
+            kept = None if options.keep is None else options.keep / f"{name}.pickle"
             found[name] = recorded(
-                record_once(kept, planned, arguments, run.servers, asked.server, asked.one_core)
+                record_once(kept, planned, arguments, run.servers, options.server, options.one_core)
             )
         return found[name]
 
@@ -250,7 +250,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except NotReplayableError as reason:
         print(reason, file=sys.stderr)
         return 2
-    print(f"{int(first.counted.sum())} requests at {asked.rate:g}/s for {asked.seconds:g} s")
+    print(f"{int(first.counted.sum())} requests at {options.rate:g}/s for {options.seconds:g} s")
     head = ("before", "replayed", "predicted", "low", "high", "after")
     errors = ("error", "no change", "M/M/c", "noise", "allowed")
     print(f"\n{'ms':20}" + "".join(f"{each:>10}" for each in (*head, *errors)))
@@ -296,7 +296,7 @@ def main(words: Sequence[str] | None = None) -> int:
     print()
     for kind, number in good.items():
         print(
-            f"{kind}: {number} of {every} within what is allowed (bar: {BAR:.0%}), {close[kind]}"
+            f"{kind}: {number} of {every} within the tolerance (goal: {BAR:.0%}), {close[kind]}"
             " without the allowance for noise"
         )
     print(f"95 % intervals: {covered} of {every} contain what was measured")

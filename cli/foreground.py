@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from cli.options.addresses import is_loopback
-from cli.render.gpus import standing
+from cli.render.gpus import state_sentence
 from cli.render.text import label
 from server import probes
 from server.children import Child
@@ -48,8 +48,10 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
         for task in talking:
             task.cancel()
         ends = await asyncio.gather(*talking, return_exceptions=True)
-        say("\nStopping …")
-    say(f"Stopped. {stack.arrivals.requests:,} requests arrived. The data is in {stack.database}.")
+        print_line("\nStopping …")
+    print_line(
+        f"Stopped. {stack.arrivals.requests:,} requests arrived. The data is in {stack.database}."
+    )
     for end in ends:
         if isinstance(end, Exception):  # a defect; the collector has not stopped
             raise end
@@ -72,7 +74,7 @@ def _exclude_imports_from_gc() -> None:
     gc.set_threshold(20_000)
 
 
-def say(text: str, *, err: bool = False) -> None:
+def print_line(text: str, *, err: bool = False) -> None:
     """Print a line.
 
     If the terminal is closed, discard the line, because the collector must continue.
@@ -91,15 +93,15 @@ async def _report_arrivals(stack: Stack, vllm: str | None) -> None:
         try:
             await asyncio.wait_for(arrivals.news.wait(), NO_TELEMETRY_S)
         except TimeoutError:
-            say(f"No telemetry has arrived from {vllm} yet. {_how_to_connect(stack)}")
-    told: set[str] = set()
-    while len(told) < MOST_NAMED:
+            print_line(f"No telemetry has arrived from {vllm} yet. {_how_to_connect(stack)}")
+    announced: set[str] = set()
+    while len(announced) < MOST_NAMED:
         await arrivals.news.wait()
         arrivals.news.clear()
-        for replica in sorted(arrivals.replicas - told):
-            say(f"Telemetry arrives from {label(replica)}.")
-        told = set(arrivals.replicas)
-    say("Messages about further servers are omitted.")
+        for replica in sorted(arrivals.replicas - announced):
+            print_line(f"Telemetry arrives from {label(replica)}.")
+        announced = set(arrivals.replicas)
+    print_line("Messages about further servers are omitted.")
 
 
 async def _announce_gpus(stack: Stack) -> None:
@@ -107,14 +109,14 @@ async def _announce_gpus(stack: Stack) -> None:
     while stack.gpu_sampler is not None:
         states = stack.gpu_sampler.report()
         if any(state.up is not None for state in states):
-            say(standing(states))
+            print_line(state_sentence(states))
             return
         await asyncio.sleep(1)
 
 
 async def _announce(stack: Stack, vllm: str | None) -> None:
     if stack.forgotten_rows:
-        say(f"Removed an earlier simulation ({stack.forgotten_rows:,} rows).")
+        print_line(f"Removed an earlier simulation ({stack.forgotten_rows:,} rows).")
     lines = [
         f"  Metrics    {stack.metrics_url}",
         f"  OTLP       {stack.grpc_endpoint} (gRPC), {stack.http_endpoint} (HTTP)",
@@ -123,22 +125,22 @@ async def _announce(stack: Stack, vllm: str | None) -> None:
     if stack.state is not None:
         lines.append(f"  State      {stack.state}")
     if stack.explorer is not None:
-        say("Starting …")
+        print_line("Starting …")
         lines.insert(0, f"  Explorer   {await _explorer(stack, stack.explorer)}")
     heading = "Tailspan is up."
     if stack.simulate:
         heading += " The fleet is simulated: no number comes from a real server."
-    say("\n".join([heading, "", *lines, ""]))
+    print_line("\n".join([heading, "", *lines, ""]))
     if vllm:
-        say(await asyncio.to_thread(_first_look, stack, vllm))
+        print_line(await asyncio.to_thread(_first_look, stack, vllm))
     elif not stack.simulate:
-        say(_how_to_connect(stack))
+        print_line(_how_to_connect(stack))
         if stack.explorer is not None:  # hint for new users, who run the explorer
-            say(
+            print_line(
                 "Without a GPU, run `make vllm` for a real vLLM on the CPU, or `tailspan up"
                 " --simulate`."
             )
-    say("Ctrl-C stops it.")
+    print_line("Ctrl-C stops it.")
 
 
 async def _explorer(stack: Stack, explorer: Child) -> str:
@@ -153,7 +155,7 @@ async def _watch(stack: Stack) -> None:
     """Print a message when a child process ends."""
     while True:
         child, status = await stack.child_ends.get()
-        say(
+        print_line(
             f"The {child.name} ended with status {status} and is restarted. All other components"
             f" still run. The end of its log ({child.log}):\n{child.last_words()}",
             err=True,
@@ -185,13 +187,13 @@ To connect a vLLM, install the instrumentation in its environment and start vLLM
 
 
 def _credentials(access: EndpointAccess) -> str:
-    asked = ""
+    exports = ""
     if access.tls:
-        asked += "\n  export OTEL_EXPORTER_OTLP_CERTIFICATE=CA.pem   # CA of --tls-cert;"
-        asked += " use a host name that is in the certificate"
+        exports += "\n  export OTEL_EXPORTER_OTLP_CERTIFICATE=CA.pem   # CA of --tls-cert;"
+        exports += " use a host name that is in the certificate"
         if access.tls.client_ca:
-            asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=CERT.pem"
-            asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_KEY=KEY.pem"
+            exports += "\n  export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=CERT.pem"
+            exports += "\n  export OTEL_EXPORTER_OTLP_CLIENT_KEY=KEY.pem"
     if access.tokens:
-        asked += "\n  export OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN"
-    return asked
+        exports += "\n  export OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN"
+    return exports

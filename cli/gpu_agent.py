@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cli.foreground import say
-from cli.render.gpus import standing
+from cli.foreground import print_line
+from cli.render.gpus import state_sentence
 from collector.gpus.otlp_message import PATH, message
 from collector.gpus.sampler import GpuSampler
 from exporters.forwarding.forwarder import Forwarder
@@ -31,25 +31,25 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
         endpoint: the collector's address, for messages.
     """
     stop = stop_on_signals(lambda: None)
-    told, messages = 0, 0
+    sampled, messages = 0, 0
 
     async def keep(samples: Sequence[GpuSample]) -> None:
-        nonlocal told, messages
-        told, messages = told + len(samples), messages + 1
+        nonlocal sampled, messages
+        sampled, messages = sampled + len(samples), messages + 1
         forwarder.offer(PATH, message(samples), False)
 
     readers = setup.readers()
     sampler = GpuSampler(readers.all, setup.owners(receives_engines=False), keep)
     forwarder.start()
-    say(f"Sampling GPUs for {endpoint}. Ctrl-C stops it.")
+    print_line(f"Sampling GPUs for {endpoint}. Ctrl-C stops it.")
     working = [
         asyncio.create_task(sampler.run()),
         asyncio.create_task(_report_changes(sampler, forwarder)),
     ]
-    asked = asyncio.create_task(stop.wait())
+    stopping = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait([*working, asked], return_when=asyncio.FIRST_COMPLETED)
-        for task in (*working, asked):
+        await asyncio.wait([*working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in (*working, stopping):
             task.cancel()
         ends = await asyncio.gather(*working, return_exceptions=True)
         for end in ends:
@@ -58,23 +58,23 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
     finally:
         await readers.close()
         await asyncio.to_thread(forwarder.close, CLOSE_S)
-        say(summary(told, messages, forwarder.counts()[0]))
+        print_line(summary(sampled, messages, forwarder.counts()[0]))
 
 
 async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
-    said: str | None = None
+    printed: str | None = None
     away, sent_before = False, 0
     while True:
         await asyncio.sleep(LOOK_S)
-        now = standing(sampler.report())
-        if now != said:
-            said = now
-            say(now)
+        now = state_sentence(sampler.report())
+        if now != printed:
+            printed = now
+            print_line(now)
         results, held_bytes = forwarder.counts()
         away, news = taking(away, results["sent"] - sent_before, held_bytes)
         sent_before = results["sent"]
         if news is not None:
-            say(news)
+            print_line(news)
 
 
 def taking(away: bool, sent: int, held_bytes: int) -> tuple[bool, str | None]:

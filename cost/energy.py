@@ -96,12 +96,12 @@ def total_energy(several: Iterable[Energy]) -> Energy | None:
     known = list(several)
     if not known:
         return None
-    told = [each.co2_g for each in known if each.co2_g is not None]
+    emitted_g = [each.co2_g for each in known if each.co2_g is not None]
     return Energy(
         joules=sum(each.joules for each in known),
         idle_j=sum(each.idle_j for each in known),
         seen_s=sum(each.seen_s for each in known),
-        co2_g=sum(told) if len(told) == len(known) else None,
+        co2_g=sum(emitted_g) if len(emitted_g) == len(known) else None,
         fitted=all(each.fitted for each in known),
     )
 
@@ -163,8 +163,8 @@ def co2_g(joules: float, prices: PriceList, region: str | None) -> float | None:
 
 
 def _region(replica: str, accounts: Accounts, uptime: Uptime) -> str | None:
-    told = [each.region for each in accounts.starts if each.replica == replica and each.region]
-    return told[-1] if told else uptime.regions.get(replica)
+    regions = [each.region for each in accounts.starts if each.replica == replica and each.region]
+    return regions[-1] if regions else uptime.regions.get(replica)
 
 
 class _Drawn(NamedTuple):
@@ -207,21 +207,21 @@ def _busy_shares(accounts: Accounts, uptime: Uptime) -> Mapping[str, tuple[IntAr
     """Return the busy share of the covered time by replica: the buckets, and for each the mean over
     the replica's engines.
     """
-    told = accounts.engines
-    grown = told.last["busy_s_total"] - told.first["busy_s_total"]
-    seconds = (told.last_unix_ns - told.first_unix_ns) / _NS
+    totals = accounts.engines
+    grown = totals.last["busy_s_total"] - totals.first["busy_s_total"]
+    seconds = (totals.last_unix_ns - totals.first_unix_ns) / _NS
     engines = Counter(replica for replica, _ in {each for each, _ in uptime.hours})
     replicas = list(engines)
     of_replica = {replica: i for i, replica in enumerate(replicas)}
-    names = [(each.replica, each.engine) for each in told.counts]
+    names = [(each.replica, each.engine) for each in totals.counts]
     keys = list(dict.fromkeys(names))
     of_key = {key: i for i, key in enumerate(keys)}
     key_of = np.array([of_key[name] for name in names], np.int64)
     billed = np.array([name[0] in engines for name in names], bool)
     good = (seconds > 0) & ~np.isnan(grown)
-    good &= billed[told.which] if billed.size else False
+    good &= billed[totals.which] if billed.size else False
     of, at, (busy_s, seen_s) = _sums(
-        key_of[told.which[good]], told.bucket_unix_s[good], (grown[good], seconds[good])
+        key_of[totals.which[good]], totals.bucket_unix_s[good], (grown[good], seconds[good])
     )
     replica_of = np.array([of_replica.get(replica, -1) for replica, _ in keys], np.int64)
     several, at, (share,) = _sums(replica_of[of], at, (busy_s / seen_s,))

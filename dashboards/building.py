@@ -68,7 +68,7 @@ def build(board: Board) -> dict[str, Any]:
             built.with_panel(_panel(panel).id(number))
     document: dict[str, Any] = json.loads(json.dumps(built.build(), cls=JSONEncoder))
     for mark, written in zip(marks, document["annotations"]["list"], strict=True):
-        # The builder has no fields for what the Prometheus data source shows.
+        # The builder has no fields for these options of the Prometheus data source.
         written |= {
             "titleFormat": mark.title,
             "textFormat": mark.text,

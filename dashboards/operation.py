@@ -200,7 +200,7 @@ BOARD: Final = Board(
                     title="Values and batches that were left out",
                     description=(
                         "Per second: invalid optional values that were left out, and stored batches"
-                        " that the series of a collector lack."
+                        " that a collector's series do not include."
                     ),
                     unit=Unit.PER_S,
                     queries=(

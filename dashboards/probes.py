@@ -172,8 +172,8 @@ BOARD: Final = Board(
                 ),
                 _by_place(
                     "First content, by endpoint and region",
-                    "Connection ready to first content token of the latest probe. An answer of"
-                    " reasoning alone has no value.",
+                    "Time from the ready connection to the first content token of the latest probe."
+                    " An answer that contains only reasoning has no value.",
                     f"max by ({_BY}) ({of(GAUGES['first_content_s'], PROBES)})",
                 ),
                 _by_place(

@@ -145,9 +145,11 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
                 api.datasource.create_datasource(wanted)
         return Change(what, "create")
     # Grafana returns more fields than Tailspan sets.
-    held = {key: there.get(key) for key in wanted}
-    held["jsonData"] = {key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]}
-    if held == wanted:
+    current = {key: there.get(key) for key in wanted}
+    current["jsonData"] = {
+        key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]
+    }
+    if current == wanted:
         return Change(what, "unchanged")
     if not dry_run:
         both = {
@@ -157,7 +159,7 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
         }
         with _refusals(url, f"to change the {what} (requires the role Admin)"):
             api.datasource.update_datasource_by_uid(wanted["uid"], both)
-    return Change(what, "update", _difference(held, wanted))
+    return Change(what, "update", _difference(current, wanted))
 
 
 def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
@@ -165,11 +167,11 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
     there = _existing_object(url, f"the {what}", lambda: api.dashboard.get_dashboard(wanted["uid"]))
     change, version = Change(what, "create"), None
     if there is not None:
-        held = dict(there["dashboard"])
-        held.pop("id", None)
-        version = held.pop("version", None)
+        current = dict(there["dashboard"])
+        current.pop("id", None)
+        version = current.pop("version", None)
         in_folder = there.get("meta", {}).get("folderUid")
-        difference = _difference(held, wanted)
+        difference = _difference(current, wanted)
         if in_folder != FOLDER_UID:
             difference = (f"-folder {in_folder or 'none'}", f"+folder {FOLDER_UID}", *difference)
         if not difference:
@@ -211,19 +213,19 @@ class _AbsentError(PushError):
 
 
 @contextmanager
-def _refusals(url: str, asked: str) -> Iterator[None]:
+def _refusals(url: str, request: str) -> Iterator[None]:
     """Raise PushError with one sentence for each error of the client library."""
     try:
         yield
     except GrafanaException as error:
-        raise _push_error(url, asked, error) from error
+        raise _push_error(url, request, error) from error
     except requests.exceptions.TooManyRedirects as error:
         raise PushError(
             f"{url} redirects to another address, which is not followed: use that address"
         ) from error
     except requests.exceptions.JSONDecodeError as error:
         raise PushError(
-            f"{url} is not a Grafana: unexpected response to the request {asked}"
+            f"{url} is not a Grafana: unexpected response to the request {request}"
         ) from error
     except requests.exceptions.SSLError as error:
         raise PushError(f"{url}: its certificate is not trusted: {error}") from error
@@ -243,7 +245,7 @@ def _innermost(error: BaseException) -> str:
     return str(error)
 
 
-def _push_error(url: str, asked: str, error: GrafanaException) -> PushError:
+def _push_error(url: str, request: str, error: GrafanaException) -> PushError:
     message = error.response.get("message", "") if isinstance(error.response, Mapping) else ""
     reason = f" ({message})" if message else ""
     match error.status_code:
@@ -254,19 +256,19 @@ def _push_error(url: str, asked: str, error: GrafanaException) -> PushError:
             )
         case 403:
             return PushError(
-                f"{url} forbids the token {asked}{reason}: give its service account the role"
+                f"{url} forbids the token {request}{reason}: give its service account the role"
                 " Editor, or Admin if --prometheus is used"
             )
         case 404:
-            return _AbsentError(f"{url} has no such endpoint or object: {asked}{reason}")
+            return _AbsentError(f"{url} has no such endpoint or object: {request}{reason}")
         case 409 | 412:
             return PushError(
-                f"{url} refused {asked}{reason}: the object was changed in the meantime, or"
+                f"{url} refused {request}{reason}: the object was changed in the meantime, or"
                 " another object has its name; check with --dry-run, and push again"
             )
         case status if status >= 500:
             return PushError(
-                f"{url} failed with {status}{reason} when asked {asked}; try again later"
+                f"{url} failed with {status}{reason} when asked {request}; try again later"
             )
         case status:
-            return PushError(f"{url} refused {asked} with {status}{reason}")
+            return PushError(f"{url} refused {request} with {status}{reason}")

@@ -162,9 +162,9 @@ def _explain_tails(
             wider = case_of(question, servers, now, before, tails, wide, case.work)
             masked = masked_causes(wider, slow, share, [cause.id for cause in causes])
             causes, unexplained = _with_masked(causes, unexplained, masked, baseline_s)
-    asked = now.matching(question.where)
+    selected = now.matching(question.where)
     hit = _hit(now, slow, usual, share)
-    hits, tested = risk_ratios(now.rows(asked), hit[asked]) if grown else ([], 0)
+    hits, tested = risk_ratios(now.rows(selected), hit[selected]) if grown else ([], 0)
     return Explanation(
         question=question,
         verdict=Verdict.INCIDENT if grown else Verdict.NO_INCIDENT,

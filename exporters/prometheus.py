@@ -165,7 +165,7 @@ class PrometheusExporter(Families):
             self._slos.add_probes(self._probes.add(probes), now_unix_ns)
 
     def share_tenants(self, tenants: Collection[str]) -> None:
-        """Name these tenants, so that all collectors name the same tenants.
+        """Show these tenants by name, so that all collectors show the same tenants.
 
         Args:
             tenants: the tenants, at most `LIMIT`. They take the places of other tenants.
@@ -217,7 +217,7 @@ class PrometheusExporter(Families):
             )
         if partial:
             yield gauge(series.REPLICA_PARTIAL, {(replica,): 1 for replica in partial})
-        yield gauge(series.LABEL_VALUES, {(label,): held for label, (held, _) in use.items()})
+        yield gauge(series.LABEL_VALUES, {(label,): names for label, (names, _) in use.items()})
         yield gauge(series.LABEL_VALUES_LIMIT, {(label,): cap for label, (_, cap) in use.items()})
         yield counter(series.REPEATED_REQUESTS, {(): repeated})
         yield counter(series.LATE_REQUESTS, {(): late})

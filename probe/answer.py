@@ -16,7 +16,7 @@ class Answer:
     """Collects the events of one answer. Instants are of the loop's clock.
 
     An event may carry several tokens, so the number of output tokens is taken from the usage that
-    the server reports. Events are counted apart, as `chunks`.
+    the server reports. Events are counted separately, as `chunks`.
 
     Attributes:
         max_tokens: the limit that the request asked for.
@@ -85,7 +85,7 @@ def count_of(value: object) -> int | None:
 
 
 def seconds_of_ms(value: object) -> float | None:
-    """Return a duration that was sent in milliseconds, or None if it is unknown or not one."""
+    """Return a duration that was sent in milliseconds, or None if it is unknown or invalid."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return value / 1e3 if number and 0 <= value <= _LONGEST_MS else None  # type: ignore[operator]
 

@@ -3,7 +3,8 @@
 Before a probe, the most that it can cost is reserved: each byte of the request counts as a token,
 because a token has at least one byte, and the answer counts with `max_tokens`. If the reservation
 does not fit, the probe is not sent. After the probe, the reservation is replaced by the usage that
-the server reported. Without usage, or if the prober is killed, the reservation stays spent.
+the server reported. If the server reports no usage, or if the prober is killed, the reserved amount
+counts as spent.
 
 Days are in UTC. Each change is written to a file before the request is sent. The file is locked,
 because two probers with one file would spend the budget twice.
@@ -41,7 +42,7 @@ class Budget:
     Args:
         limits: the limits for a day.
         price_of: returns the price of a call.
-        path: the file with what was spent today, or None if there is no limit.
+        path: the file that stores today's spending, or None if there is no limit.
         today: returns the date in UTC.
 
     Raises:
@@ -79,7 +80,8 @@ class Budget:
         return Reservation(self._day, tokens, usd)
 
     def settle(self, reserved: Reservation, endpoint: Endpoint, used: Tokens | None) -> None:
-        """Replace a reservation by the usage. Without usage, the reservation stays spent."""
+        """Replace a reservation by the reported usage. If `used` is None, the reserved amount
+        counts as spent."""
         self._turn_the_day()
         if used is None or reserved.day != self._day:
             return
@@ -120,15 +122,15 @@ class Budget:
         except OSError as error:
             raise PlanError(
                 f"{path}: the spent budget cannot be kept: {error.strerror}; allowed: a path that"
-                " can be written, by --state"
+                " this user can write to, with --state"
             ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.close()
             raise PlanError(
-                f"{path}: another tailspan probe spends this budget; allowed: one, or another"
-                " --state"
+                f"{path}: another tailspan probe spends this budget; stop it, or set another path"
+                " with --state"
             ) from error
         written = os.pread(self._file, _RECORD_BYTES + 1, 0)
         if written:

@@ -84,7 +84,7 @@ class Prober:
 
 
 class _Sending:
-    """One probe on its way."""
+    """One running probe."""
 
     def __init__(
         self, prober: Prober, endpoint: Endpoint, prompt: str, twin: bool, due: Due

@@ -65,13 +65,13 @@ async def run(
 
     Args:
         plan: what to probe.
-        on_result: takes each result.
-        stop: ends the probing. Probes on their way then end with the outcome `abort`.
+        on_result: called with each result.
+        stop: ends the probing. Running probes then end with the outcome `abort`.
         once: whether to probe each endpoint only once.
         state: the file with the spent budget.
         price_of: returns the price of a call.
         environment: with keys, and with OpenTelemetry's variables.
-        report: takes sentences about the collector.
+        report: called with sentences about the collector.
 
     Returns:
         The sender, with the numbers of sent and dropped results, or None without a destination.

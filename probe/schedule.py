@@ -1,9 +1,9 @@
-"""The fixed schedule: each endpoint is probed at intended instants, whatever the last probe did.
+"""The fixed schedule: each endpoint is probed at planned instants, even if a probe was slow.
 
 A prober that waits for slow answers sends fewer probes while an endpoint is slow, and so hides the
 slowness (coordinated omission). Here the instants are fixed at the start. A probe ends before the
-next one of its endpoint is due, so that each instant has exactly one result: also a probe that did
-not return, was too late, or did not fit the budget.
+next one of its endpoint is due, so that each instant has exactly one result. A probe that did not
+return, was too late, or did not fit the budget has a result too.
 
 The endpoints' instants are spread evenly over the interval, so that they do not delay each other.
 """
@@ -37,7 +37,7 @@ async def run_once(plan: Plan, prober: Prober, on_result: OnResult) -> None:
 async def run_forever(plan: Plan, prober: Prober, on_result: OnResult) -> None:
     """Probe each endpoint at its instants, until this task is cancelled.
 
-    On cancellation, the results of the probes on their way are still passed to `on_result`.
+    On cancellation, the results of the running probes are still passed to `on_result`.
     """
     origin, apart_s = asyncio.get_running_loop().time(), plan.every_s / len(plan.endpoints)
     await _all(

@@ -21,7 +21,8 @@ from probe.otlp_spans import message
 from telemetry.probes import Probe
 
 QUEUED: Final = 20_000
-"""Maximum number of waiting results, about 20 MB: 100 endpoints each 30 s for 100 minutes."""
+"""Maximum number of waiting results, about 20 MB: 100 endpoints, each probed every 30 s, for 100
+minutes."""
 MOST_IN_A_MESSAGE: Final = 512
 """As in OpenTelemetry's batch processor (OTEL_BSP_MAX_EXPORT_BATCH_SIZE)."""
 GATHER_S: Final = 1.0
@@ -35,7 +36,7 @@ class Sender:
         url: the OTLP/HTTP address of the collector, without /v1/….
         region: where the prober runs.
         environment: with OpenTelemetry's variables for headers, timeout and certificates.
-        report: takes a sentence when the collector stops or begins to take results.
+        report: is called with a sentence when the collector stops or begins to take results.
 
     Raises:
         PlanError: a variable or a certificate cannot be used.

@@ -37,9 +37,9 @@ class Prefixes:
     request."""
     common: BoolArray | None = None
     """(m,) whether the segment is common to many users, such as a system prompt. If a row is
-    selected more than once, each copy belongs to a different user. The copies have the same
-    common segments. They share other segments only with the same copy of other rows. None: repeated
-    rows are equal prompts."""
+    selected more than once, each copy belongs to a different user. All copies have the same common
+    segments. The n-th copy of a row shares its other segments only with the n-th copies of other
+    rows. None: repeated rows are equal prompts."""
 
     def __post_init__(self) -> None:
         m = len(self.keys)

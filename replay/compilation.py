@@ -49,7 +49,7 @@ def _code_folder() -> str | None:
 
 def main() -> None:
     """Compile the loop at the lowest priority. Stop when standard input is closed."""
-    child_process.give_way(NICE)
+    child_process.lower_priority(NICE)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     child_process.end_with_parent()
     compile_in_background()

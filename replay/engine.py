@@ -487,7 +487,7 @@ class Engine:
         ]
         encoder_s = sum(job.encoder_s for job, _ in chunks if not job.encoded)
         for job, _ in chunks:
-            job.encoded = True  # the engine keeps the result, also after a preemption
+            job.encoded = True  # the engine keeps the result, even after a preemption
         prefill_s = sum(share for _, _, share in shares)
         context_tokens = lockstep.context_tokens + drafting.context_tokens
         plain_s = model.step_s(drafting.work_s(), context_tokens, lockstep.size) * scale

@@ -19,8 +19,8 @@ class FrontEndModel:
     """Seconds to tokenise one prompt token. Fast tokenizers process one to two million tokens per
     second."""
     running_s: float = 0.0
-    """Additional seconds for each running request on receipt: the process also writes
-    their tokens."""
+    """Additional seconds to receive a request, for each running request, because the process also
+    writes the tokens of these."""
     first_byte_s: float = 0.0004
     """Seconds to detokenise and write the first event."""
     first_byte_sequence_s: float = 0.0

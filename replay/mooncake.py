@@ -26,7 +26,7 @@ MOST_HASH_IDS: Final = 10_000_000
 """Maximum number of `hash_ids` in all lines together. Reading them needs up to 0.8 GiB of
 memory."""
 COMMON_FROM: Final = 10
-"""Minimum number of prompts with a prefix that counts as common to many users."""
+"""A prefix counts as common to many users if at least this many prompts begin with it."""
 _SHOWN_CHARACTERS: Final = 40
 
 

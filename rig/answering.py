@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 JOIN_S = 20.0
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A received request. The names of headers are in lower case."""
 
     method: str
@@ -38,7 +38,7 @@ class HttpServer:
     """A running server, and the requests that it has received so far."""
 
     port: int
-    asked: list[Asked] = field(default_factory=list)
+    received: list[ReceivedRequest] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -48,7 +48,7 @@ class HttpServer:
 
 @contextmanager
 def answering(
-    reply: Callable[[Asked], Reply | None] = lambda _: Reply(), version: str = "HTTP/1.0"
+    reply: Callable[[ReceivedRequest], Reply | None] = lambda _: Reply(), version: str = "HTTP/1.0"
 ) -> Iterator[HttpServer]:
     """Run an HTTP server on a free port.
 
@@ -62,9 +62,9 @@ def answering(
         def _any(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            asked = Asked(self.command, self.path, headers, body)
-            here.asked.append(asked)
-            if (answer := reply(asked)) is None:
+            request = ReceivedRequest(self.command, self.path, headers, body)
+            here.received.append(request)
+            if (answer := reply(request)) is None:
                 return
             with contextlib.suppress(OSError):  # the client has disconnected
                 self.send_response(answer.status)
@@ -99,7 +99,7 @@ when the server stops.
 
 
 @contextmanager
-def speaking() -> Iterator[Callable[[Manner], str]]:
+def raw_server() -> Iterator[Callable[[Manner], str]]:
     """Yield a function that starts a server on a free port and returns the server's address.
 
     The argument of this function is the `Manner` that handles the connections.

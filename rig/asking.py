@@ -88,10 +88,10 @@ def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:
     """
     values: dict[str, str] = {}
     for name in board.variables:
-        asked = re.fullmatch(r"label_values\((.*), (\w+)\)", VARIABLES[name].query)
-        assert asked is not None, VARIABLES[name].query
-        matcher = _filled(asked[1], values)
-        found = here.ask(f"label/{asked[2]}/values", **{"match[]": matcher})
+        variable = re.fullmatch(r"label_values\((.*), (\w+)\)", VARIABLES[name].query)
+        assert variable is not None, VARIABLES[name].query
+        matcher = _filled(variable[1], values)
+        found = here.ask(f"label/{variable[2]}/values", **{"match[]": matcher})
         assert found, f"variable without values: {name}"
         if one:
             values[name] = re.escape(found[0])

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from rig.answering import Asked, Reply, answering
+from rig.answering import ReceivedRequest, Reply, answering
 from rig.install import NotHereError
 
 DATABASE: Final = "tailspan"
@@ -59,7 +59,7 @@ def clickhouse_server(folder: Path) -> Iterator[str]:
             process.wait(30)
 
 
-def replies(engine: Any) -> Callable[[Asked], Reply]:
+def replies(engine: Any) -> Callable[[ReceivedRequest], Reply]:
     """Return a function that answers the requests of ClickHouse's HTTP interface.
 
     Args:
@@ -78,9 +78,9 @@ def replies(engine: Any) -> Callable[[Asked], Reply]:
                 engine.query(f"SET {name} = '{value}'")
                 known[name] = value
 
-    def run(asked: Asked, parameters: dict[str, str]) -> Reply:
-        zipped = asked.headers.get("content-encoding") == "gzip"
-        body = gzip.decompress(asked.body) if zipped else asked.body
+    def run(request: ReceivedRequest, parameters: dict[str, str]) -> Reply:
+        zipped = request.headers.get("content-encoding") == "gzip"
+        body = gzip.decompress(request.body) if zipped else request.body
         values = {name[6:]: each for name, each in parameters.items() if name.startswith("param_")}
         with lock:
             prepare(parameters)
@@ -96,12 +96,12 @@ def replies(engine: Any) -> Callable[[Asked], Reply]:
             headers = {"X-ClickHouse-Format": _PLAIN} if answer else {}
             return Reply(200, answer.partition(b"\n")[2], headers)
 
-    def reply(asked: Asked) -> Reply:
-        parts = urlsplit(asked.path)
+    def reply(request: ReceivedRequest) -> Reply:
+        parts = urlsplit(request.path)
         if parts.path == "/ping":
             return Reply(200, b"Ok.\n")
         try:
-            found = run(asked, dict(parse_qsl(parts.query, keep_blank_values=True)))
+            found = run(request, dict(parse_qsl(parts.query, keep_blank_values=True)))
         except Exception as error:
             code = re.search(r"Code: (\d+)", str(error))
             headers = {"X-ClickHouse-Exception-Code": code[1] if code else "1"}

@@ -109,7 +109,7 @@ class Disaggregated:
             environ={"PYTHONPATH": str(ROOT)},
         )
         self._running.callback(program.stop)
-        return program, int(program.says(r"listening on port (\d+)"))
+        return program, int(program.wait_for(r"listening on port (\d+)"))
 
 
 def calls(number: int, seed: int) -> Sequence[Call]:
@@ -130,25 +130,25 @@ def calls(number: int, seed: int) -> Sequence[Call]:
     ]
 
 
-class Asked(NamedTuple):
+class SentRequest(NamedTuple):
     """A request with the client's measurements, and when the client began."""
 
     begun_unix_ns: int
     timed: Timed
 
 
-def ask_all(port: int, several: Sequence[Call], concurrency: int) -> list[Asked]:
+def ask_all(port: int, several: Sequence[Call], concurrency: int) -> list[SentRequest]:
     """Send the calls in order, at most `concurrency` at the same time."""
 
-    def ask(call: Call) -> Asked:
+    def ask(call: Call) -> SentRequest:
         begun_unix_ns = time.time_ns()
-        return Asked(begun_unix_ns, send(port, call))
+        return SentRequest(begun_unix_ns, send(port, call))
 
     with ThreadPoolExecutor(concurrency) as pool:
         return list(pool.map(ask, several))
 
 
-def report(otlp_port: int, several: Sequence[Asked]) -> None:
+def report(otlp_port: int, several: Sequence[SentRequest]) -> None:
     """Send a span of each answered request, as an instrumented client does."""
     message = ExportTraceServiceRequest()
     spans = message.resource_spans.add().scope_spans.add().spans

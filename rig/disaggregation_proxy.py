@@ -217,21 +217,21 @@ async def _post(
         writer.close()
 
 
-async def _run(asked: argparse.Namespace) -> None:
+async def _run(arguments: argparse.Namespace) -> None:
     proxy = Proxy(
-        asked.prefill,
-        asked.decode,
-        drop_context=asked.drop_context,
-        drop_request_id=asked.drop_request_id,
+        arguments.prefill,
+        arguments.decode,
+        drop_context=arguments.drop_context,
+        drop_request_id=arguments.drop_request_id,
     )
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", asked.port)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", arguments.port)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     print(f"listening on port {server.sockets[0].getsockname()[1]}", flush=True)
     while not stop.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), SEND_EVERY_S)
-        await proxy.send_spans(asked.otlp)
+        await proxy.send_spans(arguments.otlp)
     server.close()
 
 

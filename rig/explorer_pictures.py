@@ -80,22 +80,22 @@ def main() -> None:
     parser.add_argument(
         "--at", type=int, help="unix seconds of the time that the pages show; default: live"
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     chromium = shutil.which("chromium")
     assert chromium is not None, "there is no chromium; install it with: apt-get install chromium"
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
-        up, address = None, asked.address
+        up, address = None, arguments.address
         if address is None:
             database = f"sqlite:///{scratch}/pictures.db"
             words = ("up", "--simulate", "--database", database, "--explorer-port=0")
             up = Tailspan(Path(scratch), *words)
             address = up.address("explorer")
-            time.sleep(asked.wait)
+            time.sleep(arguments.wait)
         browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
-        for page in asked.page or [each.key for each in PAGES]:
+        for page in arguments.page or [each.key for each in PAGES]:
             for look in LOOKS:
-                file = asked.folder / f"{page}{look}.png"
-                print(take(browser, address, page, look, file, asked.at), flush=True)
+                file = arguments.folder / f"{page}{look}.png"
+                print(take(browser, address, page, look, file, arguments.at), flush=True)
         browser.close()
         if up is not None:
             up.stop()

@@ -161,9 +161,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--requests", type=int, default=60)
     parser.add_argument("--concurrency", type=int, default=8)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     begun = time.monotonic()
-    seen = send_all(asked.port, mixed(asked.requests), asked.concurrency)
+    seen = send_all(options.port, mixed(options.requests), options.concurrency)
     took_s = time.monotonic() - begun
     e2e_s = sorted(timed.e2e_s for timed in seen)
     print(

@@ -1,4 +1,4 @@
-"""Sends made results of probes to a collector, as two probers in two regions would.
+"""Sends invented results of probes to a collector, as two probers in two regions would.
 
 The dashboards' tests and `rig.pictures` use this module, because a fleet of the simulator has no
 probers.
@@ -16,7 +16,7 @@ from probe.otlp_spans import message
 from telemetry.probes import Probe, ProbeOutcome
 
 REGIONS: Final = {"eu-west": 0.02, "ap-south": 0.18}
-"""Seconds of one way and back, by region."""
+"""Network round-trip time in seconds, by region."""
 ENDPOINTS: Final = {"claude": 0.0004, "llama": None}
 """List price of one probe in US dollars, by endpoint."""
 EVERY_S: Final = 1.0
@@ -42,11 +42,11 @@ def _send(url: str, stop: threading.Event) -> None:
     while not stop.wait(EVERY_S):
         for region in REGIONS:
             body = message(region, [_probe(region, each, chance) for each in ENDPOINTS])
-            asked = urllib.request.Request(
+            request = urllib.request.Request(
                 url, body, {"Content-Type": "application/x-protobuf"}, method="POST"
             )
             try:
-                urllib.request.urlopen(asked, timeout=5).close()
+                urllib.request.urlopen(request, timeout=5).close()
             except OSError:
                 continue  # The collector is busy; the next second has new results.
 

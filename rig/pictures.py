@@ -236,19 +236,19 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=int, default=12)
     parser.add_argument("--board", choices=[board.uid for board in BOARDS], action="append")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, watched(Path(scratch), 5.0) as here:
         fleet = ("--replicas", "3")
         here.simulate("--backfill", "6m", "--incident", "none", *fleet)
-        time.sleep(asked.minutes * 30)
+        time.sleep(arguments.minutes * 30)
         here.end_simulation()
         here.simulate("--backfill", "0", "--seed", "5", "--severity", "1.5", *fleet)
-        time.sleep(asked.minutes * 30)
+        time.sleep(arguments.minutes * 30)
         for board in BOARDS:
-            if board.uid not in (asked.board or [board.uid]):
+            if board.uid not in (arguments.board or [board.uid]):
                 continue
             # Omit the first seconds, in which all past data arrives.
-            print(picture(here, board, asked.folder, asked.minutes * 60 - BACKFILL_TAKES_S))
+            print(picture(here, board, arguments.folder, arguments.minutes * 60 - BACKFILL_TAKES_S))
 
 
 if __name__ == "__main__":

@@ -61,11 +61,11 @@ class Program:
         self.kill()
 
     @property
-    def said(self) -> str:
+    def printed(self) -> str:
         """The complete output so far."""
         return self.output.read_text(errors="replace")
 
-    def says(self, pattern: str, within_s: float = PATIENCE_S) -> str:
+    def wait_for(self, pattern: str, within_s: float = PATIENCE_S) -> str:
         """Wait until the output matches a pattern.
 
         Returns:
@@ -75,9 +75,9 @@ class Program:
             ProgramError: the program ended before the match, or the time limit was exceeded.
         """
         deadline = time.monotonic() + within_s
-        while (found := re.search(pattern, self.said)) is None:
+        while (found := re.search(pattern, self.printed)) is None:
             ended = self.process.poll()
-            if ended is not None and re.search(pattern, self.said) is None:
+            if ended is not None and re.search(pattern, self.printed) is None:
                 raise self.error(f"ended with {ended} before it printed {pattern!r}")
             if time.monotonic() > deadline:
                 raise self.error(f"did not print {pattern!r} within {within_s:g} s")
@@ -107,7 +107,7 @@ class Program:
 
     def error(self, what: str) -> ProgramError:
         """Return an error that contains `what` and the last lines of output."""
-        lines = "\n".join(self.said.splitlines()[-30:])
+        lines = "\n".join(self.printed.splitlines()[-30:])
         return ProgramError(f"{self.output.stem} {what}. Its last lines:\n{lines}")
 
 
@@ -129,7 +129,7 @@ class Tailspan(Program):
 
     def port(self, of: str) -> int:
         """Return the port of a component of Tailspan: "grpc", "http", "metrics" or "explorer"."""
-        return int(self.says(_PORTS[of]))
+        return int(self.wait_for(_PORTS[of]))
 
     def address(self, of: str) -> str:
         """Return the URL of a component of Tailspan."""
@@ -137,7 +137,7 @@ class Tailspan(Program):
 
     def is_up(self) -> Self:
         """Wait until all components are up."""
-        self.says("Ctrl-C stops it")
+        self.wait_for("Ctrl-C stops it")
         return self
 
 

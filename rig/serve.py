@@ -123,32 +123,32 @@ def main(arguments: Sequence[str]) -> int:
         help="where vLLM sends its telemetry (OTLP; default http://127.0.0.1:4317)",
     )
     parser.add_argument("vllm", nargs="*", help="after --: arguments for vLLM itself")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
         ensure()
     except NotHereError as reason:
         print(reason, file=sys.stderr)
         return 2
-    log_path = PYTHON.parent.parent / f"vllm-{asked.port}.log"
-    print(f"  starting vLLM on port {asked.port} (its log: {_short(log_path)}) …", flush=True)
+    log_path = PYTHON.parent.parent / f"vllm-{options.port}.log"
+    print(f"  starting vLLM on port {options.port} (its log: {_short(log_path)}) …", flush=True)
     begun = time.monotonic()
     with log_path.open("wb") as log:
         server = subprocess.Popen(
-            command(asked.port, asked.vllm),
-            env=environment(asked.endpoint, os.environ),
+            command(options.port, options.vllm),
+            env=environment(options.endpoint, os.environ),
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
     try:
-        if not wait_until_healthy(asked.port, server):
+        if not wait_until_healthy(options.port, server):
             tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-12:])
-            print(f"vLLM did not start on port {asked.port}:\n{tail}", file=sys.stderr)
+            print(f"vLLM did not start on port {options.port}:\n{tail}", file=sys.stderr)
             return 2
         print(
             f"  ready after {time.monotonic() - begun:.0f} s; "
-            f"telemetry goes to {asked.endpoint}\n\n"
-            f"  Try it:\n    curl http://127.0.0.1:{asked.port}/v1/chat/completions "
+            f"telemetry goes to {options.endpoint}\n\n"
+            f"  Try it:\n    curl http://127.0.0.1:{options.port}/v1/chat/completions "
             "-H 'content-type: application/json' \\\n"
             f'      -d \'{{"model": "{MODEL_NAME}", "max_tokens": 64, "ignore_eos": true, '
             '"messages": [{"role": "user", "content": "hello"}]}\'\n\n  Ctrl-C stops it.',

@@ -25,9 +25,9 @@ class Chunks(NamedTuple):
 
 def read_chunks(arguments: str) -> Chunks | None:
     """Return the limits in an engine's arguments (`EngineStart.arguments`); None if missing."""
-    told = read(arguments)
-    budget = told.get("scheduler.max_num_batched_tokens")
-    longest = told.get("scheduler.long_prefill_token_threshold")
+    values = read(arguments)
+    budget = values.get("scheduler.max_num_batched_tokens")
+    longest = values.get("scheduler.long_prefill_token_threshold")
     if not isinstance(budget, int | float) or not budget > 0:
         return None
     if not isinstance(longest, int | float) or not longest > 0:  # in vLLM, 0 means no limit
@@ -64,6 +64,8 @@ def read_back(
         decodes: N, the number of decodes.
         chunks: the limits of a chunk's length.
     """
-    beside = np.divide(decodes, steps, out=np.zeros(steps.shape), where=steps > 0)
-    chunk = np.minimum(np.maximum(chunks.step_tokens - beside, 1.0), chunks.longest_tokens)
+    decodes_per_step = np.divide(decodes, steps, out=np.zeros(steps.shape), where=steps > 0)
+    chunk = np.minimum(
+        np.maximum(chunks.step_tokens - decodes_per_step, 1.0), chunks.longest_tokens
+    )
     return np.maximum(prefill_attention / chunk - prefill_tokens / 2, 0.0)

@@ -102,18 +102,18 @@ class Rises:
         A sample covers the time since the previous sample. The maximum over processes is used."""
         span = self._counters.apart_s
         most = np.zeros(self._number)
-        told = np.isfinite(span) & (self._windows >= 0)
-        rank = series_numbers(self._samples.series)[told]
-        key, which = np.unique(rank * self._number + self._windows[told], return_inverse=True)
-        np.maximum.at(most, key % self._number, np.bincount(which, weights=span[told]))
+        valid = np.isfinite(span) & (self._windows >= 0)
+        rank = series_numbers(self._samples.series)[valid]
+        key, which = np.unique(rank * self._number + self._windows[valid], return_inverse=True)
+        np.maximum.at(most, key % self._number, np.bincount(which, weights=span[valid]))
         return most
 
     def _summed(
         self, values: FloatArray, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]
     ) -> FloatArray:
-        told = chosen & (self._windows >= 0)
-        where = self._windows[told]
-        sums = np.bincount(where, weights=values[told], minlength=self._number)
+        valid = chosen & (self._windows >= 0)
+        where = self._windows[valid]
+        sums = np.bincount(where, weights=values[valid], minlength=self._number)
         there = np.bincount(where, minlength=self._number) > 0
         return np.where(there, sums, np.nan)
 
@@ -122,7 +122,7 @@ def means(samples: Columns, name: str, grid: Grid) -> FloatArray:
     """Return a gauge's mean over the samples of each window and all GPUs: (w,), NaN without
     samples."""
     values, windows = samples.number(name), grid.of(samples.at_unix_ns)
-    told = np.isfinite(values) & (windows >= 0)
-    sums = np.bincount(windows[told], weights=values[told], minlength=grid.number)
-    counts = np.bincount(windows[told], minlength=grid.number)
+    valid = np.isfinite(values) & (windows >= 0)
+    sums = np.bincount(windows[valid], weights=values[valid], minlength=grid.number)
+    counts = np.bincount(windows[valid], minlength=grid.number)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)

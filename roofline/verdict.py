@@ -3,7 +3,8 @@
     idle            SM activity below 0.2
     memory-bound    bytes/bandwidth ≥ FLOPs/peak, and the step at most twice as long
     compute-bound   FLOPs/peak > bytes/bandwidth, and the step at most twice as long
-    overhead-bound  the step is longer than twice both times: CPU, kernel launches, communication
+    overhead-bound  the step is longer than twice the longer of both times: CPU, kernel launches,
+                    communication
 
 Pure. Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """

@@ -2,7 +2,7 @@
 
     bytes = steps · active weights + tokens · a row of embeddings + (C + R) · KV of a token
             + (P + N) · KV of a token, written
-    FLOPs = 2 · weights a token goes through · tokens + 4 · heads · head size · (Q + C)
+    FLOPs = 2 · weights that a token uses · tokens + 4 · heads · head size · (Q + C)
 
 All values are means over the engine's GPUs. R is the number of tokens whose KV is read again
 because a prompt is computed in chunks. A step reads one row of the input embedding table per token;

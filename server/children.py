@@ -1,7 +1,7 @@
 """Start and stop the child processes of `tailspan up`: the explorer and the simulator.
 
 A child never outlives its parent. The parent ends its children before it ends. If the parent is
-killed, server/leash.py ends them.
+killed, server/end_with_parent.py ends them.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from telemetry import child_process
 from telemetry.printable import printable
 
 STOP_S = 10.0
-_LEASH = Path(__file__).with_name("leash.py")
+_END_WITH_PARENT = Path(__file__).with_name("end_with_parent.py")
 _LOG_END_BYTES = 8_192
 _WIDEST = 200
 
@@ -90,7 +90,7 @@ async def start(
     try:
         with _open_log(log) as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *command),
+                *(sys.executable, "-I", "-S", str(_END_WITH_PARENT), str(os.getpid()), *command),
                 env=child_process.environment(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -112,6 +112,6 @@ def _open_log(log: Path) -> IO[bytes]:
     return output
 
 
-def ourselves(*arguments: str) -> tuple[str, ...]:
+def own_command(*arguments: str) -> tuple[str, ...]:
     """Return the command line of another `tailspan` command in the same environment."""
     return (sys.executable, "-c", "from cli.main import main; main()", *arguments)

@@ -141,7 +141,7 @@ class KeptSimulator(_KeptChild):
         options = FIRST_LOOK if self.child is None else {**FIRST_LOOK, "backfill": "0"}
         self.child = await children.start(
             "simulator",
-            children.ourselves(
+            children.own_command(
                 *("simulate", "--endpoint", self._endpoint()),
                 *(f"--{option}={value}" for option, value in options.items()),
             ),

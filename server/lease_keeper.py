@@ -26,15 +26,15 @@ class LeaseKeeper:
     Args:
         leases: the leases.
         taken: called from the thread after a lease was taken.
-        say: prints a line. The second argument is whether the line is an error.
+        print_line: prints a line. The second argument is whether the line is an error.
     """
 
     def __init__(
-        self, leases: Leases, taken: Callable[[], None], say: Callable[[str, bool], None]
+        self, leases: Leases, taken: Callable[[], None], print_line: Callable[[str, bool], None]
     ) -> None:
         self._leases = leases
         self._taken = taken
-        self._say = say
+        self._print_line = print_line
         self._held: frozenset[str] = frozenset()
         self._problem = ""
         """Why the last renewal failed, or empty if it succeeded."""
@@ -90,12 +90,16 @@ class LeaseKeeper:
         held = frozenset(name for name, is_held in self.held().items() if is_held)
         before, self._held = self._held, held
         if new := held - before:
-            self._say(f"This collector now does the {_listed(new)} for all collectors.", False)
+            self._print_line(
+                f"This collector now does the {_listed(new)} for all collectors.", False
+            )
             self._taken()
         if lost := before - held:
             why = f", because {self._problem}" if self._problem else ""
             until = " These tasks pause until it is available." if self._problem else ""
-            self._say(f"This collector has lost the lease on {_listed(lost)}{why}.{until}", True)
+            self._print_line(
+                f"This collector has lost the lease on {_listed(lost)}{why}.{until}", True
+            )
 
 
 def _listed(names: frozenset[str]) -> str:

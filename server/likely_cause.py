@@ -1,8 +1,8 @@
 """Compute the answer of each incident in the background, and store it.
 
-The answer is computed when the incident alerts, each time that the incident is twice as old as at
-the last answer, and when it has ended. All pages, commands and messages read the stored answer, so
-they show the same shares (`analysis.incident_answer`).
+The answer is computed when the incident alerts, each time that the incident's age has doubled since
+the last answer, and when the incident has ended. All pages, commands and messages read the stored
+answer, so they show the same shares (`analysis.incident_answer`).
 
 A notification never waits for the cause. The diagnosis reads every request of the time range, and
 the replay of the causes takes seconds, so both run in a separate process with limits on time and
@@ -287,7 +287,7 @@ def verdicts(
     if found is None:
         return
     yield found
-    child_process.give_way(NICE)
+    child_process.lower_priority(NICE)
     found = replace(found, first=with_replayed_shares(engine, found.first, progress))
     yield found
     others = [with_replayed_shares(engine, each, progress) for each in found.others]

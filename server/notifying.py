@@ -41,7 +41,7 @@ class Notifying:
         channels: the notification channels.
         explorer_url: returns the explorer's address for links, or None for no links.
         simulated: returns whether the data is simulated.
-        say: prints a line. The second argument is whether the line is an error.
+        print_line: prints a line. The second argument is whether the line is an error.
         leases: the leases of this process.
         clock_unix_ns: returns the current time.
         likely_cause: returns the likely cause of an incident if it is known (see `Notifier`).
@@ -55,7 +55,7 @@ class Notifying:
         *,
         explorer_url: Callable[[], str | None],
         simulated: Callable[[], bool],
-        say: Callable[[str, bool], None],
+        print_line: Callable[[str, bool], None],
         leases: Leases,
         clock_unix_ns: Callable[[], int] = time.time_ns,
         likely_cause: LikelyCause = lambda _objective, _incident, _at_s: None,
@@ -69,7 +69,7 @@ class Notifying:
             simulated=simulated,
             likely_cause=likely_cause,
         )
-        self._say = say
+        self._print_line = print_line
         self._clock_unix_ns = clock_unix_ns
         self._leases = leases
         self._term: Term | None = None
@@ -200,7 +200,7 @@ class Notifying:
     def _report_attempt(self, channel: Channel, attempt: Attempt) -> None:
         line = sentence(channel, attempt)
         if line is not None:
-            self._say(line, attempt.result is not Result.DELIVERED)
+            self._print_line(line, attempt.result is not Result.DELIVERED)
 
 
 def _name(channel: Channel) -> str:

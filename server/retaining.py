@@ -127,7 +127,7 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
     Raises:
         StoreUnavailable: the database cannot be used. Rollups and deletions that were completed
             before remain.
-        Exception: the first defect that prevented the building of a rollup, after all deletions.
+        Exception: a rollup could not be built. The first such error is raised after all deletions.
     """
     failure = await _compute_marked(engine, clock() // 10**9)
     failures = [] if failure is None else [failure]
@@ -165,8 +165,8 @@ async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
     """Compute the marked rollups in slices, so that a request to stop waits for at most one slice.
 
     Returns:
-        The first error, so that data is deleted nevertheless. A rollup that cannot be computed
-        does not prevent the computation of the others.
+        The first error. It is not raised here, so that data is deleted in spite of it. A rollup
+        that cannot be computed does not prevent the computation of the others.
     """
     made, progress_at = 0, PROGRESS_EVERY
     failed: Failed = set()

@@ -19,14 +19,14 @@ def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
         at_once: called on the event loop before the second signal ends the process.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    asked_at = 0.0
+    signalled_at = 0.0
 
-    def asked(number: signal.Signals) -> None:
-        nonlocal asked_at
+    def on_signal(number: signal.Signals) -> None:
+        nonlocal signalled_at
         if not stop.is_set():
-            asked_at = loop.time()
+            signalled_at = loop.time()
             stop.set()
-        elif loop.time() - asked_at >= REPEAT_S:
+        elif loop.time() - signalled_at >= REPEAT_S:
             at_once()
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -34,5 +34,5 @@ def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Under nohup the process ignores SIGHUP, and must continue to ignore it.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            loop.add_signal_handler(number, asked, number)
+            loop.add_signal_handler(number, on_signal, number)
     return stop

@@ -220,7 +220,7 @@ class Stack:
             (EVALUATION, RETENTION) if notify is None else (EVALUATION, NOTIFICATION, RETENTION)
         )
         self._leases = Leases(engine, wanted)
-        self._keeper = LeaseKeeper(self._leases, self._evaluate_soon, _say_if_read)
+        self._keeper = LeaseKeeper(self._leases, self._evaluate_soon, _print_if_read)
         self._evaluator = Evaluator(
             engine,
             objectives,
@@ -244,7 +244,7 @@ class Stack:
                     notify.explorer_url or (self.explorer_url if explorer else None)
                 ),
                 simulated=lambda: self.arrivals.simulated,
-                say=_say_if_read,
+                print_line=_print_if_read,
                 leases=self._leases,
                 clock_unix_ns=self.clock,
                 likely_cause=self._answers.sentence,
@@ -386,7 +386,7 @@ class Stack:
             self.forgotten_rows = await asyncio.to_thread(delete_simulation, self._engine)
             self._loop = asyncio.get_running_loop()
             if not self._leases.exclusive:
-                _say_if_read(UNLEASED, True)
+                _print_if_read(UNLEASED, True)
             await asyncio.to_thread(self._keeper.start)
             self.supervisor.add(self._keeper.task)
             if self._notifying is not None:
@@ -422,7 +422,7 @@ class Stack:
         await self._stop()
 
     async def _share_tenants(self) -> None:
-        """Name the tenants on `/metrics` that all collectors of the database name."""
+        """Show the same tenants by name on `/metrics` as the other collectors of the database."""
         tenants = await asyncio.to_thread(exported_tenants, self._engine)
         await asyncio.to_thread(self._exporter.share_tenants, tenants)
 
@@ -542,6 +542,6 @@ class Stack:
         await asyncio.to_thread(self._writer.close)
 
 
-def _say_if_read(text: str, wrong: bool) -> None:
+def _print_if_read(text: str, wrong: bool) -> None:
     with suppress(OSError):  # the terminal is gone; the outbox has the message
         click.echo(text, err=wrong)

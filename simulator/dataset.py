@@ -90,20 +90,20 @@ def run(config: FleetConfig) -> Dataset:
         lost = second.lost
         at_unix_ns = config.started_unix_ns + round(second.at_s * 1e9)
         operations += (operation_of(each, config.started_unix_ns) for each in second.routed)
-        for told in second.replicas:
-            about = (told.replica, told.region)
+        for report in second.replicas:
+            about = (report.replica, report.region)
             requests += [
                 request_of(record, len(requests) + number, *about)
-                for number, record in enumerate(told.records)
+                for number, record in enumerate(report.records)
             ]
-            gpus += told.gpus
-            if told.state is None:
+            gpus += report.gpus
+            if report.state is None:
                 continue
-            samples.append(sample_of(told.state, at_unix_ns, _PROCESS, *about))
-            begun = (told.state.config, told.state.started_unix_ns)
-            if in_force.get(told.replica) != begun:
-                in_force[told.replica] = begun
-                starts.append(start_of(told.state, _PROCESS, *about))
+            samples.append(sample_of(report.state, at_unix_ns, _PROCESS, *about))
+            begun = (report.state.config, report.state.started_unix_ns)
+            if in_force.get(report.replica) != begun:
+                in_force[report.replica] = begun
+                starts.append(start_of(report.state, _PROCESS, *about))
     requests.sort(key=lambda row: row.received_unix_ns)
     return Dataset(
         config=world_of(config),

@@ -97,7 +97,7 @@ class GpuMeter:
             "memory_clock_hz": _MEMORY_CLOCK_HZ,
             "sm_clock_max_hz": _CLOCK_MAX_HZ,
         }
-        told = []
+        samples = []
         for rank in range(self.ranks):
             waits = slow > 1.0 and rank != self.ranks - 1
             at_work = busy * (1 / slow + (1 - 1 / slow) * _WAITING_ACTIVITY) if waits else busy
@@ -106,8 +106,8 @@ class GpuMeter:
                 "tensor": min(flops / _PEAK_FLOPS_PER_S, 1.0),
                 "dram": bandwidth + foreign * _FOREIGN_BANDWIDTH * _PEAK_BYTES_PER_S,
             }
-            told.append(self._gpu(rank, over_s, mine, clock, int(foreign), tokens, shared))
-        return tuple(told)
+            samples.append(self._gpu(rank, over_s, mine, clock, int(foreign), tokens, shared))
+        return tuple(samples)
 
     def _gpu(
         self,

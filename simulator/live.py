@@ -138,7 +138,7 @@ def _run(
         lines = "".join(f"{truth.line()}\n" for truth in truth_of(fleet))
         plan.truth.write_text(lines, encoding="utf-8")
     caught_up = plan.backfill_s == 0
-    tell_at_s = 600.0
+    report_at_s = 600.0
     for second in simulate(fleet):
         if stop.is_set() or batches.given_up:
             return
@@ -150,8 +150,8 @@ def _run(
                 return
             took_s = (clock_ns() - began_ns) / 1e9
             log_line(f"backfill sent in {took_s:.1f} s; now live, a second at a time")
-        if not caught_up and second.at_s >= tell_at_s:
-            tell_at_s += 600.0
+        if not caught_up and second.at_s >= report_at_s:
+            report_at_s += 600.0
             log_line(
                 f"backfill: simulated {second.at_s / 60:.0f} of {plan.backfill_s / 60:.0f} min"
             )
@@ -213,12 +213,12 @@ class _Batches:
             router_span_of(each, self._router, started_unix_ns) for each in second.routed
         )
         ended = []
-        for told in second.replicas:
-            resource = self._resource(told)
-            ended += [(record, resource) for record in told.records]
-            if told.state is not None:
-                self._states.append((told.state, resource, at_unix_ns))
-            self._gpus += [(gpu, resource) for gpu in told.gpus]
+        for report in second.replicas:
+            resource = self._resource(report)
+            ended += [(record, resource) for record in report.records]
+            if report.state is not None:
+                self._states.append((report.state, resource, at_unix_ns))
+            self._gpus += [(gpu, resource) for gpu in report.gpus]
         self._records += sorted(ended, key=lambda pair: pair[0].delivered)
         while len(self._records) >= SPANS_PER_BATCH:
             self._sender.put(self._requests(SPANS_PER_BATCH), self._stop)
@@ -261,10 +261,12 @@ class _Batches:
         self._states, self._gpus = [], []
         return samples
 
-    def _resource(self, told: ReplicaSecond) -> Resource:
-        if told.replica not in self._resources:
-            self._resources[told.replica] = _resource(self._plan.service, told.replica, told.region)
-        return self._resources[told.replica]
+    def _resource(self, report: ReplicaSecond) -> Resource:
+        if report.replica not in self._resources:
+            self._resources[report.replica] = _resource(
+                self._plan.service, report.replica, report.region
+            )
+        return self._resources[report.replica]
 
 
 def _summary(sent: Sent) -> str:

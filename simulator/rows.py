@@ -37,7 +37,7 @@ _NOWHERE: Final = Resource({})
 def request_of(record: RequestRecord, number: int, replica: str, region: str) -> RequestTimeline:
     """Return a request's row. `number` makes the ids of the row unique."""
     span: Any = span_of(record, _NOWHERE)
-    told = span.attributes
+    attributes = span.attributes
     given: dict[str, object] = {
         "trace_id": f"{span.context.trace_id:032x}",
         "span_id": f"{number + 1:016x}",
@@ -50,7 +50,7 @@ def request_of(record: RequestRecord, number: int, replica: str, region: str) ->
         "region": region,
     }
     return request_of_values(
-        given[field] if field in given else told.get(attribute)
+        given[field] if field in given else attributes.get(attribute)
         for field, attribute in zip(FIELDS, _PLACES, strict=True)
     )
 

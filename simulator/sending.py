@@ -145,8 +145,8 @@ class OtlpExport:
         dropped = {names.SPANS_DROPPED: self._sent.dropped_requests}
         samples: dict[Resource, list[Sample]] = {}
         for state, resource, at_unix_ns in batch.states:
-            standing = state.snapshot(dropped, {})
-            samples.setdefault(resource, []).append(Sample(at_unix_ns, standing))
+            snapshot = state.snapshot(dropped, {})
+            samples.setdefault(resource, []).append(Sample(at_unix_ns, snapshot))
         gpus: dict[Resource, list[GpuSample]] = {}
         for gpu, resource in batch.gpus:
             gpus.setdefault(resource, []).append(gpu)

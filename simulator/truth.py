@@ -24,7 +24,7 @@ class Truth:
 
     Empty if all requests are affected.
     """
-    hurts: str
+    affects: str
     """The latency that becomes longer."""
 
     def line(self) -> str:
@@ -43,7 +43,7 @@ def truth_of(config: FleetConfig) -> tuple[Truth, ...]:
             start_unix_s=began_s + fault.start_s,
             end_unix_s=None if fault.end_s == float("inf") else began_s + fault.end_s,
             where=INJECTIONS[fault.cause].where(fault, config),
-            hurts=INJECTIONS[fault.cause].hurt_by(fault, config),
+            affects=INJECTIONS[fault.cause].affected_latency(fault, config),
         )
         for fault in config.faults
     )

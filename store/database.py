@@ -154,7 +154,8 @@ class _Opening(NamedTuple):
         return engine
 
     def announce(self, engine: Engine, *schemas: Schema) -> None:
-        """Announce a writer on each connection, so that no upgrade makes the schema too new."""
+        """Announce a writer on each connection. While it is connected, no upgrade may make the
+        schema too new for it."""
         if self.create:
             for schema in schemas:
                 migrations.announce_to(engine, schema)

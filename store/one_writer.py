@@ -66,8 +66,10 @@ def sole_writer(
         _lock(lock, file, report, use)
         # Only the default folder belongs to Tailspan. Any other folder may contain other files.
         ours = [file.parent] if file == database_file(DEFAULT_URL) else []
-        beside = [real.with_name(real.name + end) for end in ("", "-wal", "-shm", "-journal")]
-        tighten([*ours, *beside, lock_file(real)], report)
+        database_files = [
+            real.with_name(real.name + end) for end in ("", "-wal", "-shm", "-journal")
+        ]
+        tighten([*ours, *database_files, lock_file(real)], report)
         yield
     finally:
         os.close(lock)

@@ -139,7 +139,7 @@ def delete_older(
 
     Raises:
         StoreUnavailable: the database cannot be written. Earlier batches stay deleted.
-        Exception: the defect that prevented the building of a rollup, after the deletion.
+        Exception: a rollup could not be built. It is raised after the deletion.
     """
     before_ns = now_unix_ns - keep_ns
     failure = _roll_up(engine, before_ns // SECOND_NS + MINUTE_S)
@@ -154,7 +154,7 @@ def delete_older(
     forgotten = 0
     for table, instant in (*_BY, *_CORRECTIONS):
         with writing(engine) as connection:
-            if dialects.of(engine).forgets(connection, table, instant.name, keep_ns):
+            if dialects.of(engine).set_row_lifetime(connection, table, instant.name, keep_ns):
                 continue
         rolled_up = _ROLLED.get(table)
         delete_before_ns = before_ns if rolled_up is None else min(before_ns, until_ns[rolled_up])
@@ -184,7 +184,7 @@ def delete_older_rollups(
         StoreUnavailable: the database cannot be written.
         ValueError: the retention of rollups per hour is shorter than the retention of rollups per
             minute.
-        Exception: the defect that prevented the building of a rollup, after the deletion.
+        Exception: a rollup could not be built. It is raised after the deletion.
     """
     if keep_hours_ns is not None and (keep_minutes_ns is None or keep_minutes_ns > keep_hours_ns):
         raise ValueError(
@@ -216,8 +216,8 @@ def delete_older_rollups(
 def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
     """Build the buckets that end before a time, for up to `ROLL_UP_S`.
 
-    Returns: the first error, so that data is deleted nevertheless. A bucket that cannot be built
-    does not prevent the building of the others.
+    Returns: the first error. It is not raised here, so that the caller can delete data first. If a
+    bucket cannot be built, the other buckets are still built.
     """
     deadline_s = time.monotonic() + ROLL_UP_S
     failed: Failed = set()

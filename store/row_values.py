@@ -42,7 +42,7 @@ _TAKES: dict[type, tuple[type, ...]] = {
 }
 
 
-def flaw(row_type: type, values: Iterable[object]) -> str | None:
+def invalid_reason(row_type: type, values: Iterable[object]) -> str | None:
     """Return why the store would refuse a row, or None if the row is valid.
 
     A caller can drop an invalid row before it makes the whole submission fail.
@@ -133,14 +133,14 @@ def _valid(
     row: ApplicationOperation | CacheLookup | ColdStart | InFlightRequest | Probe,
 ) -> Values:
     values = values_of(row)
-    if reason := flaw(type(row), values):
+    if reason := invalid_reason(type(row), values):
         raise ValueError(reason)
     return values
 
 
 def _refuse(row_type: type, rows: Sequence[Values]) -> None:
     for row in rows:
-        if reason := flaw(row_type, row):
+        if reason := invalid_reason(row_type, row):
             raise ValueError(reason)
 
 

@@ -27,9 +27,9 @@ from store.rollups.marks import REQUESTED, SAMPLED, mark_minutes
 from store.row_values import (
     Single,
     checked_values,
-    flaw,
     gpu_values,
     in_flight_values,
+    invalid_reason,
     request_values,
     sample_values,
     start_values,
@@ -321,7 +321,7 @@ def _failure(engine: Engine, group: Sequence[_Submission], error: Exception) -> 
     if not isinstance(cause, dbapi.OperationalError):
         for each in group:
             for row_type, row in each.rows():
-                if reason := flaw(row_type, row):
+                if reason := invalid_reason(row_type, row):
                     return RowRefused(f"{row_type.__name__} refused: {reason}")
         if isinstance(cause, (dbapi.IntegrityError, dbapi.DataError)):
             return RowRefused(f"a row was refused: {why}")

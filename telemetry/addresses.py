@@ -37,16 +37,16 @@ def exposes(url: str) -> bool:
         return False
 
 
-def exposure(url: str, what: str, way_out: str = INSECURE_OPTION) -> str:
+def exposure(url: str, what: str, option: str = INSECURE_OPTION) -> str:
     """Return the error message for a credential that must not be sent to an address.
 
     Args:
         url: the address. The message contains it without secrets.
         what: the name of the credential.
-        way_out: the setting that allows sending the credential.
+        option: the setting that allows sending the credential.
     """
     return (
-        f"{masked(url)}: others could read {what} on the way; use https, or allow it with {way_out}"
+        f"{masked(url)}: others could read {what} on the way; use https, or allow it with {option}"
     )
 
 

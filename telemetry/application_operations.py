@@ -3,8 +3,8 @@
 A row is one operation of OpenTelemetry's GenAI conventions: its name from a closed list, its start
 and its length, and for a router the first byte and the response's id. It has no other attribute of
 the span, so it has no prompt and no name of a tool.
-The rows of a trace are stored apart from requests, and a budget reads them
-(`analysis/budget/`). Times of two rows are compared only if they have the same `process`.
+These rows have their own table, and a budget reads the rows of a trace (`analysis/budget/`). Times
+of two rows are compared only if they have the same `process`.
 """
 
 from dataclasses import dataclass

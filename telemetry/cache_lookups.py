@@ -1,8 +1,8 @@
 """A lookup in a cache of answers or embeddings, in an application or a gateway in front of the
 model.
 
-A hit is an answer that no engine computed. Lookups are stored apart from requests, and a hit has no
-row among the requests. Caches inside the engine (prefix caches) are no lookups.
+A hit is an answer that no engine computed. Lookups have their own table, and a hit has no row among
+the requests. A use of a cache inside the engine (prefix cache) is not a lookup.
 """
 
 from dataclasses import dataclass

@@ -60,7 +60,7 @@ def _wait_for_closed_input() -> None:
     os._exit(1)
 
 
-def give_way(nice: int) -> None:
+def lower_priority(nice: int) -> None:
     """Lower the priority of this process by `nice`.
 
     Linux compares the priorities of processes only within a session, if autogroups are enabled.

@@ -30,7 +30,7 @@ class ColdStart:
         int,
         column(
             "ns",
-            "Start of the server's first process, or the begin of the parts before it.",
+            "Start of the server's first process, or the beginning of the parts before it.",
             "the span's start",
         ),
     ]
@@ -83,7 +83,7 @@ class ColdStart:
             "s",
             "The other time from the assignment to a node until the server's first process began:"
             " volumes, network, start of the container, commands before the server. After a"
-            " restart of the container: since the container before ended.",
+            " restart of the container: the time since the previous container ended.",
             _KUBERNETES,
         ),
     ] = None
@@ -111,8 +111,8 @@ class ColdStart:
         attribute(
             names.START_ENGINE_PROCESS,
             "s",
-            "From then until the engine core started its workers: imports in its own process, and"
-            " the connection to the front end.",
+            "From the start of the engine core's process until it started its workers: imports,"
+            " and the connection to the front end.",
             _PLUGIN,
         ),
     ] = None

@@ -72,7 +72,7 @@ class _Sender:
     """A sender's offset: its newest timestamp minus the time since boot on arrival."""
 
     offset_ns: int
-    heard_ns: int
+    received_ns: int
     before_ns: int | None = None
     """The offset before the jump, or None if the sender first sent data after the jump."""
     since_jump: bool = True
@@ -157,7 +157,11 @@ class CorroboratedClock:
             offset_ns = newest_unix_ns - self._looked_ns
             known = self._senders.get(sender)
             if known is not None:
-                known.offset_ns, known.heard_ns, known.since_jump = offset_ns, self._looked_ns, True
+                known.offset_ns, known.received_ns, known.since_jump = (
+                    offset_ns,
+                    self._looked_ns,
+                    True,
+                )
                 self._senders.move_to_end(sender)
             elif len(self._senders) < MOST_SENDERS or not self._doubted:
                 self._senders[sender] = _Sender(offset_ns, self._looked_ns)
@@ -237,7 +241,7 @@ class CorroboratedClock:
     def _decide(self) -> None:
         against, witnesses = [], 0
         for each in self._senders.values():
-            if not each.since_jump or self._looked_ns - each.heard_ns > WITNESS_NS:
+            if not each.since_jump or self._looked_ns - each.received_ns > WITNESS_NS:
                 continue
             if self._at_start and self._looked_ns + each.offset_ns < self._newest_unix_ns:
                 continue  # the sender's clock is behind the stored data

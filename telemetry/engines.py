@@ -129,10 +129,10 @@ class EngineSample:
         float | None,
         metric(
             names.LAST_STEP_AGE,
-            "Time since the front end received the engine's last step, or since the engine has had"
-            " a request in flight, if this is shorter. The metric is absent if the engine has no"
-            " request in flight. If the front end cannot determine which engine has a request, the"
-            " newest step of any engine counts.",
+            "The shorter of two times: the time since the front end received the engine's last"
+            " step, and the time for which the engine has had a request in flight. The metric is"
+            " absent if the engine has no request in flight. If the front end cannot determine"
+            " which engine has a request, the newest step of any engine counts.",
             FRONT_END,
         ),
     ] = None

@@ -22,7 +22,8 @@ Z_95 = 1.96
 
 
 def quantile(values: FloatArray, q: float) -> float | None:
-    """Return the quantile: the smallest value with at least a share q of all values at or below it.
+    """Return the quantile: the smallest value such that at least a share q of all values does not
+    exceed it.
 
     Args:
         values: (n,) in any order, without NaN.

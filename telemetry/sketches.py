@@ -165,9 +165,9 @@ class Sketch:
         values_s = values_s[good]
         if values_s.size == 0:
             return
-        held = np.bincount(bins_of(values_s) - LOWEST)
-        (places,) = np.nonzero(held)
-        added = zip((places + LOWEST).tolist(), held[places].tolist(), strict=True)
+        counts = np.bincount(bins_of(values_s) - LOWEST)
+        (places,) = np.nonzero(counts)
+        added = zip((places + LOWEST).tolist(), counts[places].tolist(), strict=True)
         self._add_counts(added)
         # Sum in two halves, because ten very long durations would overflow 64 bits.
         upper, lower = np.divmod(np.rint(values_s * 1e9).astype(np.int64), 1 << 31)

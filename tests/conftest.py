@@ -22,7 +22,7 @@ from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
 
 from rig import ports
-from rig.answering import speaking
+from rig.answering import raw_server
 from rig.install import NotHereError
 from rig.postgresql import PostgreSQL
 from store.columns.adbc_client import ColumnReader
@@ -175,7 +175,7 @@ def databases_share_a_column_process(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def hang_ups_are_heard() -> Iterator[None]:
+def default_sighup() -> Iterator[None]:
     """Restore SIGHUP; tests that nohup started would ignore it."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
@@ -189,15 +189,15 @@ def stranger() -> Iterator[Callable[..., str]]:
     A dict serves bytes by path. `drip` sends one byte at a time; `deaf` accepts connections and
     never responds.
     """
-    with speaking() as serve:
+    with raw_server() as serve:
 
-        def begin(said: dict[str, bytes] | bytes = b"", manner: str = "whole") -> str:
+        def begin(answers: dict[str, bytes] | bytes = b"", manner: str = "whole") -> str:
             def answer(connection: socket.socket, asked: bytes, ending: threading.Event) -> None:
                 if manner == "deaf":
                     ending.wait(30)
                     return
                 path = [*asked.split(b" "), b""][1].decode()
-                text = said.get(path, NOT_FOUND) if isinstance(said, dict) else said
+                text = answers.get(path, NOT_FOUND) if isinstance(answers, dict) else answers
                 connection.sendall(text)
                 while manner == "drip" and not ending.wait(0.01):
                     connection.sendall(b"x")

@@ -177,9 +177,10 @@ def read_tally(
         to_s: end in unix seconds.
         count: the function that counts the requests of steps that are not stored yet. None means
             `by_second`.
-        instants: the history may then be read only for ranges that start and end at one of these
-            instants, `from_s` or `to_s`. So the database can add up the stored counts of a month.
-            None allows any range. With time slices, the database always returns one sum per slice.
+        instants: if given, the caller may read the history only for ranges that start and end at
+            one of these instants, at `from_s` or at `to_s`. The database then adds up the stored
+            counts between them, for example of a month. None allows any range. With time slices,
+            the database always returns one sum per slice.
     """
     slices = goodput.slices
     if slices:
@@ -369,7 +370,7 @@ def count_requests(
     keys = [""]
     if part:
         keys = [groups.key(each) for each in (groups.other(goodput.by), *part.groups)]
-    # Where prefill and decode are on different servers, the two rows are one request of a user.
+    # If prefill and decode are on different servers, the two rows are one request of a user.
     roles = known_roles(engine, to_s * SECOND_NS)
     if roles:
         columns = list(dict.fromkeys([*columns, *USER_COLUMNS]))
@@ -385,20 +386,20 @@ def count_requests(
         codes = judge_table(where, goodput.good, table)
         received_ns = table["received_unix_ns"].to_numpy()
         ended_ns = received_ns + np.rint(table["e2e_s"].to_numpy() * SECOND_NS).astype(np.int64)
-        meant = (codes != NOT_SELECTED) & (ended_ns > from_s * SECOND_NS)
-        meant &= ended_ns <= to_s * SECOND_NS
-        until_s = -(-ended_ns[meant] // (bucket_s * SECOND_NS)) * bucket_s
-        simulated = pc.equal(table["source"], Source.SIMULATOR.value).to_numpy()[meant]
+        selected = (codes != NOT_SELECTED) & (ended_ns > from_s * SECOND_NS)
+        selected &= ended_ns <= to_s * SECOND_NS
+        until_s = -(-ended_ns[selected] // (bucket_s * SECOND_NS)) * bucket_s
+        simulated = pc.equal(table["source"], Source.SIMULATOR.value).to_numpy()[selected]
         place = np.zeros(len(until_s), np.int64)
         if part:
-            place = groups.places_in(table.filter(pa.array(meant)), goodput.by, part.groups)
+            place = groups.places_in(table.filter(pa.array(selected)), goodput.by, part.groups)
         for kind, at in product((False, True), range(len(keys))):
             which = (simulated == kind) & (place == at)
             if not which.any():
                 continue
             instants, places = np.unique(until_s[which], return_inverse=True)
             cells = np.bincount(
-                places * len(VERDICTS) + codes[meant][which],
+                places * len(VERDICTS) + codes[selected][which],
                 minlength=len(instants) * len(VERDICTS),
             ).reshape(len(instants), len(VERDICTS))
             for instant, counts in zip(instants.tolist(), cells, strict=True):

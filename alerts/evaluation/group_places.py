@@ -97,7 +97,7 @@ def give(
     fixed: frozenset[Group] = frozenset(),
     places: int = PLACES,
 ) -> Given:
-    """Choose the groups that receive a place: the most active candidates.
+    """Choose the groups to count separately. Free places go to the most active candidates.
 
     Args:
         candidates: groups with or without a place.
@@ -127,8 +127,8 @@ def give(
 def look(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, candidates: Candidates
 ) -> None:
-    """Add the groups of the requests that were received in [from, to), or of the probes that were
-    due, to the candidates."""
+    """Read the requests that were received, or the probes that were due, in [from_s, to_s). Add
+    their groups to the candidates."""
     window = Window(from_s * SECOND_NS, to_s * SECOND_NS)
     if isinstance(goodput, GoodProbes):
         names = [*columns_of_probes(goodput.where, goodput.good), "at_unix_ns", *goodput.by]
@@ -150,7 +150,15 @@ def _add(
     codes: np.ndarray,
     at_unix_ns: np.ndarray,
 ) -> None:
-    """Add the groups of selected rows, which have verdicts and instants, to the candidates."""
+    """Add the groups of the rows that the objective selects to the candidates.
+
+    Args:
+        candidates: receives the groups.
+        goodput: the indicator of the objective.
+        table: (n,) rows with the columns of the groups.
+        codes: (n,) the verdict on each row.
+        at_unix_ns: (n,) the time of each row.
+    """
     none = groups.other(goodput.by)
     hours = at_unix_ns // (HOUR_S * SECOND_NS)
     found: dict[tuple[Group, int], int] = {}

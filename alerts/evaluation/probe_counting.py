@@ -47,12 +47,12 @@ def count_probes(
         codes = judge_probes(whole.where, whole.good, table)
         lasted_ns = np.rint(lasted_s(table).to_numpy() * _NS).astype(np.int64)
         ended_ns = table["at_unix_ns"].to_numpy() + lasted_ns
-        meant = (codes != NOT_SELECTED) & (ended_ns > from_s * _NS) & (ended_ns <= to_s * _NS)
-        until_s = -(-ended_ns[meant] // (bucket_s * _NS)) * bucket_s
+        selected = (codes != NOT_SELECTED) & (ended_ns > from_s * _NS) & (ended_ns <= to_s * _NS)
+        until_s = -(-ended_ns[selected] // (bucket_s * _NS)) * bucket_s
         place = np.zeros(len(until_s), np.int64)
         if part:
-            place = groups.places_in(table.filter(pa.array(meant)), indicator.by, part.groups)
-        for cell, number in _cells(until_s, place, codes[meant]):
+            place = groups.places_in(table.filter(pa.array(selected)), indicator.by, part.groups)
+        for cell, number in _cells(until_s, place, codes[selected]):
             instant, at, code = cell
             counts = totals.setdefault((instant, keys[at]), np.zeros(len(VERDICTS), np.int64))
             counts[code] += number

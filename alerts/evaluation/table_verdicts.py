@@ -33,7 +33,7 @@ from telemetry.requests import Outcome, RequestTimeline
 ALWAYS: Final = ("outcome", "http_status", "output_tokens", "e2e_s")
 """Columns that every verdict needs."""
 
-BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
+ALSO_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "ttft_s": ("streamed",),
     "first_content_s": ("ttft_s", "streamed", "content_tokens"),
     "tpot_s": ("decode_s", "delivery_s"),
@@ -60,8 +60,8 @@ FUNCTIONS: Final = {
 def columns_of(*expressions: Expression | None) -> tuple[str, ...]:
     """Return the columns that the verdicts on these expressions need."""
     named = [leaf.field for each in expressions if each for leaf in comparisons(each)]
-    beside = [column for field in named for column in BESIDE.get(field, ())]
-    return tuple(dict.fromkeys([*ALWAYS, *named, *beside]))
+    needed = [column for field in named for column in ALSO_NEEDED.get(field, ())]
+    return tuple(dict.fromkeys([*ALWAYS, *named, *needed]))
 
 
 def table_of(requests: RequestRows, columns: Iterable[str]) -> pa.Table:

@@ -61,7 +61,7 @@ def compose(
         display_name=objective.display_name,
         service=objective.service,
         severity=incident.severity,
-        promise=objective.statement,
+        statement=objective.statement,
         began_unix_s=incident.began_unix_s,
         fired_unix_s=incident.fired_unix_s,
         as_of_unix_s=status.at_s,

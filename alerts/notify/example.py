@@ -12,7 +12,7 @@ def example(severity: str, transition: Transition, now_s: int, explorer_url: str
         display_name="An example, not one of your objectives",
         service="tailspan",
         severity=severity,
-        promise="Objective: 99 % of requests with ttft_s <= 0.5 over 30d.",
+        statement="Objective: 99 % of requests with ttft_s <= 0.5 over 30d.",
         began_unix_s=now_s - 1_200,
         fired_unix_s=now_s - 300,
         as_of_unix_s=now_s,

@@ -83,7 +83,7 @@ class Hangs:
             display_name=hung.replica,
             service=hung.replica,
             severity=SEVERITY,
-            promise="",
+            statement="",
             began_unix_s=now_s - int(hung.last_step_age_s),
             fired_unix_s=now_s,
             as_of_unix_s=now_s,

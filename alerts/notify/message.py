@@ -69,7 +69,7 @@ class Message:
             (`chat{tenant="acme"}`), or `hang:` and a replica. `slo`, `severity` and `fired_unix_s`
             identify the incident.
         group: the fields of that group with their values.
-        promise: the objective in one sentence.
+        statement: the objective in one sentence.
         began_unix_s: when the budget began to burn too fast.
         fired_unix_s: time of the first alert.
         as_of_unix_s: the instant at which the numbers of the message were computed.
@@ -94,7 +94,7 @@ class Message:
     display_name: str
     service: str
     severity: str
-    promise: str
+    statement: str
     began_unix_s: int
     fired_unix_s: int
     as_of_unix_s: int
@@ -148,6 +148,8 @@ def dumps(message: Message) -> str:
 def loads(text: str) -> Message:
     """Return the message that `dumps` wrote."""
     plain: dict[str, Any] = json.loads(text)
+    if "promise" in plain:  # the name of `statement` in the outbox of earlier versions
+        plain["statement"] = plain.pop("promise")
     plain["transition"] = Transition(plain["transition"])
     plain["fired_by"] = tuple(Windows(**each) for each in plain["fired_by"])
     plain["held_back"] = tuple(

@@ -119,7 +119,7 @@ def length(seconds: float) -> str:
 def _description(message: Message) -> str:
     hang = message.hang
     if hang is None:
-        return f"{message.display_name}. {message.promise}"
+        return f"{message.display_name}. {message.statement}"
     if message.transition is Transition.RESOLVED:
         return "The engine takes steps again, has no request in flight, or its server is gone."
     age = length(hang.last_step_age_s)

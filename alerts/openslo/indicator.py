@@ -87,14 +87,14 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
     if part_key == "bad":
         raise ratio.error("bad", "a tailspan source defines good events; allowed: good")
     selection = total.inner("spec", ("events", "where", "by", "reserved"))
-    promise = part.inner("spec", ("good",))
+    good_spec = part.inner("spec", ("good",))
     probes = selection.choice("events", EVENTS) == "probes" if "events" in selection else False
     where = None
     if "where" in selection and selection.text("where").strip() != ALL:
         where = _expression(selection, "where", PROBE_WHERE if probes else WHERE)
     grouping = PROBE_GROUPING if probes else GROUPING
     by = selection.choices("by", grouping) if "by" in selection else ()
-    good = _expression(promise, "good", PROBE_GOOD if probes else GOOD)
+    good = _expression(good_spec, "good", PROBE_GOOD if probes else GOOD)
     counted = GoodProbes if probes else Goodput
     return counted(where, good, by, _reserved(selection, by))
 

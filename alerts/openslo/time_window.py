@@ -118,8 +118,8 @@ def read_slices(objective: Reader, sliced: bool) -> Slices | None:
 
 
 def over_slices(policy: Policy, slices: Slices, objective: Reader) -> Policy:
-    """Return a policy for time slices. The minimum number of bad events becomes the number of bad
-    slices that last as many minutes in total.
+    """Return a policy for time slices. If the policy requires at least N bad events, the result
+    requires bad slices with a total length of at least N minutes.
 
     Raises:
         DocumentError: a window of the policy is not a whole number of slices.

@@ -58,10 +58,10 @@ def operation_group(explorer_url: str) -> Group:
                 'sum by (channel) (increase(tailspan_notification_attempts_total{result="dead"}'
                 "[1h])) > 0.5",
                 "0s",
-                f"Tailspan gave up messages to {channel}",
-                'It gave up {{ $value | printf "%.0f" }} messages in the last hour. `tailspan slo'
-                " status` prints the reason of each. `tailspan slo notify notify.yaml --test`"
-                " sends a test message.",
+                f"Tailspan could not deliver messages to {channel}",
+                'It stopped trying to deliver {{ $value | printf "%.0f" }} messages in the last'
+                " hour. `tailspan slo status` prints the reason of each. `tailspan slo notify"
+                " notify.yaml --test` sends a test message.",
             ),
         ],
     )

@@ -10,7 +10,7 @@ from typing import Final
 from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, literal
 
 WAIT: Final = "probe:tailspan_wait:seconds"
-"""What a client waits for the whole answer, with the set-up of its connection."""
+"""The time that a client waits for the whole answer, including the set-up of its connection."""
 SLOWER: Final = "2"
 """Factor over the usual wait, as the rule on cache hits has one half."""
 NOTICED_S: Final = "0.1"

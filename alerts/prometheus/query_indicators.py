@@ -23,7 +23,7 @@ def summed(by: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Two queries from the objective: one counts all events, the other the good or the bad
+    """Two queries from the objective: one counts all events, the other counts the good or the bad
     events."""
 
     ratio: QueryRatio
@@ -49,7 +49,7 @@ class Queries:
 
     @property
     def places(self) -> str | None:
-        """An expression that returns the groups with the most events. None without groups."""
+        """An expression that returns the groups with the most events. None if `by` is empty."""
         if not self.ratio.by:
             return None
         events = _count(self.ratio.total, "6h", self.ratio.by)
@@ -63,7 +63,8 @@ class Queries:
         return self._count(self.ratio.total, window)
 
     def bad(self, window: str) -> str:
-        """Return the expression that counts the bad events. Without such a series, it is 0."""
+        """Return the expression that counts the bad events. It returns 0 if there is no series of
+        bad events."""
         part, events, on = self._count(self.ratio.part, window), self.events(window), ""
         if self.ratio.by:
             events, on = self._recorded(vocabulary.events(window)), f"{self._on} "
@@ -132,11 +133,13 @@ class Seconds:
         return f"count(\n{self.ratio.query.over('5m')}\n)"
 
     def events(self, window: str) -> str:
-        """Return the expression for all events: the window's seconds, if the ratio is a number."""
+        """Return the expression for all events. Its value is the window's length in seconds if the
+        ratio is a number; otherwise, it has no value."""
         return f"0 * ({self._clamped_ratio(window)}) + {durations.parse_s(window)}"
 
     def bad(self, window: str) -> str:
-        """Return the expression for the bad events: failure ratio times the window's seconds."""
+        """Return the expression for the bad events: the failure ratio times the window's length in
+        seconds."""
         share = f"({self._clamped_ratio(window)})"
         return f"{share if self.ratio.is_bad else f'(1 - {share})'} * {durations.parse_s(window)}"
 

@@ -26,7 +26,7 @@ _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOF
 _log: Final = logging.getLogger(__name__)
 
 
-class Door(StrEnum):
+class Interface(StrEnum):
     """How a reader reached the data."""
 
     PAGE = "page"
@@ -56,16 +56,16 @@ class AuditLog:
         """
         self._append({"event": "sign_in", "who": who, "result": result})
 
-    def read(self, door: Door, who: str, request: str, *, found: bool) -> None:
+    def read(self, interface: Interface, who: str, request: str, *, found: bool) -> None:
         """Record that a reader asked for a single request.
 
         Args:
-            door: where it was asked for.
+            interface: where it was asked for.
             who: the person, or the token's number and role.
             request: the id that was asked for.
             found: whether the reader received it.
         """
-        event = {"event": "read_request", "door": door, "who": who, "request": request}
+        event = {"event": "read_request", "interface": interface, "who": who, "request": request}
         self._append({**event, "found": found})
 
     def _append(self, event: dict[str, Any]) -> None:

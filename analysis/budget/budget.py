@@ -49,7 +49,7 @@ class Budget:
     Attributes:
         name: the file's name without its ending, or the preset's.
         latency: `ttft` or `e2e`, as the user of the application waits for it.
-        percentile: the percentile that must keep to the total.
+        percentile: the percentile that must be within the total.
         total_ns: the whole budget.
         layers_ns: the budget of a layer, or of one operation of a layer (`before.retrieval`). They
             sum to at most the total.

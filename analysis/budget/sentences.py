@@ -100,7 +100,7 @@ def _why_unknown(answer: BudgetAnswer) -> str:
     return f"{have} {which}; at least {answer.needed:,} are needed."
 
 
-def way_out(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, str]]:
+def reductions(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, str]]:
     """Yield each layer that overspends, with the reduction that it needs, the largest first.
 
     Without an exceeded budget, nothing has to be reduced.

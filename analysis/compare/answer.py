@@ -11,7 +11,7 @@ from alerts.evaluation.table_verdicts import columns_of
 from alerts.objectives import Goodput
 from analysis.access.evidence import require_all_tenants
 from analysis.compare.attainment import AttainmentParts, Chosen, attainment_of
-from analysis.compare.decision import QUANTILES, Asked, Decision, decide, floor_of
+from analysis.compare.decision import QUANTILES, Criteria, Decision, decide, floor_of
 from analysis.compare.process_effect import ProcessEffect
 from analysis.compare.processes import Processes, effect_of, read_processes
 from analysis.compare.question import VERSION, CompareError, CompareQuestion, Side
@@ -57,7 +57,7 @@ class CompareAnswer(Decided):
     notes: Sequence[str]
     simulated: bool
     expected: Expected | None = None
-    """What what-if predicted for this change before it was made."""
+    """The prediction of `what-if` for this change, from before the change."""
 
 
 def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = True) -> CompareAnswer:
@@ -132,7 +132,7 @@ def decided(
         question: the latency, the percentile and the margin.
         processes: from `read_processes`.
     """
-    asked = Asked(
+    criteria = Criteria(
         QUANTILES[question.quantile], question.margin, question.looks, floor_of(question.metric)
     )
     before, after = (
@@ -140,10 +140,10 @@ def decided(
     )
     restart = None
     if processes is not None:
-        restart = effect_of(processes, question, sides[0], asked)
-        asked = replace(asked, restart_half=restart.log_half)
+        restart = effect_of(processes, question, sides[0], criteria)
+        criteria = replace(criteria, restart_half=restart.log_half)
     sizes = before.at_s.size, after.at_s.size
-    return Decided(question, decide(before, after, asked), *sizes, restart)
+    return Decided(question, decide(before, after, criteria), *sizes, restart)
 
 
 def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:

@@ -10,17 +10,17 @@ from analysis.compare.question import Side
 
 def as_json(answer: CompareAnswer) -> dict[str, Any]:
     """Return the answer as one JSON object, with null for unknown values."""
-    asked, found = answer.question, answer.decision
+    question, found = answer.question, answer.decision
     parts, change_s = found.parts, found.change_s
     known = None not in (found.before_s, found.after_s)
     return {
         "verdict": found.verdict.value,
-        "metric": asked.metric,
-        "quantile": asked.quantile,
-        "margin": asked.margin,
-        "looks": "all" if asked.looks else "one",
-        "before": _side(asked.before),
-        "after": _side(asked.after),
+        "metric": question.metric,
+        "quantile": question.quantile,
+        "margin": question.margin,
+        "looks": "all" if question.looks else "one",
+        "before": _side(question.before),
+        "after": _side(question.after),
         "requests_before": answer.requests_before,
         "requests_after": answer.requests_after,
         "before_s": found.before_s,

@@ -126,6 +126,6 @@ def _parts(
     good_before, known_before = sides[0]
     good_after, known_after = sides[1]
     compared = float(good_after[both[1]][comparable].mean())
-    beside = float(good_after[known_after].mean()) - compared
+    uncompared = float(good_after[known_after].mean()) - compared
     was_good = float(good_before[known_before].mean())
-    return mixed - was_good + beside, equal - mixed, compared - equal
+    return mixed - was_good + uncompared, equal - mixed, compared - equal

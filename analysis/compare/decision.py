@@ -44,7 +44,7 @@ used, so that the intervals are computed within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Criteria:
     """What to decide about two sides."""
 
     q: float
@@ -103,27 +103,27 @@ def thinned(size: int) -> IntArray:
     return np.arange(0, size, -(-size // MOST_COMPARED) or 1)
 
 
-def decide(before: Observed, after: Observed, asked: Asked) -> Decision:
+def decide(before: Observed, after: Observed, criteria: Criteria) -> Decision:
     """Compare two sides.
 
     Args:
         before: the requests before the change.
         after: the requests after the change, whose groups have the same numbers.
-        asked: the percentile, the margin, and whether the interval must hold at all looks.
+        criteria: the percentile, the margin, and whether the interval must hold at all looks.
     """
-    found = comparison_of(before, after, asked)
-    return found if isinstance(found, Decision) else decided(found, asked)
+    found = comparison_of(before, after, criteria)
+    return found if isinstance(found, Decision) else decided(found, criteria)
 
 
-def comparison_of(before: Observed, after: Observed, asked: Asked) -> Comparison | Decision:
+def comparison_of(before: Observed, after: Observed, criteria: Criteria) -> Comparison | Decision:
     """Match both sides, or return the decision that they cannot be compared."""
-    least = max(LEAST_REQUESTS, least_number(asked.q))
+    least = max(LEAST_REQUESTS, least_number(criteria.q))
     sides = {"before": before, "after": after}
     before_s, after_s = (
-        percentile(each.value_s, asked.q) if each.at_s.size else None for each in sides.values()
+        percentile(each.value_s, criteria.q) if each.at_s.size else None for each in sides.values()
     )
     reasons = [
-        f"{each.at_s.size:,} requests {name}; a P{100 * asked.q:g} needs at least {least:,}"
+        f"{each.at_s.size:,} requests {name}; a P{100 * criteria.q:g} needs at least {least:,}"
         for name, each in sides.items()
         if each.at_s.size < least
     ]
@@ -142,19 +142,22 @@ def comparison_of(before: Observed, after: Observed, asked: Asked) -> Comparison
     return found
 
 
-def decided(found: Comparison, asked: Asked) -> Decision:
+def decided(found: Comparison, criteria: Criteria) -> Decision:
     """Compute the verdict of sides that can be compared."""
-    equal, parts, blocks = found.equal(), found.parts(asked.q), _blocks(found)
-    edges = edges_of(equal.compared.running, asked.q)
+    equal, parts, blocks = found.equal(), found.parts(criteria.q), _blocks(found)
+    edges = edges_of(equal.compared.running, criteria.q)
     drawn = draws_of(
         found,
-        lambda each: (each.log_ratio(asked.q, asked.floor_s), percentiles(each, edges, asked.q)),
+        lambda each: (
+            each.log_ratio(criteria.q, criteria.floor_s),
+            percentiles(each, edges, criteria.q),
+        ),
     )
-    middle = equal.log_ratio(asked.q, asked.floor_s)
+    middle = equal.log_ratio(criteria.q, criteria.floor_s)
     error = hypot(float(spread_of(np.array([each for each, _ in drawn]))), MODEL_ERROR)
-    half = max(error * reach_of(blocks, asked.looks), asked.restart_half)
+    half = max(error * reach_of(blocks, criteria.looks), criteria.restart_half)
     logs = Interval(middle - half, middle + half)
-    verdict = verdict_of(middle, logs, asked.margin)
+    verdict = verdict_of(middle, logs, criteria.margin)
     at_loads = np.array([each for _, each in drawn])
     share = float(found.comparable.mean())
     reasons = _too_different(found, 0, LEAST_COMPARED)
@@ -164,16 +167,16 @@ def decided(found: Comparison, asked: Asked) -> Decision:
             *(found.effective, (), reasons),
         )
     if verdict is CompareVerdict.UNDECIDED:
-        reasons = [_too_wide(logs, asked, half)]
+        reasons = [_too_wide(logs, criteria, half)]
     return Decision(
         verdict=verdict,
         before_s=parts.before_s,
         after_s=parts.after_s,
         parts=parts,
-        ratio=_of_seconds(logs, parts, asked.floor_s),
+        ratio=_of_seconds(logs, parts, criteria.floor_s),
         compared_ratio=share,
         effective=found.effective,
-        curve=points_of(equal, at_loads, edges, asked.q, reach_of(blocks, looks=False)),
+        curve=points_of(equal, at_loads, edges, criteria.q, reach_of(blocks, looks=False)),
         reasons=reasons,
         uncompared=[
             f"{number / found.comparable.size:.1%} {text}" for number, text in _uncompared(found)
@@ -194,13 +197,13 @@ def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None
     return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))
 
 
-def _too_wide(logs: Interval, asked: Asked, half: float) -> str:
+def _too_wide(logs: Interval, criteria: Criteria, half: float) -> str:
     narrower = "more requests narrow the interval"
-    if half == asked.restart_half:
+    if half == criteria.restart_half:
         narrower = "a restart alone changes it as much; compare more replicas"
     return (
         f"the change is between {100 * expm1(logs.low):+.1f} % and"
-        f" {100 * expm1(logs.high):+.1f} %, and the margin is {100 * asked.margin:.3g} %;"
+        f" {100 * expm1(logs.high):+.1f} %, and the margin is {100 * criteria.margin:.3g} %;"
         f" {narrower}"
     )
 

@@ -17,7 +17,7 @@ from replay.fit import non_negative
 _ROUNDS: Final = 4
 """Reweightings of the fit. The coefficients change by less than 1 % after three."""
 _FAR: Final = 2.0
-"""Deviation, in medians, from which on a request counts less. 2 medians are 1.35 standard
+"""Deviation, in medians, above which a request counts less. 2 medians are 1.35 standard
 deviations of normal noise, the usual choice (Huber, Robust Statistics, 1981)."""
 _LEAST: Final = 1e-6
 """The smallest expected latency, in seconds. Some queueing times are 0."""

@@ -3,8 +3,8 @@
 Pure. Requests of the same second share their steps, so blocks of time are drawn, not requests. All
 that is fitted to the requests is fitted again in each draw.
 
-A gate looks at the result again and again. So the default interval holds at all looks together, not
-only at one: it is wider by a factor that depends on the number of blocks after the change.
+A gate looks at the result many times. So the default interval holds for all looks together, not
+only for one: it is wider by a factor that depends on the number of blocks after the change.
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of

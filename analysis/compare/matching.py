@@ -80,8 +80,8 @@ def match(before: Group, after: Group) -> Matches:
     wanted = np.log(after.expected_s)
     keys, key = groups * apart + logs, after.number * apart + wanted
     first, last = (np.searchsorted(keys, key, side=side) for side in ("left", "right"))
-    # Most queueing times have equal expected latencies. Requests are spread over equal ones, so
-    # that they do not all get the same matches.
+    # Many requests have the same expected latency, for example an expected queue time of 0. The
+    # requests after the change are spread over them, so that they do not all get the same matches.
     spread = np.arange(key.size) * _GOLDEN % 1
     middle = first + np.floor(spread * (last - first)).astype(np.int64)
     low = np.searchsorted(groups, after.number, side="left")

@@ -6,9 +6,10 @@ processes of the same configuration show how large it is.
 
     v = Σ over configurations Σ over processes (d − mean of the configuration)² / freedom
 
-d is the logarithm of a process's percentile / that of the requests before the change, at the same
-mix and load. The errors of the ds are part of v, so the effect is not added to the interval of the
-change: the wider one of the two holds. `benchmarks/compare_restarts.py` measures the verdicts.
+d is the logarithm of a ratio: the percentile of a process, divided by the percentile of the
+requests before the change, at the same mix and load. v contains the errors of the ds, so the effect
+is not added to the interval of the change. Instead, the wider of the two intervals is used.
+`benchmarks/compare_restarts.py` measures the verdicts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from analysis.compare.decision import Asked, comparison_of
+from analysis.compare.decision import Criteria, comparison_of
 from analysis.compare.parts import Comparison, Observed
 from analysis.corrected_prediction import student
 
@@ -80,7 +81,7 @@ def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> fl
 def process_effect(
     before: Observed,
     of_configuration: Sequence[Sequence[Observed]],
-    asked: Asked,
+    criteria: Criteria,
     difference: float,
 ) -> ProcessEffect:
     """Estimate the effect of a restart.
@@ -89,12 +90,12 @@ def process_effect(
         before: the requests before the change.
         of_configuration: the requests of each process, by configuration. Their groups have the same
             numbers as those of `before`.
-        asked: the percentile.
+        criteria: the percentile.
         difference: from `difference_of`.
     """
     squares, freedom, processes = 0.0, 0, 0
     for configuration in of_configuration:
-        found = [_log_ratio(before, each, asked) for each in configuration]
+        found = [_log_ratio(before, each, criteria) for each in configuration]
         logs = np.array([each for each in found if each is not None])
         if logs.size > 1:
             squares += float(((logs - logs.mean()) ** 2).sum())
@@ -105,9 +106,11 @@ def process_effect(
     return ProcessEffect(processes, freedom, log_sd, difference)
 
 
-def _log_ratio(before: Observed, process: Observed, asked: Asked) -> float | None:
+def _log_ratio(before: Observed, process: Observed, criteria: Criteria) -> float | None:
     """Return the difference of a process, or None if it cannot be compared."""
-    found = comparison_of(before, process, asked)
+    found = comparison_of(before, process, criteria)
     return (
-        found.equal().log_ratio(asked.q, asked.floor_s) if isinstance(found, Comparison) else None
+        found.equal().log_ratio(criteria.q, criteria.floor_s)
+        if isinstance(found, Comparison)
+        else None
     )

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from analysis.compare.attainment import Chosen
-from analysis.compare.decision import Asked
+from analysis.compare.decision import Criteria
 from analysis.compare.process_effect import ProcessEffect, difference_of, process_effect
 from analysis.compare.question import CompareQuestion
 from analysis.compare.sides import COLUMNS, Requests, group_numbers, requests_of
@@ -64,8 +64,8 @@ class Processes:
 def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Process]:
     """Return the processes of each replica, in order of time. Pure.
 
-    A start belongs to the same process as the one before it if its engine began to load before that
-    one was ready: several engines of a replica, or several API servers that report an engine.
+    A process may report several starts: one per engine, or one per API server. So two consecutive
+    starts belong to the same process if the second engine began to load before the first was ready.
 
     Args:
         starts: in any order.
@@ -120,7 +120,7 @@ def read_processes(
                 kinds[kind_of(process, number)].append(ServedBy(side.requests, by_process[process]))
     length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
     for process in sorted(known, key=lambda each: -each.from_unix_ns):
-        # Both sides may have the same configuration. The change between them is what is asked.
+        # Both sides may have the same configuration. The question is about the change between them.
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
         if others is None or len(others) >= MOST_PROCESSES or any(process in by for by in served):
             continue
@@ -134,7 +134,7 @@ def read_processes(
 
 
 def effect_of(
-    found: Processes, question: CompareQuestion, before: Chosen, asked: Asked
+    found: Processes, question: CompareQuestion, before: Chosen, criteria: Criteria
 ) -> ProcessEffect:
     """Return the effect of a restart on a percentile. Pure.
 
@@ -142,7 +142,7 @@ def effect_of(
         found: from `read_processes`.
         question: the latency.
         before: the requests before the change.
-        asked: the percentile.
+        criteria: the percentile.
     """
     flat = [each for kind in found.kinds for each in kind]
     numbers = group_numbers(
@@ -157,7 +157,7 @@ def effect_of(
     return process_effect(
         before.requests.observed(question.metric, numbers[0], before.rows)[0],
         [[next(observed) for _ in kind] for kind in found.kinds],
-        asked,
+        criteria,
         found.difference,
     )
 

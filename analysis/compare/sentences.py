@@ -26,7 +26,7 @@ def finding(answer: Decided, seconds: Callable[[float | None], str]) -> str:
         answer: the answer.
         seconds: formats a duration.
     """
-    asked, found = answer.question, answer.decision
+    question, found = answer.question, answer.decision
     latency = name_of(answer)
     parts, ratio, change = found.parts, found.ratio, found.change_ratio
     if parts is None:
@@ -34,7 +34,7 @@ def finding(answer: Decided, seconds: Callable[[float | None], str]) -> str:
     numbers = f"{seconds(parts.compared_s)} instead of {seconds(parts.equal_s)}"
     if ratio is None or change is None:
         return f"{latency} is {_WORDS[found.verdict]} {AT_EQUAL}: {numbers}."
-    margin = f"the margin is {100 * asked.margin:.3g} %"
+    margin = f"the margin is {100 * question.margin:.3g} %"
     match found.verdict:
         case CompareVerdict.WORSE | CompareVerdict.BETTER:
             return f"{latency} is {_size(answer)} {AT_EQUAL}: {numbers}."
@@ -47,8 +47,8 @@ def finding(answer: Decided, seconds: Callable[[float | None], str]) -> str:
 
 def short_finding(answer: Decided) -> str:
     """Return the verdict as a clause, such as "TPOT P99 is 18 % worse [12, 25] at …"."""
-    asked, found = answer.question, answer.decision
-    latency, margin = name_of(answer), f"{100 * asked.margin:.3g} %"
+    question, found = answer.question, answer.decision
+    latency, margin = name_of(answer), f"{100 * question.margin:.3g} %"
     if found.parts is None:
         return f"{latency} is undecided, because {first(found.reasons)}"
     if found.ratio is None or found.change_ratio is None:
@@ -80,15 +80,15 @@ def compared(found: Decision) -> str:
     return said
 
 
-def total_change(total: TotalChange, growth: Callable[[float], str]) -> str | None:
+def total_change(total: TotalChange, signed_seconds: Callable[[float], str]) -> str | None:
     """Return the total change as a sentence, or None if no replay was requested.
 
     Args:
         total: the total change.
-        growth: formats a difference of durations.
+        signed_seconds: formats a difference of durations.
     """
     if total.total_change_s is not None:
-        change = growth(total.total_change_s)
+        change = signed_seconds(total.total_change_s)
         return f"Total change, with the load that the change itself caused (by replay): {change}."
     if total.reason is None or total.reason == NOT_REPLAYED:
         return None

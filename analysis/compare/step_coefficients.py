@@ -39,7 +39,7 @@ MODEL_ERROR: Final = 0.0006
 was measured on 90 pairs of simulated windows."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
-"""Deviation, in medians, from which on an observation counts less. 2 medians are 1.35 standard
+"""Deviation, in medians, above which an observation counts less. 2 medians are 1.35 standard
 deviations of normal noise, the usual choice (Huber, Robust Statistics, 1981)."""
 _NS: Final = 10**9
 _WORK: Final = (

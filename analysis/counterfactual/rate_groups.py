@@ -1,7 +1,7 @@
 """Divide requests into groups by the factor that changes the rate of such requests.
 
-Pure. A factor of added long requests has the requests above a length. If all requests became longer
-and this is a factor, too, the added ones are longer than that.
+Pure. A factor of added long requests contains the requests that are longer than a bound. If another
+factor makes all requests longer, the bound rises by the same ratio.
 """
 
 from collections.abc import Sequence
@@ -33,9 +33,9 @@ def _lower_bound(
 ) -> float:
     """Return the length above which a request belongs to a factor; 0 if all requests do.
 
-    If no long requests were added, a factor of long requests has no requests. But it has all
-    requests if the rate of the ordinary ones grew and no other factor changes it, because more
-    ordinary requests also fill the steps.
+    If no long requests were added, a factor of long requests contains no requests. But it contains
+    all requests if the rate of ordinary requests grew and no other factor changes this rate,
+    because more ordinary requests also fill the steps.
 
     The requests of tenants whose rate is a factor of its own are not counted.
     """
@@ -50,7 +50,7 @@ def _lower_bound(
     if min(of_now.size, of_usual.size) < LEAST_REQUESTS:
         return inf
     if _applies_to_whole_tenant(factors, _LONGER[factor.kind], factor.tenant):
-        # According to another factor, all requests became longer. Added ones are longer still.
+        # Another factor makes all requests longer, so the bound rises by the same ratio.
         of_usual = of_usual * _longer_ratio(factor, now, usual)
     bound = added_above(of_now, of_usual, 1.0)
     if factor.kind is Kind.LONG_PROMPTS:
@@ -99,7 +99,7 @@ def _longer_ratio(factor: Factor, now: Requests, usual: Requests) -> float:
 
 
 def _may_have(requests: Requests, factor: Factor, factors: Sequence[Factor]) -> BoolArray:
-    """Return which requests a factor of long requests may have."""
+    """Return which requests a factor of long requests may contain."""
     if factor.tenant is not None:
         return of_tenant(requests, factor.tenant)
     others = [each.tenant for each in factors if each.kind is Kind.RATE and each.tenant]

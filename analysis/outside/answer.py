@@ -43,7 +43,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class CacheEffect:
-    """The time to the first event of a prompt that is sent again, compared with its first time."""
+    """The time to the first event of a repeated prompt, compared with that of a new prompt."""
 
     pairs: int
     """Pairs of a new prompt and its repetition, both answered by the model."""
@@ -96,7 +96,7 @@ class Place:
     answered: int
     """Probes with a complete answer."""
     cached: int
-    """Answered probes whose answer is from a gateway's cache. Latencies leave them out."""
+    """Number of probes that a gateway's cache answered. Latencies do not include them."""
     not_sent: Mapping[str, int]
     """Probes that do not count, by outcome: over_budget, missed, abort."""
     failures: Sequence[Failure]

@@ -52,7 +52,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         return
     # If the clocks of all senders are ahead, the collector's own clock is behind.
     ours = " (all senders are ahead: check the clock of the collector's machine first)"
-    whose = ours if 1 < len(leads_s) == len(ahead_s) else ""
+    note = ours if 1 < len(leads_s) == len(ahead_s) else ""
     behind = [-lead_s for lead_s in leads_s.values() if lead_s < -LATE_S]
     theirs = ours if 1 < len(leads_s) == len(behind) else ""
     for source, seconds in sorted(ahead_s.items(), key=lambda each: -each[1])[:_MOST_NAMED]:
@@ -61,7 +61,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             False,
             f"{_printable_source(source)}: its clock is at least {length(seconds)} ahead;"
             " its timestamps are corrected by this offset",
-            f"set it by NTP (timedatectl, chronyc tracking){whose}",
+            f"set it by NTP (timedatectl, chronyc tracking){note}",
         )
     late = {name: -lead_s for name, lead_s in leads_s.items() if lead_s < -LATE_S}
     for source, seconds in sorted(late.items(), key=lambda each: -each[1])[:_MOST_NAMED]:

@@ -130,11 +130,11 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
 
 
 def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bool) -> Finding:
-    amiss = False if server_expected else None
+    ok = False if server_expected else None
     if newest_unix_ns is None:
         return Finding(
             "telemetry",
-            amiss,
+            ok,
             "nothing has been received yet",
             "connect a server (tailspan up prints the steps), or try tailspan up --simulate",
         )
@@ -150,7 +150,7 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
         return Finding("telemetry", True, f"the newest data is {max(age_s, 0):.0f} s old")
     return Finding(
         "telemetry",
-        amiss,
+        ok,
         f"the newest data is {length(age_s)} old",
         "check that the server is up, and that its environment has OTEL_EXPORTER_OTLP_ENDPOINT."
         " Its log contains 'tailspan: capturing' when the instrumentation is loaded",

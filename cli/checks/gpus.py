@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from cli.checks.findings import Finding
 from cli.checks.newest import of_the_newest
 from cli.checks.own_metrics import own_series
-from cli.render.gpus import reasons, whys
+from cli.render.gpus import missing_by_reason, reasons
 from server import probes
 from server.client_access import OPEN, Access
 from server.gpu_setup import GpuSetup
@@ -61,7 +61,7 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
     for gpu in (gpu for state in states for gpu in state.gpus):
         about = printable(f"{gpu.model_name or 'GPU'} {gpu.gpu} ({gpu.source})", _WIDEST)
         reported = f"{about} reports {len(gpu.values)} of {len(MEASURED) - 1} values"
-        missing = whys(gpu)
+        missing = missing_by_reason(gpu)
         if missing:
             cannot = printable("; ".join(missing), _WIDEST)
             yield Finding("gpus", None, f"{reported}; not {cannot}")
@@ -112,7 +112,7 @@ def owners(url: str | None) -> Iterator[Finding]:
             printable(
                 "if an engine runs on it, assign it in the command that samples it (tailspan up,"
                 f" or tailspan gpus --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', where"
-                f" REPLICA is {named}{more}; for a dcgm-exporter's also --dcgm-replica. Tailspan"
+                f" REPLICA is {named}{more}, or with --dcgm-replica for a dcgm-exporter. Tailspan"
                 " detects the replica if it can see the server's processes, with root or"
                 " CAP_SYS_PTRACE and the host's process namespace",
                 2 * _WIDEST,

@@ -33,7 +33,7 @@ Examples:
 @objectives_option
 @prices_option
 def advise(
-    form: str, metric: str, objectives: tuple[Path, ...], prices: Path | None, **asked: Any
+    form: str, metric: str, objectives: tuple[Path, ...], prices: Path | None, **options: Any
 ) -> None:
     """Rank changes by their predicted effect on the recorded traffic.
 
@@ -51,10 +51,10 @@ def advise(
     from cli.render import advice as render
     from replay.edits import Edits
 
-    asked_about = ask(**asked)
-    question = replay_question(asked_about, Edits(), objectives, prices)
+    selection = ask(**options)
+    question = replay_question(selection, Edits(), objectives, prices)
     try:
-        recorded = read_for(asked_about.engine, question)
+        recorded = read_for(selection.engine, question)
         with replaying(2 * RESAMPLED) as step:
             found = advised(recorded, question, f"{metric}_s", progress=step)
         refused = found.refused

@@ -30,7 +30,7 @@ Examples:
     help="A built-in budget instead of a file.  [default: chat]",
 )
 @question_options
-def budget(form: str, file: Path | None, preset: str | None, **asked: Any) -> None:
+def budget(form: str, file: Path | None, preset: str | None, **options: Any) -> None:
     """Show how the slow requests spent a latency budget, per layer.
 
     A budget file states a total for a latency and how much of it each layer may use: the
@@ -58,8 +58,10 @@ def budget(form: str, file: Path | None, preset: str | None, **asked: Any) -> No
         planned = preset_of(preset or "chat") if file is None else read_budget(file)
     except DocumentError as error:
         raise click.UsageError(str(error)) from error
-    about = ask(**asked)
-    answer = answer_budget(about.engine, BudgetQuestion(planned, about.window, about.equals))
+    selection = ask(**options)
+    answer = answer_budget(
+        selection.engine, BudgetQuestion(planned, selection.window, selection.equals)
+    )
     if form == "json":
         click.echo(json.dumps(as_json(answer), allow_nan=False))
     else:

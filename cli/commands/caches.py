@@ -79,13 +79,13 @@ def caches(
     """
     dimensions = dimensions_of(by, LABELS, "lookups")
     in_force = prices_of(prices)
-    asked = ask(last, start, end, where, database, LABELS)
-    question = CachesQuestion(asked.window, in_force, dimensions, asked.equals)
-    found = answer_caches(asked.engine, question)
+    selection = ask(last, start, end, where, database, LABELS)
+    question = CachesQuestion(selection.window, in_force, dimensions, selection.equals)
+    found = answer_caches(selection.engine, question)
     if form == "json":
         click.echo(json.dumps(as_json(found, dimensions), allow_nan=False))
     elif found.total is None:
-        click.echo(caches_text.nothing(asked.window, found.reports), err=True)
+        click.echo(caches_text.nothing(selection.window, found.reports), err=True)
     else:
         for line in caches_text.lines(found, dimensions):
             click.echo(line)

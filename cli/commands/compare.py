@@ -94,7 +94,7 @@ def compare(
     one_look: bool,
     fast: bool,
     objectives: tuple[Path, ...],
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Compare latencies before and after a change, at the same mix and load.
 
@@ -134,7 +134,7 @@ def compare(
     ranges = [_range(name, each) for name, each in (("--before", before), ("--after", after))]
     if (before is None) != (after is None):
         raise click.UsageError("--before and --after: set both, as FROM/TO")
-    if before is not None and any(asked[name] for name in ("last", "start", "end")):
+    if before is not None and any(options[name] for name in ("last", "start", "end")):
         raise click.UsageError("--before and --after exclude --last, --from and --to")
     if before is None and not (before_where and after_where):
         raise click.UsageError(
@@ -144,17 +144,17 @@ def compare(
         known = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
-    about = ask(**asked)
+    selection = ask(**options)
     labels = [
         equals_of(where, SIDE_LABELS, option)
         for option, where in (("--before-where", before_where), ("--after-where", after_where))
     ]
-    if both := set(about.equals) & {label for each in labels for label in each}:
+    if both := set(selection.equals) & {label for each in labels for label in each}:
         raise click.UsageError(
             f"--where {min(both)}=…: the label also selects a side; use it in one of them"
         )
     sides = [
-        Side(window or about.window, {**about.equals, **each})
+        Side(window or selection.window, {**selection.equals, **each})
         for window, each in zip(ranges, labels, strict=True)
     ]
     try:
@@ -162,7 +162,7 @@ def compare(
             sides[0], sides[1], metric, quantile, margin, not one_look, known
         )
         with nullcontext() if fast else replaying(1):
-            answer = answer_compare(about.engine, question, replay=not fast)
+            answer = answer_compare(selection.engine, question, replay=not fast)
     except CompareError as error:
         raise click.UsageError(str(error)) from error
     if form == "json":

@@ -66,7 +66,7 @@ def _the_one(found: list[EngineStart], given: str) -> EngineStart:
 def _show_engines(found: list[EngineStart], form: str) -> None:
     if form == "json":
         for start in found:
-            _print(_told(start))
+            _print(_json_fields(start))
         return
     if not found:
         click.echo("No engine has reported its start yet.", err=True)
@@ -94,7 +94,7 @@ def _show_engines(found: list[EngineStart], form: str) -> None:
 
 def _show_arguments(start: EngineStart, form: str) -> None:
     if form == "json":
-        _print(_told(start))
+        _print(_json_fields(start))
         return
     model, version = text.label(start.model), text.label(start.version)
     click.echo(f"{text.label(start.config)}: {model} on vLLM {version}\n")
@@ -129,7 +129,7 @@ def _argument_text(value: Argument | None) -> str:
     return text.label(value if not isinstance(value, float) else f"{value:g}")
 
 
-def _told(start: EngineStart) -> dict[str, Any]:
+def _json_fields(start: EngineStart) -> dict[str, Any]:
     return {
         "config": start.config,
         "replica": start.replica,
@@ -143,5 +143,5 @@ def _told(start: EngineStart) -> dict[str, Any]:
     }
 
 
-def _print(told: dict[str, Any]) -> None:
-    click.echo(json.dumps(told, allow_nan=False))
+def _print(fields: dict[str, Any]) -> None:
+    click.echo(json.dumps(fields, allow_nan=False))

@@ -106,22 +106,22 @@ def cost(
         in_force_objectives = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
-    asked = ask(last, start, end, where, database, LABELS)
+    selection = ask(last, start, end, where, database, LABELS)
     question = CostQuestion(
-        asked.window,
+        selection.window,
         in_force,
         dimensions,
-        where=asked.equals,
+        where=selection.equals,
         objectives=in_force_objectives,
         peaks=own_peaks(),
     )
-    found = answer_cost(asked.engine, question)
+    found = answer_cost(selection.engine, question)
     if form == "json":
-        click.echo(json.dumps(as_json(found, asked.equals), allow_nan=False))
+        click.echo(json.dumps(as_json(found, selection.equals), allow_nan=False))
     elif found.bill.total is None and not found.bill.unpriced:
-        click.echo(cost_text.nothing(asked.engine, asked.window), err=True)
+        click.echo(cost_text.nothing(selection.engine, selection.window), err=True)
     else:
-        for line in cost_text.lines(found, asked.equals):
+        for line in cost_text.lines(found, selection.equals):
             click.echo(line)
 
 

@@ -113,10 +113,10 @@ def doctor(
     ]
     if not no_explorer:
         looks.append(connections.explorer(host, explorer_port, base_path))
-    amiss = False
+    failed = False
     for look in looks:
         for finding in guarded(look):
-            amiss = amiss or finding.ok is False
+            failed = failed or finding.ok is False
             click.echo(as_json(finding) if form == "json" else as_text(finding))
-    if amiss:
+    if failed:
         raise click.exceptions.Exit(1)

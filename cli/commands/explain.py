@@ -18,9 +18,8 @@ from analysis.joined.explain import explain_joined, joined_explanation_json, wit
 from cli.commands import explain_incident, explain_request
 from cli.commands.explain_incident import incident_explained, objectives_at, verdict_lines
 from cli.options import time_range
-from cli.options.question import Question as Asked
-from cli.options.question import ask, nothing_found, question_options, silence
-from cli.options.replay_question import replay_progress, say_compiling
+from cli.options.question import Selection, ask, nothing_found, question_options, silence
+from cli.options.replay_question import print_compiling, replay_progress
 from cli.options.shared import objectives_option
 from cli.render import text
 from cli.render.explanation import compared_with, of_answer
@@ -110,7 +109,7 @@ def explain(
     by_size: bool,
     fast: bool,
     request_id: str | None,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Explain why a latency grew.
 
@@ -118,7 +117,7 @@ def explain(
     objective is about this latency, the size of the growth decides.
 
     The command compares the slowest requests of the window with the slowest requests of the
-    baseline. The slowest requests are one in a hundred, or more if there are few requests. The
+    baseline. These are the slowest 1 % of the requests, or more if there are few requests. The
     command divides the added time among causes. Each cause has a share, the evidence in numbers,
     and an action. The verdict can also be that the latency has not grown, or that there are too few
     requests.
@@ -133,9 +132,9 @@ def explain(
     "a part" instead of a percentage. The output states how the shares were computed.
 
     While Tailspan runs, it stores the answer of each incident: when the incident alerts, each time
-    that it is twice as old, and after its end. --incident prints the stored answer, and when it was
-    computed. With --fast, --baseline or --where, the answer is computed now. The joined requests
-    are not part of a stored answer, so they are printed only if the answer is computed now.
+    that its age has doubled, and after its end. --incident prints the stored answer, and when it
+    was computed. With --fast, --baseline or --where, the answer is computed now. A stored answer
+    does not contain the joined requests, so they are printed only if the answer is computed now.
 
     If the environment variable TAILSPAN_EXPLORER_URL has the address of the explorer, --request
     also prints the link to the request's page.
@@ -146,20 +145,20 @@ def explain(
     _refuse_together(incident)
     if by_size and (incident is not None or _is_on_command_line("objectives")):
         raise click.UsageError("--by-size ignores the objectives; omit --incident and --objectives")
-    question = ask(**asked)
+    selection = ask(**options)
     if incident is not None:
         chosen = Metric(metric) if _is_on_command_line("metric") else None
         why = incident_explained(
-            question.engine,
+            selection.engine,
             incident,
             objectives or (OBJECTIVES,),
             chosen,
-            question.equals,
+            selection.equals,
             lambda window: _baseline(baseline, window),
             stored=not fast,
         )
         if not fast:
-            why = why.with_shares(lambda explanation: _replayed(explanation, question))
+            why = why.with_shares(lambda explanation: _replayed(explanation, selection))
         about = {
             "incident": explain_incident.as_json(why.incident),
             "verdict_sentence": why.verdict.sentence,
@@ -167,67 +166,69 @@ def explain(
         }
         lines = [explain_incident.incident_line(why.incident), *verdict_lines(why)]
         stored = why.stored is not None and why.stored.explained(why.explanation.question)
-        _print_answer(Answer(why.explanation), form, question, lines, about, with_joined=not stored)
+        _print_answer(
+            Answer(why.explanation), form, selection, lines, about, with_joined=not stored
+        )
     elif request_id is not None:
-        click.echo(explain_request.request_text(question.engine, request_id, form))
+        click.echo(explain_request.request_text(selection.engine, request_id, form))
     else:
-        window = Span(question.window.from_unix_ns, question.window.to_unix_ns)
+        window = Span(selection.window.from_unix_ns, selection.window.to_unix_ns)
         answer = explain_window(
-            question.engine,
+            selection.engine,
             Metric(metric),
             window,
-            question.equals,
+            selection.equals,
             () if by_size else objectives_at(objectives or (OBJECTIVES,)),
             _baseline(baseline, window),
         )
         if not fast:
-            answer = replace(answer, explanation=_replayed(answer.explanation, question))
-        _print_answer(answer, form, question)
+            answer = replace(answer, explanation=_replayed(answer.explanation, selection))
+        _print_answer(answer, form, selection)
 
 
 def _print_answer(
     answer: Answer,
     form: str,
-    question: Asked,
+    selection: Selection,
     lines: Sequence[str] = (),
     about: Mapping[str, Any] = MappingProxyType({}),
     *,
     with_joined: bool = True,
 ) -> None:
-    asked = answer.explanation.question
-    joined = explain_joined(question.engine, asked) if with_joined else None
+    explained = answer.explanation.question
+    joined = explain_joined(selection.engine, explained) if with_joined else None
     if joined is not None:
         answer = replace(answer, explanation=with_pools(answer.explanation, joined.pools))
-    told = answer.explanation
+    explanation = answer.explanation
     if form == "json":
         incidents = [explain_incident.as_json(row) for row in answer.incidents]
-        beside: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
         if not about:
-            beside = {"incidents": incidents, "compared_with": compared_with(answer)}
+            extra = {"incidents": incidents, "compared_with": compared_with(answer)}
         if joined is not None:
-            beside["joined"] = joined_explanation_json(joined)
-        click.echo(json.dumps({**about, **as_json(told), **beside}, allow_nan=False))
+            extra["joined"] = joined_explanation_json(joined)
+        click.echo(json.dumps({**about, **as_json(explanation), **extra}, allow_nan=False))
     else:
-        if silent := silence(question.engine, told.question.window.to_unix_ns):
+        if silent := silence(selection.engine, explanation.question.window.to_unix_ns):
             click.echo(silent)
         for each in lines:
             click.echo(each)
         if joined is not None:
-            click.echo("\n".join(explanation_lines(joined, told.question.metric)))
-        if told.requests or lines:
+            click.echo("\n".join(explanation_lines(joined, explanation.question.metric)))
+        if explanation.requests or lines:
             click.echo("\n".join(of_answer(answer)))
         else:
-            click.echo(nothing_found(question), err=True)
-    if told.verdict is Verdict.INCIDENT:
+            click.echo(nothing_found(selection), err=True)
+    if explanation.verdict is Verdict.INCIDENT:
         click.get_current_context().exit(FOUND)
 
 
-def _replayed(explanation: Explanation, question: Asked) -> Explanation:
+def _replayed(explanation: Explanation, selection: Selection) -> Explanation:
     """Test the causes by replay, with a progress bar on the standard error output."""
     if explanation.verdict is not Verdict.INCIDENT:
         return explanation
     with replay_progress(replays(max(len(explanation.causes), 1))) as step:
-        return replayed(question.engine, explanation, step, say_compiling)
+        return replayed(selection.engine, explanation, step, print_compiling)
 
 
 def _refuse_together(incident: str | None) -> None:

@@ -57,9 +57,11 @@ class Answer(NamedTuple):
             shown = each.causes or each is self.explanation or each is self.verdict.first
             return each if decided or not shown else replayed(each)
 
-        asked = [self.verdict.first, *self.verdict.others]
-        first, *others = found = [shares(each) for each in asked]
-        same = (now for each, now in zip(asked, found, strict=True) if each is self.explanation)
+        explanations = [self.verdict.first, *self.verdict.others]
+        first, *others = found = [shares(each) for each in explanations]
+        same = (
+            now for each, now in zip(explanations, found, strict=True) if each is self.explanation
+        )
         explanation = next(same, None) or shares(self.explanation)
         verdict = IncidentVerdict(first, tuple(others))
         return self._replace(verdict=verdict, explanation=explanation)
@@ -103,37 +105,40 @@ def incident_explained(
             f"--incident {named!r}: {name} counts probes, and this command explains requests;"
             " `tailspan outside` shows the probes"
         )
-    asked = read_questions(engine, objective, incident, int(time.time()))
+    questions = read_questions(engine, objective, incident, int(time.time()))
     for label, value in where.items():
-        if asked.equals.get(label, value) != value:
+        if questions.equals.get(label, value) != value:
             raise click.UsageError(
                 f"--where {label}={value or ''}: {name} counts only requests with"
-                f" {label}={asked.equals[label]}"
+                f" {label}={questions.equals[label]}"
             )
-    chosen, equals = baseline(asked.window), {**asked.equals, **where}
+    chosen, equals = baseline(questions.window), {**questions.equals, **where}
     answer = None
-    if stored and chosen is None and equals == asked.equals:
+    if stored and chosen is None and equals == questions.equals:
         answer = stored_answer(engine, objective, incident)
     if answer is not None:
-        asked = answer.questions
-        told = {each.question.metric: each for each in answer.explanations}
+        questions = answer.questions
+        explanations = {each.question.metric: each for each in answer.explanations}
     else:
-        asked = replace(asked, equals=equals, baseline=chosen or asked.baseline)
-        told = {
-            each: explain_question(engine, asked.of(each), [objective]) for each in asked.metrics
+        questions = replace(questions, equals=equals, baseline=chosen or questions.baseline)
+        explanations = {
+            each: explain_question(engine, questions.of(each), [objective])
+            for each in questions.metrics
         }
-    if metric is not None and metric not in told:
-        told[metric] = explain_question(engine, asked.of(metric), [objective])
+    if metric is not None and metric not in explanations:
+        explanations[metric] = explain_question(engine, questions.of(metric), [objective])
     if answer is not None:
         verdict: IncidentVerdict | None = answer.verdict
     else:
-        verdict = leading_verdict([told[each] for each in asked.metrics or told])
+        verdict = leading_verdict(
+            [explanations[each] for each in questions.metrics or explanations]
+        )
     if verdict is None:
         raise click.UsageError(
             f"--incident {named!r}: {name} has no latency target; choose a latency to explain:"
             f" --metric {'|'.join(each.value for each in Metric)}"
         )
-    shown = verdict.first if metric is None else told[metric]
+    shown = verdict.first if metric is None else explanations[metric]
     return Answer(incident, verdict, shown, answer)
 
 

@@ -101,7 +101,7 @@ def _show(setup: "GpuSetup", form: str) -> None:
     else:
         for line in gpu_tables.text_lines(samples, states):
             click.echo(line)
-    for line in gpu_tables.what_is_amiss(samples, states):
+    for line in gpu_tables.missing_values(samples, states):
         click.echo(line, err=True)
     if any(state.up is False or (state.lost and not samples) for state in states):
         raise click.exceptions.Exit(2)
@@ -113,8 +113,8 @@ async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]"
 
     samples: list[GpuSample] = []
 
-    async def keep(told: "list[GpuSample]") -> None:
-        samples.extend(told)
+    async def keep(sampled: "list[GpuSample]") -> None:
+        samples.extend(sampled)
 
     readers = setup.readers()
     sampler = GpuSampler(readers.all, setup.owners(receives_engines=False), keep)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from analysis.joined.as_json import SORTABLE, joined_json, sort_value
-from cli.options.question import Question, nothing_found, silence
+from cli.options.question import Selection, nothing_found, silence
 from cli.render import text
 from cli.render.joined import joined_lines
 from store import queries
@@ -34,23 +34,23 @@ def order_of(sort: str) -> str:
     return sort
 
 
-def print_joined(question: Question, form: str, limit: int | None, sort: str) -> None:
+def print_joined(selection: Selection, form: str, limit: int | None, sort: str) -> None:
     """Print the joined requests of a question, as a table or as one JSON object per line."""
-    answer = read_joined(question.engine, question.window, question.equals)
+    answer = read_joined(selection.engine, selection.window, selection.equals)
     found = _sorted(answer.requests, sort)[:limit]
     if answer.truncated:
         click.echo(TRUNCATED, err=True)
     if not found:
-        click.echo(nothing_joined(question), err=True)
+        click.echo(nothing_joined(selection), err=True)
     elif form == "json":
         for each in found:
             click.echo(json.dumps(joined_json(each), allow_nan=False))
     else:
-        if silent := silence(question.engine, question.window.to_unix_ns):
+        if silent := silence(selection.engine, selection.window.to_unix_ns):
             click.echo(silent)
-        click.echo(f"Joined requests started {text.span(question.window)}")
+        click.echo(f"Joined requests started {text.span(selection.window)}")
         click.echo(f"{len(found):,} of {len(answer.requests):,}, sorted by {sort}")
-        if queries.simulated(question.engine, question.window):
+        if queries.simulated(selection.engine, selection.window):
             click.echo("simulated data")
         click.echo()
         for line in joined_lines(found):
@@ -65,12 +65,12 @@ def _sorted(requests: Sequence[JoinedRequest], sort: str) -> list[JoinedRequest]
     return [each for _, each in known] + [each for value, each in values if value is None]
 
 
-def nothing_joined(question: Question) -> str:
+def nothing_joined(selection: Selection) -> str:
     """Return why a question found no joined request."""
-    if queries.request_count(question.engine, question.window, equals=question.equals):
+    if queries.request_count(selection.engine, selection.window, equals=selection.equals):
         return (
-            f"No joined requests started {text.span(question.window)}. Requests are joined if an"
+            f"No joined requests started {text.span(selection.window)}. Requests are joined if an"
             " engine has a KV connector (--kv-transfer-config), and if both engines report the"
             " same trace id or the same request id."
         )
-    return nothing_found(question)
+    return nothing_found(selection)

@@ -9,13 +9,13 @@ import click
 from analysis.joined.stats import answer_joined_stats
 from analysis.stats import StatsQuestion
 from cli.commands.joined_requests import TRUNCATED, nothing_joined
-from cli.options.question import Question, silence
+from cli.options.question import Selection, silence
 from cli.render import text
 from cli.render.joined_stats import stats_lines
 
 
 def print_joined_stats(
-    question: Question,
+    selection: Selection,
     form: str,
     by: Sequence[str],
     precision: Literal["auto", "exact", "sketch"],
@@ -27,20 +27,20 @@ def print_joined_stats(
     """
     try:
         found = answer_joined_stats(
-            question.engine, StatsQuestion(question.window, question.equals, by, precision)
+            selection.engine, StatsQuestion(selection.window, selection.equals, by, precision)
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if found.truncated:
         click.echo(TRUNCATED, err=True)
     if not found.groups:
-        click.echo(nothing_joined(question), err=True)
+        click.echo(nothing_joined(selection), err=True)
     elif form == "json":
         for group in found.groups:
             about = {"precision": "exact", "truncated": found.truncated}
             click.echo(json.dumps({**group, **about}, allow_nan=False))
     else:
-        if silent := silence(question.engine, question.window.to_unix_ns):
+        if silent := silence(selection.engine, selection.window.to_unix_ns):
             click.echo(silent)
         click.echo(f"Joined requests started {text.span(found.window)}")
         if found.simulated:

@@ -38,14 +38,14 @@ def outside(
     form: str,
     database: str | None,
 ) -> None:
-    """Print the latency, the failures and the cost of endpoints, measured from where users are.
+    """Print the latency, the failures and the cost of endpoints, measured where users are.
 
     The results come from `tailspan probe`, by endpoint, model and region. Latencies are those of
-    complete answers of the model; `cached` is the number of answers of a gateway's cache. The
-    phases sum to the whole wait: late, dns, connect, tls, then server and network if Tailspan has
-    the server's row of the probe and otherwise not_split, then content and transfer. P95 and P99
-    are null for too few probes. The prefix cache helps if the whole 95 % interval of the median
-    difference (repeated prompt minus new prompt) is below 0.
+    complete answers of the model; `cached` is the number of answers from a gateway's cache. The
+    phases sum to the total wait: late, dns, connect, tls, server, network, content and transfer. If
+    Tailspan does not have the server's row of the probe, not_split replaces server and network. P95
+    and P99 are null for too few probes. The prefix cache helps if the whole 95 % interval of the
+    median difference (repeated prompt minus new prompt) is below 0.
 
     If a range has more than 200,000 probes, latencies come from a sample of the answered probes,
     and their number is an estimate. `scale` is then above 1. Failures are complete.
@@ -54,12 +54,14 @@ def outside(
     from analysis.outside.as_json import as_json
     from analysis.outside.outside import answer_outside
 
-    asked = ask(last, start, end, where, database, LABELS)
-    found = answer_outside(asked.engine, OutsideQuestion(asked.window, asked.equals))
+    selection = ask(last, start, end, where, database, LABELS)
+    found = answer_outside(selection.engine, OutsideQuestion(selection.window, selection.equals))
     if form == "json":
         click.echo(json.dumps(as_json(found), allow_nan=False))
     elif not found.places:
-        click.echo(outside_text.nothing(asked.engine, asked.window, asked.equals), err=True)
+        click.echo(
+            outside_text.nothing(selection.engine, selection.window, selection.equals), err=True
+        )
     else:
         for line in outside_text.lines(found):
             click.echo(line)

@@ -9,7 +9,7 @@ import click
 import pyarrow as pa
 
 from cli.commands import joined_requests
-from cli.options.question import Question, ask, nothing_found, question_options, silence
+from cli.options.question import Selection, ask, nothing_found, question_options, silence
 from cli.render import text
 from store import queries
 from store.requests.network_time import networks
@@ -78,7 +78,7 @@ Examples:
     help="Join the rows of prefill and decode engines, and print one request per user, with its"
     " phases from the router or client to the last byte.",
 )
-def requests(form: str, limit: int | None, sort: str, joined: bool, **asked: Any) -> None:
+def requests(form: str, limit: int | None, sort: str, joined: bool, **options: Any) -> None:
     """Print requests, with their phases and outcomes.
 
     The JSON has one object per line. Durations are in seconds (_s), started_at is in unix seconds,
@@ -91,17 +91,17 @@ def requests(form: str, limit: int | None, sort: str, joined: bool, **asked: Any
     values.
     """
     order_by = joined_requests.order_of(sort) if joined else _order_by(sort)
-    question = ask(**asked)
+    selection = ask(**options)
     if limit is None and form == "text":
         limit = TEXT_LIMIT
     if joined:
-        joined_requests.print_joined(question, form, limit, order_by)
+        joined_requests.print_joined(selection, form, limit, order_by)
         return
     try:
         found = queries.request_table(
-            question.engine,
-            question.window,
-            equals=question.equals,
+            selection.engine,
+            selection.window,
+            equals=selection.equals,
             columns=_COLUMNS,
             order_by=order_by,
             limit=limit,
@@ -109,11 +109,11 @@ def requests(form: str, limit: int | None, sort: str, joined: bool, **asked: Any
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not found.num_rows:
-        click.echo(nothing_found(question), err=True)
+        click.echo(nothing_found(selection), err=True)
     elif form == "json":
-        _print_json(found, networks(question.engine, question.window, found))
+        _print_json(found, networks(selection.engine, selection.window, found))
     else:
-        _print_text(found, question, sort)
+        _print_text(found, selection, sort)
 
 
 def _order_by(sort: str) -> str:
@@ -135,14 +135,14 @@ def _print_json(found: pa.Table, network_s: Sequence[float | None]) -> None:
         sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _print_text(found: pa.Table, question: Question, sort: str) -> None:
-    total = queries.request_count(question.engine, question.window, equals=question.equals)
+def _print_text(found: pa.Table, selection: Selection, sort: str) -> None:
+    total = queries.request_count(selection.engine, selection.window, equals=selection.equals)
     order = "newest first" if sort == f"-{STARTED_AT}" else f"sorted by {sort}"
-    if silent := silence(question.engine, question.window.to_unix_ns):
+    if silent := silence(selection.engine, selection.window.to_unix_ns):
         click.echo(silent)
-    click.echo(f"Requests received {text.span(question.window)}")
+    click.echo(f"Requests received {text.span(selection.window)}")
     click.echo(f"{found.num_rows:,} of {total:,}, {order}")
-    if queries.simulated(question.engine, question.window):
+    if queries.simulated(selection.engine, selection.window):
         click.echo("simulated data")
     click.echo()
     rows = [

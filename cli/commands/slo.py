@@ -244,7 +244,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
             incidents = _alerted(read_incidents(engine, each.name), at_s)[:INCIDENTS]
             notifications = of_incidents(read_notifications(engine, each.name), incidents)
             if form == "json":
-                told = {
+                fields = {
                     **_as_json(found),
                     "blind": blind,
                     "newest_data": None if newest is None else newest / 1e9,
@@ -252,7 +252,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
                     "incidents": [_incident(row) for row in incidents],
                     "notifications": [notification_json(row) for row in notifications],
                 }
-                click.echo(json.dumps(told, allow_nan=False))
+                click.echo(json.dumps(fields, allow_nan=False))
             else:
                 if each.group:
                     _print_group(found)
@@ -431,7 +431,7 @@ def _print_incidents(rows: Sequence[IncidentRow]) -> None:
             row.severity,
             time_text.moment(row.began_unix_s * 10**9),
             time_text.moment(row.fired_unix_s * 10**9),
-            "goes on" if row.ended_unix_s is None else time_text.moment(row.ended_unix_s * 10**9),
+            "ongoing" if row.ended_unix_s is None else time_text.moment(row.ended_unix_s * 10**9),
             f"{float(Fraction(row.peak_burn)):.1f}",
             text.UNKNOWN
             if row.budget_spent is None

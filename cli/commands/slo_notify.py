@@ -135,8 +135,8 @@ def _send(channel: Channel, message: Message, now_s: int, form: str) -> bool:
     answer = Sender(channel)(RENDER[channel.kind](channel, message, now_s))
     result = _VERDICTS[answer.verdict]
     if form == "json":
-        told = {"channel": channel.name, "result": result, "status": answer.status}
-        click.echo(json.dumps({**told, "said": answer.text}))
+        fields = {"channel": channel.name, "result": result, "status": answer.status}
+        click.echo(json.dumps({**fields, "answer": answer.text}))
     else:
         click.echo(f"{channel.name}  {result}  {text.printable(str(answer), 240)}")
     return answer.verdict is Verdict.DELIVERED

@@ -53,8 +53,8 @@ def starts(
     they are first used. The command lists the shapes whose first request was slower than all of at
     least 19 later requests of the same shape. A shape is a range of prompt tokens to compute.
     """
-    asked = ask(last, start, end, where, database, LABELS)
-    found = answer_starts(asked.engine, StartsQuestion(asked.window, asked.equals))
+    selection = ask(last, start, end, where, database, LABELS)
+    found = answer_starts(selection.engine, StartsQuestion(selection.window, selection.equals))
     if form == "json":
         found_json = {
             "from": found.window.from_unix_ns / 1e9,

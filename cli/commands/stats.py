@@ -77,7 +77,7 @@ def stats(
     by: str,
     precision: Literal["auto", "exact", "sketch"],
     joined: bool,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Count requests and print latency percentiles, in groups.
 
@@ -107,19 +107,19 @@ def stats(
         JOINED_DIMENSIONS if joined else DIMENSIONS,
         "joined requests" if joined else "requests",
     )
-    question = ask(**asked)
+    selection = ask(**options)
     if joined:
-        print_joined_stats(question, form, dimensions, precision)
+        print_joined_stats(selection, form, dimensions, precision)
         return
     try:
         found = answer_stats(
-            question.engine,
-            StatsQuestion(question.window, question.equals, dimensions, precision),
+            selection.engine,
+            StatsQuestion(selection.window, selection.equals, dimensions, precision),
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not found.groups:
-        click.echo(nothing_found(question), err=True)
+        click.echo(nothing_found(selection), err=True)
         if found.hidden:
             click.echo(
                 f"{found.hidden:,} requests of {OTHER} may match the filter: too many label values",
@@ -130,7 +130,7 @@ def stats(
         for group in found.groups:
             click.echo(json.dumps({**group, "precision": found.precision}, allow_nan=False))
     else:
-        silent = silence(question.engine, question.window.to_unix_ns)
+        silent = silence(selection.engine, selection.window.to_unix_ns)
         _print_text(found, dimensions, silent)
 
 

@@ -72,7 +72,7 @@ def export(
     output: Path,
     block_tokens: int,
     hash_ids: Literal["recorded", "unshared"],
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Write the requests of a time range as lines of JSON, in Mooncake's format.
 
@@ -89,13 +89,13 @@ def export(
     from analysis.trace_export import exported_parts
     from replay.mooncake import MooncakeWriter
 
-    question = ask(**asked)
+    selection = ask(**options)
     writer = MooncakeWriter(block_tokens, unshared=hash_ids == "unshared")
     written = left_out = 0
     shared, without_ladder = False, 0
     with whole_file("--output", None if str(output) == "-" else output) as file:
         try:
-            for part in exported_parts(question.engine, question.window, question.equals):
+            for part in exported_parts(selection.engine, selection.window, selection.equals):
                 file.writelines(f"{line}\n" for line in writer.lines(part.arrivals))
                 written += len(part.arrivals)
                 left_out += part.left_out
@@ -104,14 +104,14 @@ def export(
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         if not written:
-            note = _left_out(left_out) if left_out else nothing_found(question)
+            note = _left_out(left_out) if left_out else nothing_found(selection)
             click.echo(_json(0, left_out, None) if form == "json" else note, err=True)
             click.get_current_context().exit(NOTHING)
     kind = "recorded" if shared else "unshared" if hash_ids == "unshared" else None
     if form == "json":
         click.echo(_json(written, left_out, kind), err=True)
         return
-    click.echo(f"{written:,} requests received {text.span(question.window)}", err=True)
+    click.echo(f"{written:,} requests received {text.span(selection.window)}", err=True)
     if left_out:
         click.echo(_left_out(left_out), err=True)
     if kind == "recorded" and without_ladder:

@@ -72,10 +72,10 @@ def ui(
     announce_file()
     check_extra("streamlit", "explorer", "the explorer")
     check_own_address(host)
-    asked, base_path = sign_in_of(sign_in, base_path)
-    if roles_of(roles) is not None and asked is None:
+    sign_in_settings, base_path = sign_in_of(sign_in, base_path)
+    if roles_of(roles) is not None and sign_in_settings is None:
         raise click.UsageError(NO_SIGN_IN)
-    if not is_loopback(host) and not insecure_bind and asked is None:
+    if not is_loopback(host) and not insecure_bind and sign_in_settings is None:
         raise click.UsageError(
             f"--host {host} can be reached from other machines: set the allowed readers in"
             " --sign-in FILE, or use a proxy with a login; --insecure-bind allows all readers"
@@ -102,14 +102,15 @@ def ui(
         state_url=state_url(),
         objectives=objectives,
         prices=prices,
-        sign_in=asked,
+        sign_in=sign_in_settings,
         roles=roles,
         allowed_hosts=allowed_host,
     )
     under = f"{base_path}/" if base_path else ""
     where = f"http://{authority(host, port)}/{under}"
-    if asked is not None:
-        where = f"{asked[1].url}/, for readers with an account at {asked[1].provider}"
+    if sign_in_settings is not None:
+        _, settings = sign_in_settings
+        where = f"{settings.url}/, for readers with an account at {settings.provider}"
     click.echo(f"The explorer is at {where}  (Ctrl-C ends)")
     # Replace this process instead of starting a child, so that signals and the exit status are the
     # explorer's.

@@ -226,9 +226,9 @@ def up(
     check_own_address(host)
     if vllm and simulate:
         raise click.UsageError("--vllm and --simulate exclude each other: use one of them")
-    asked, base_path = (None, "") if no_explorer else sign_in_of(sign_in, base_path)
-    access = endpoint_access_of(host, **endpoints, signed_in=asked is not None)
-    if access.roles is not None and asked is None and not no_explorer:
+    sign_in_settings, base_path = (None, "") if no_explorer else sign_in_of(sign_in, base_path)
+    access = endpoint_access_of(host, **endpoints, signed_in=sign_in_settings is not None)
+    if access.roles is not None and sign_in_settings is None and not no_explorer:
         raise click.UsageError(NO_SIGN_IN)
     if simulate and access.tokens is not None and access.own_token is None:
         raise click.UsageError(
@@ -252,7 +252,7 @@ def up(
             f" {minutes}, because rollups per hour replace deleted rollups per minute"
         )
     try:
-        told = load_configuration(notify, os.environ) if notify else None
+        notify_settings = load_configuration(notify, os.environ) if notify else None
     except (AlertsError, OSError) as error:
         raise click.UsageError(f"--notify: {error}") from error
     scrape_setup = scrape_setup_of(
@@ -301,7 +301,7 @@ def up(
             objectives=in_force,
             objective_paths=objectives,
             keep=keep,
-            notify=told,
+            notify=notify_settings,
             scrape=scrape_setup,
             access=access,
             forward=sent_on,
@@ -309,7 +309,7 @@ def up(
             prices=priced_at,
             price_file=prices,
             peaks=peaks,
-            sign_in=asked,
+            sign_in=sign_in_settings,
             base_path=base_path,
             api=api_limits_of(api_questions, api_timeout),
         )

@@ -105,7 +105,7 @@ def what_if(
     block_tokens: int,
     objectives: tuple[Path, ...],
     prices: Path | None,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Predict what a change would do to the recorded traffic.
 
@@ -157,7 +157,7 @@ def what_if(
         raise click.UsageError("--sweep and --find exclude each other: use one of them")
     if (wanted is None) != (slo is None):
         raise click.UsageError("--find and --slo: set both, as in --find replicas --slo chat")
-    if trace_file is not None and (over or wanted or asked["where"]):
+    if trace_file is not None and (over or wanted or options["where"]):
         raise click.UsageError("--trace excludes --sweep, --find and --where")
     if trace_file is not None and (named := [each for each in edits.rates if each.tenant]):
         raise click.UsageError(
@@ -172,10 +172,10 @@ def what_if(
         trace = None if trace_file is None else read_trace(trace_file, block_tokens, MOST_REQUESTS)
     except TraceError as error:
         raise click.UsageError(f"--trace: {error}") from error
-    asked_about = ask(**asked)
-    question = replay_question(asked_about, edits, objectives, prices)
+    selection = ask(**options)
+    question = replay_question(selection, edits, objectives, prices)
     try:
-        recorded = read_for(asked_about.engine, question)
+        recorded = read_for(selection.engine, question)
         with replaying(RESAMPLED) as step:
             if trace is not None and trace_file is not None:
                 about = predict_trace(recorded, question, trace, progress=step)
@@ -192,8 +192,8 @@ def what_if(
             else:
                 answer = predict(recorded, question, progress=step)
                 refused = answer.refused
-                keep_answer(asked_about, answer)
-                record = track_record(asked_about.engine, time.time_ns())
+                keep_answer(selection, answer)
+                record = track_record(selection.engine, time.time_ns())
                 found = (
                     {**render.as_json(answer), "track_record": record and asdict(record)},
                     [*render.lines(answer), *([] if record is None else ["", record.sentence])],

@@ -93,7 +93,7 @@ _LIMITS = (
         metavar="MIB",
         default=MAX_BODY_MIB,
         show_default=True,
-        help="Maximum size of a message after decompression.",
+        help="Maximum size of a message after decompression, in MiB.",
     ),
     setting(
         "--max-peer-rate",
@@ -102,7 +102,7 @@ _LIMITS = (
         metavar="MIB/S",
         default=MAX_PEER_RATE_MIB,
         show_default=True,
-        help="Limit on the data from one address.",
+        help="Maximum rate of the data from one address, in MiB per second.",
     ),
     setting(
         "--max-rate",
@@ -111,7 +111,7 @@ _LIMITS = (
         metavar="MIB/S",
         default=MAX_RATE_MIB,
         show_default=True,
-        help="Limit on the data from all addresses.",
+        help="Maximum rate of the data from all addresses together, in MiB per second.",
     ),
 )
 

@@ -71,7 +71,7 @@ def lines() -> Iterator[str]:
     yield f"{'cause':24}{'affects':12}what happens"
     for cause, injection in sorted(INJECTIONS.items()):
         needs = f" (also simulates {injection.needs})" if injection.needs else ""
-        yield f"{cause:24}{injection.hurts:12}{injection.summary}{needs}"
+        yield f"{cause:24}{injection.affects:12}{injection.summary}{needs}"
 
 
 def json_lines() -> Iterator[str]:
@@ -82,7 +82,7 @@ def json_lines() -> Iterator[str]:
         yield json.dumps(
             {
                 "cause": cause,
-                "affects": injection.hurts,
+                "affects": injection.affects,
                 "summary": injection.summary,
                 "needs": injection.needs,
             }

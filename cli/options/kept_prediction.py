@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cli.options.question import Question
+from cli.options.question import Selection
 from store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ READS_ONLY: Final = "reads only"
 """The object of a command's context if the command must not write, as for the JSON API."""
 
 
-def keep_answer(asked: Question, answer: "WhatIfAnswer") -> None:
+def keep_answer(selection: Selection, answer: "WhatIfAnswer") -> None:
     """Keep a prediction. If the database cannot be written, print why, and go on."""
     from analysis.kept_predictions import keep
 
     if click.get_current_context().obj == READS_ONLY:
         return
     try:
-        keep(asked.engine, answer, asked.equals, time.time_ns())
+        keep(selection.engine, answer, selection.equals, time.time_ns())
     except StoreError as error:
         click.echo(f"The prediction was not stored: {error}", err=True)

@@ -24,7 +24,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Selection:
     """An open database, and the window and labels that the options select."""
 
     engine: Engine
@@ -62,7 +62,7 @@ def ask(
     where: Sequence[str],
     database: str | None,
     labels: Sequence[str] = queries.REQUEST_LABELS,
-) -> Question:
+) -> Selection:
     """Open the database and parse the options.
 
     Args:
@@ -84,7 +84,7 @@ def ask(
     equals = equals_of(where, labels)
     engine = open_database(database, state_url(), create=False)
     click.get_current_context().call_on_close(engine.dispose)
-    return Question(engine, window, equals)
+    return Selection(engine, window, equals)
 
 
 def equals_of(
@@ -157,15 +157,15 @@ def silence(engine: Engine, to_unix_ns: int) -> str | None:
     )
 
 
-def nothing_found(question: Question) -> str:
+def nothing_found(selection: Selection) -> str:
     """Return why there is no request to show, and what to try."""
-    found = f"No requests received {text.span(question.window)}"
-    if question.equals:
-        labels = ", ".join(f"{key}={value or ''}" for key, value in question.equals.items())
+    found = f"No requests received {text.span(selection.window)}"
+    if selection.equals:
+        labels = ", ".join(f"{key}={value or ''}" for key, value in selection.equals.items())
         found += f" with {labels}"
-    newest = queries.newest_request_unix_ns(question.engine)
-    scraped = scraped_replicas(question.engine, question.window)
-    if scraped and not question.equals:
+    newest = queries.newest_request_unix_ns(selection.engine)
+    scraped = scraped_replicas(selection.engine, selection.window)
+    if scraped and not selection.equals:
         return (
             f"{found}. {scraped} {'server is' if scraped == 1 else 'servers are'} known only from"
             " /metrics, which has no data about single requests: install the plugin, or start"
@@ -176,7 +176,7 @@ def nothing_found(question: Question) -> str:
             f"{found}. The database has no requests yet: send a request to a connected server"
             " and run the command again."
         )
-    if newest < question.window.from_unix_ns or not question.equals:
+    if newest < selection.window.from_unix_ns or not selection.equals:
         return (
             f"{found}. The newest request was received {time_text.moment(newest)} UTC:"
             f" try --from {(newest - 900 * 10**9) // 10**9} --to {newest // 10**9 + 1}."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.options.price_files import prices_of
-from cli.options.question import Question
+from cli.options.question import Selection
 
 if TYPE_CHECKING:
     from analysis.what_if import WhatIfQuestion
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def replay_question(
-    asked: Question, edits: "Edits", objectives: Sequence[Path], prices: Path | None
+    selection: Selection, edits: "Edits", objectives: Sequence[Path], prices: Path | None
 ) -> "WhatIfQuestion":
     """Return the question, with the objectives and the price of the engines.
 
     Args:
-        asked: the open database, the range and the filters.
+        selection: the open database, the range and the filters.
         edits: the changes.
         objectives: files or folders of objectives; empty for the default ones.
         prices: a price file, or None for the prices in force.
@@ -40,11 +40,11 @@ def replay_question(
         known = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
-    usd = engines_usd_per_hour(asked.engine, asked.window, prices_of(prices))
-    return WhatIfQuestion(asked.window, edits, asked.equals, known, usd)
+    usd = engines_usd_per_hour(selection.engine, selection.window, prices_of(prices))
+    return WhatIfQuestion(selection.window, edits, selection.equals, known, usd)
 
 
-def say_compiling() -> None:
+def print_compiling() -> None:
     """Print to a terminal that the replay is compiled. Otherwise print nothing."""
     if sys.stderr.isatty():
         click.echo("Compiling the replay, once for each version: about 15 s …", err=True)
@@ -72,6 +72,6 @@ def replaying(length: int) -> Iterator[Callable[[], None]]:
     """
     from replay.loop import warm
 
-    warm(say_compiling)
+    warm(print_compiling)
     with replay_progress(length) as step:
         yield step

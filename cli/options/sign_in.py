@@ -57,13 +57,13 @@ def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"]
     if path == Path():
         return None, base_path
     try:
-        asked = load_sign_in(path, os.environ)
+        settings = load_sign_in(path, os.environ)
     except (AlertsError, OSError) as error:
         raise click.UsageError(f"--sign-in: {error}") from error
     check_extra("authlib", "sign-in", "--sign-in")
-    if base_path and base_path != asked.base_path:
+    if base_path and base_path != settings.base_path:
         raise click.UsageError(
-            f"--base-path {base_path}: url in {path} has {asked.base_path or 'none'!r}; remove"
+            f"--base-path {base_path}: url in {path} has {settings.base_path or 'none'!r}; remove"
             " one of them, or make them equal"
         )
-    return (path, asked), asked.base_path
+    return (path, settings), settings.base_path

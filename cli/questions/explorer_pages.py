@@ -43,15 +43,15 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
     if name not in PAGES:
         return None
     query = {"page": PAGES[name]}
-    asked = dict(given)
-    if name == "explain" and "request" in asked:
-        query = {"page": "request", "request": asked["request"]}
-    elif name == "explain" and "incident" in asked:
-        query["incident"] = asked["incident"]
+    parameters = dict(given)
+    if name == "explain" and "request" in parameters:
+        query = {"page": "request", "request": parameters["request"]}
+    elif name == "explain" and "incident" in parameters:
+        query["incident"] = parameters["incident"]
     elif name != "slo":
         window = time_range.window(
-            asked.get("last", None if "from" in asked else DEFAULT_LAST),
-            *(asked.get("from"), asked.get("to"), time.time_ns()),
+            parameters.get("last", None if "from" in parameters else DEFAULT_LAST),
+            *(parameters.get("from"), parameters.get("to"), time.time_ns()),
         )
         query |= {
             "from": f"{window.from_unix_ns / _NS:.0f}",
@@ -63,11 +63,11 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
             return None
         query |= compared
     if name == "budget":
-        query["budget"] = asked.get("preset", "chat")
-    if name in ("explain", "compare") and "metric" in asked:
-        query["latency"] = asked["metric"]
-    if name == "explain" and "baseline" in asked and "from" in query:
-        query["baseline"] = asked["baseline"]
+        query["budget"] = parameters.get("preset", "chat")
+    if name in ("explain", "compare") and "metric" in parameters:
+        query["latency"] = parameters["metric"]
+    if name == "explain" and "baseline" in parameters and "from" in query:
+        query["baseline"] = parameters["baseline"]
     for key, condition in given:
         label, _, value = condition.partition("=")
         if key == "where" and label in _FILTERS.get(name, FILTERS) and value:
@@ -80,13 +80,13 @@ def _compared(given: Sequence[tuple[str, str]]) -> Mapping[str, str] | None:
 
     The page compares two ranges, or two values of one label in a range. Return None for others.
     """
-    asked = dict(given)
-    query = {"quantile": asked["quantile"]} if "quantile" in asked else {}
+    parameters = dict(given)
+    query = {"quantile": parameters["quantile"]} if "quantile" in parameters else {}
     sides = [[value for key, value in given if key == f"{side}-where"] for side in _SIDES]
     if not any(sides):
-        before, after = (_ends(asked[side]) for side in _SIDES)
+        before, after = (_ends(parameters[side]) for side in _SIDES)
         return {**query, "from": after[0], "to": after[1], "baseline": "/".join(before)}
-    if "before" in asked or any(len(each) != 1 for each in sides):
+    if "before" in parameters or any(len(each) != 1 for each in sides):
         return None
     labels, _, values = zip(*(each.partition("=") for (each,) in sides), strict=True)
     if labels[0] != labels[1] or labels[0] not in SPLITS or not all(values):

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from alerts.errors import AlertsError
 from alerts.objectives import Objective
 from alerts.openslo.reader import ENVIRONMENT_KEY, OBJECTIVES, load
-from analysis.access.audit_log import Door, audit_log
+from analysis.access.audit_log import Interface, audit_log
 from analysis.access.visible_objectives import restricted_with_objectives
 from store.access.access import Access
 from store.access.restricted import READER, access_of
@@ -26,15 +26,15 @@ class Reader:
     Attributes:
         access: what the reader may see, or None for all.
         who: the reader's name in the audit log.
-        door: how the question was asked.
+        interface: how the question was asked.
     """
 
     access: Access | None = None
     who: str = "unknown"
-    door: Door = Door.API
+    interface: Interface = Interface.API
 
     @classmethod
-    def of(cls, message: Mapping[str, Any], door: Door) -> Self:
+    def of(cls, message: Mapping[str, Any], interface: Interface) -> Self:
         """Return the reader in a message of `server.api.readers`.
 
         Raises:
@@ -42,7 +42,7 @@ class Reader:
         """
         reader = message["reader"]
         grants = reader["grants"]
-        return cls(None if grants is None else Access.from_json(grants), reader["who"], door)
+        return cls(None if grants is None else Access.from_json(grants), reader["who"], interface)
 
     def record(self, given: Sequence[tuple[str, str]], *, found: bool) -> None:
         """Record the question in the audit log if the reader asked for a single request.
@@ -57,9 +57,9 @@ class Reader:
         for name, value in given:
             label, _, text = value.partition("=")
             if name == "request":
-                log.read(self.door, self.who, value, found=found)
+                log.read(self.interface, self.who, value, found=found)
             elif name == "where" and label in _OF_ONE:
-                log.read(self.door, self.who, text, found=found)
+                log.read(self.interface, self.who, text, found=found)
 
 
 EVERYTHING: Final = Reader()

@@ -32,7 +32,7 @@ _USES: Final[Mapping[str, str]] = {
         " a cause if the verdict is not incident. Give incident (SLO, or SLO@TIME) to explain an"
         " incident, request to explain one request, and a range otherwise. It takes some seconds;"
         " fast=true is quicker and has no intervals. If method is accounting, each share is an"
-        " estimate: do not quote it as a percentage; say probably most, or a part."
+        ' estimate: do not quote it as a percentage; write "probably most" or "a part".'
     ),
     "requests": (
         "List single requests with their phases, which sum to the latency. Use it for examples,"
@@ -40,8 +40,9 @@ _USES: Final[Mapping[str, str]] = {
         " compute percentiles from this list; use stats. Prompts and answers are not recorded."
     ),
     "cost": (
-        "Compute the cost of serving in US dollars: requests, recomputation, idle time. by groups"
-        " the cost of the requests, for example by=tenant. The bill always covers all engines."
+        "Compute the cost of serving in US dollars: requests, recomputation, idle time. The"
+        " parameter by groups the cost of the requests, for example by=tenant. The bill always"
+        " covers all engines."
     ),
     "caches": (
         "Show what semantic, embedding and response caches in front of the model answered: hit"

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any, Final
 
-from analysis.access.audit_log import Door
+from analysis.access.audit_log import Interface
 from cli.questions.answer import answered
 from cli.questions.openapi import document
 from cli.questions.reader import Reader
@@ -36,7 +36,7 @@ _Body = tuple[str, str]
 
 def _question(message: Mapping[str, Any]) -> _Body:
     parameters = [(key, value) for key, value in message["parameters"]]
-    found = answered(message["name"], parameters, Reader.of(message, Door.API))
+    found = answered(message["name"], parameters, Reader.of(message, Interface.API))
     if message.get("lines") and found.lines:
         return LINES, found.text
     return JSON, found.document()
@@ -51,7 +51,7 @@ def _tools(_message: Mapping[str, Any]) -> _Body:
 
 
 def _tool(message: Mapping[str, Any]) -> _Body:
-    return JSON, used(message["name"], message["arguments"], Reader.of(message, Door.MCP))
+    return JSON, used(message["name"], message["arguments"], Reader.of(message, Interface.MCP))
 
 
 _ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any]], _Body]]] = {
@@ -91,7 +91,7 @@ def _error_position(error: Exception) -> str:
 def main() -> None:
     """Answer the messages of the standard input."""
     keep_little()
-    child_process.give_way(NICE)
+    child_process.lower_priority(NICE)
     # What a library prints must not become a part of an answer.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

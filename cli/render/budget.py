@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from analysis.budget.answer import BudgetAnswer
 from analysis.budget.budget import UNASSIGNED
 from analysis.budget.levers import command
-from analysis.budget.sentences import NAMES, finding, layer_name, notes, way_out
+from analysis.budget.sentences import NAMES, finding, layer_name, notes, reductions
 from analysis.budget.spending import Line, Spending
 from cli.render import text
 
@@ -32,7 +32,7 @@ def lines(answer: BudgetAnswer) -> list[str]:
             " that the layers sum to their mean latency, which is longer than"
             f" {budget.percentile.upper()}."
         )
-        printed += _way_out(answer)
+        printed += _reductions(answer)
     return printed
 
 
@@ -69,8 +69,8 @@ def _row(line: Line) -> list[str]:
     ]
 
 
-def _way_out(answer: BudgetAnswer) -> Iterator[str]:
-    for layer, sentence in way_out(answer, text.seconds):
+def _reductions(answer: BudgetAnswer) -> Iterator[str]:
+    for layer, sentence in reductions(answer, text.seconds):
         yield ""
         yield sentence
         if predicts := command(layer, answer.question, answer.replicas):

@@ -11,19 +11,19 @@ from cli.render import text
 
 def lines(answer: CompareAnswer) -> list[str]:
     """Return the answer as text. The first line states the finding."""
-    asked, found = answer.question, answer.decision
-    name = f"{NAMES[asked.metric]} {asked.quantile.upper()}"
+    question, found = answer.question, answer.decision
+    name = f"{NAMES[question.metric]} {question.quantile.upper()}"
     printed = [finding(answer, text.seconds), ""]
     printed += [
-        f"before: {answer.requests_before:,} requests, {_side(asked.before)}",
-        f"after:  {answer.requests_after:,} requests, {_side(asked.after)}",
+        f"before: {answer.requests_before:,} requests, {_side(question.before)}",
+        f"after:  {answer.requests_after:,} requests, {_side(question.after)}",
     ]
     if answer.simulated:
         printed.append("simulated data")
     printed += [*answer.notes, *(f"because {each}" for each in found.reasons), ""]
     printed += _parts(answer, name)
-    if said := predicted(answer, text.instant):
-        printed += ["", said]
+    if prediction := predicted(answer, text.instant):
+        printed += ["", prediction]
     if found.curve:
         header = ["running at arrival", f"{name} before", "after", "95 % interval", "requests"]
         rows = [

@@ -35,25 +35,25 @@ _TEXTS = 4
 
 def text_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
     """Yield the lines of a table, and then the missing values with the reasons."""
-    told = {gpu.gpu: gpu for state in states for gpu in state.gpus}
+    states_of = {gpu.gpu: gpu for state in states for gpu in state.gpus}
     if not samples:
         yield nothing(states)
         return
-    rows = [_row(sample, told.get(sample.gpu)) for sample in samples]
+    rows = [_row(sample, states_of.get(sample.gpu)) for sample in samples]
     yield from table(HEADER, rows, left=_TEXTS, keep=3)
     for sample in samples:
-        gpu = told.get(sample.gpu)
-        for why in whys(gpu) if gpu else ():
+        gpu = states_of.get(sample.gpu)
+        for why in missing_by_reason(gpu) if gpu else ():
             yield f"{label(sample.gpu)} does not report {why}"
 
 
 def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
     """Yield one JSON object per GPU. Unknown values are null, and `absent` has the reasons."""
-    told = {gpu.gpu: gpu for state in states for gpu in state.gpus}
+    states_of = {gpu.gpu: gpu for state in states for gpu in state.gpus}
     for sample in samples:
         fields = asdict(sample)
         at_unix_ns = fields.pop("at_unix_ns")
-        gpu = told.get(sample.gpu)
+        gpu = states_of.get(sample.gpu)
         absent = dict(gpu.absent) if gpu else {}
         processes = None if gpu is None or gpu.processes is None else sorted(gpu.processes)
         yield json.dumps(
@@ -85,7 +85,9 @@ def reasons(states: "Sequence[ReaderState]") -> str:
     )
 
 
-def what_is_amiss(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
+def missing_values(
+    samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]"
+) -> Iterator[str]:
     """Yield the GPUs and readers that reported no values while others did."""
     for state in states:
         name = printable(state.name, _WIDEST)
@@ -95,7 +97,7 @@ def what_is_amiss(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]
             yield f"{name}: {printable(what, _WIDEST)}: {_words(absence)}"
 
 
-def standing(states: "Sequence[ReaderState]") -> str:
+def state_sentence(states: "Sequence[ReaderState]") -> str:
     """Return one sentence about the sampled GPUs."""
     up = [f"{len(state.gpus)} by {state.name}" for state in states if state.up]
     down = [f"{state.name} is down: {state.absence}" for state in states if state.up is False]
@@ -104,7 +106,7 @@ def standing(states: "Sequence[ReaderState]") -> str:
     return "; ".join([f"GPUs: {', '.join(up) or 'none'}", *down]) + "."
 
 
-def whys(gpu: "GpuReading") -> list[str]:
+def missing_by_reason(gpu: "GpuReading") -> list[str]:
     """Return the values that a GPU does not report, by reason.
 
     For example `pcie_rx, pcie_tx: not_supported (…)`.

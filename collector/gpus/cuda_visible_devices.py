@@ -22,16 +22,16 @@ def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
         gpus: all GPUs of this machine.
     """
     numbered = {each.index: each.gpu for each in gpus if each.index is not None}
-    alike = len({each.model_name for each in gpus if each.index is not None}) == 1
+    same_model = len({each.model_name for each in gpus if each.index is not None}) == 1
     found: list[str] = []
     for word in (part.strip() for part in variable.split(",")):
         if word.startswith(_PREFIXES):
-            meant = [each.gpu for each in gpus if each.gpu.startswith(word)]
-            if len(meant) != 1:
+            matches = [each.gpu for each in gpus if each.gpu.startswith(word)]
+            if len(matches) != 1:
                 break
-            found += meant
+            found += matches
         elif word.isascii() and word.isdigit() and int(word) in numbered:
-            if not alike:
+            if not same_model:
                 return []
             found.append(numbered[int(word)])
         else:

@@ -61,7 +61,7 @@ class GpmWindow:
         """Buffer and timestamp of the last sample."""
         self._spare: Any = None
         self._unsupported: Absence | None = None
-        self._asked = False
+        self._support_checked = False
 
     def measure(self, into: Measurements) -> None:
         """Set the activity since the last sample, or the reason for its absence.
@@ -91,9 +91,9 @@ class GpmWindow:
                     self._pynvml.nvmlGpmSampleFree(buffer)
 
     def _compare_with_last(self, into: Measurements) -> Absence | None:
-        if not self._asked:
+        if not self._support_checked:
             self._unsupported = self._support()
-            self._asked = True
+            self._support_checked = True
         if self._unsupported is not None:
             return self._unsupported
         now_s = self._clock()
@@ -124,15 +124,15 @@ class GpmWindow:
         return Absence(Why.NOT_SUPPORTED, "older than Hopper; a dcgm-exporter may report it")
 
     def _compare(self, before: Any, after: Any, into: Measurements) -> None:
-        asked = self._pynvml.c_nvmlGpmMetricsGet_t()
-        asked.version = self._pynvml.NVML_GPM_METRICS_GET_VERSION
-        asked.numMetrics = len(METRICS)
-        asked.sample1, asked.sample2 = before, after
+        request = self._pynvml.c_nvmlGpmMetricsGet_t()
+        request.version = self._pynvml.NVML_GPM_METRICS_GET_VERSION
+        request.numMetrics = len(METRICS)
+        request.sample1, request.sample2 = before, after
         for place, name in enumerate(METRICS):
-            asked.metrics[place].metricId = getattr(self._pynvml, name)
-        self._pynvml.nvmlGpmMetricsGet(asked)
+            request.metrics[place].metricId = getattr(self._pynvml, name)
+        self._pynvml.nvmlGpmMetricsGet(request)
         for place, metric in enumerate(METRICS.values()):
-            metric_value = asked.metrics[place]
+            metric_value = request.metrics[place]
             if metric_value.nvmlReturn != self._pynvml.NVML_SUCCESS:
                 into.set_absent(metric.name, meaning(self._pynvml, metric_value.nvmlReturn))
                 continue

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from collector.gpus.gpm import GpmWindow
 from collector.gpus.nvml_device import (
-    asked,
     peak_bytes_per_s,
     processes_of,
     read_card,
     read_clocks,
     read_memory,
+    result_of,
 )
 from collector.gpus.nvml_errors import absence_of
 from collector.gpus.reader import (
@@ -125,12 +125,12 @@ class NvmlReader:
     def _card(
         self, nvml: Any, index: int, at_unix_ns: int, failures: list[Failure]
     ) -> Iterator[GpuReading]:
-        device = _needed(asked(nvml, lambda: nvml.nvmlDeviceGetHandleByIndex(index)))
-        gpu = str(_needed(asked(nvml, lambda: nvml.nvmlDeviceGetUUID(device))))
+        device = _needed(result_of(nvml, lambda: nvml.nvmlDeviceGetHandleByIndex(index)))
+        gpu = str(_needed(result_of(nvml, lambda: nvml.nvmlDeviceGetUUID(device))))
         into = Measurements()
         read_card(nvml, device, into)
         read_clocks(nvml, device, into)
-        mode = asked(nvml, lambda: nvml.nvmlDeviceGetMigMode(device))
+        mode = result_of(nvml, lambda: nvml.nvmlDeviceGetMigMode(device))
         sliced = not isinstance(mode, Absence) and mode[0] == nvml.NVML_DEVICE_MIG_ENABLE
         slices: list[GpuReading] = []
         processes: frozenset[int] | None = None
@@ -157,9 +157,9 @@ class NvmlReader:
     def _slices(
         self, nvml: Any, index: int, device: Any, at_unix_ns: int, failures: list[Failure]
     ) -> Iterator[GpuReading]:
-        most = asked(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(device))
+        most = result_of(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(device))
         for place in range(0 if isinstance(most, Absence) else most):
-            part = asked(
+            part = result_of(
                 nvml,
                 lambda place=place: nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, place),  # type: ignore[misc]
             )
@@ -173,8 +173,8 @@ class NvmlReader:
                 failures.append(Failure(f"GPU {index} MIG slice {place}", error.absence))
 
     def _slice(self, nvml: Any, device: Any, part: Any, at_unix_ns: int) -> GpuReading:
-        gpu = str(_needed(asked(nvml, lambda: nvml.nvmlDeviceGetUUID(part))))
-        instance = _needed(asked(nvml, lambda: nvml.nvmlDeviceGetGpuInstanceId(part)))
+        gpu = str(_needed(result_of(nvml, lambda: nvml.nvmlDeviceGetUUID(part))))
+        instance = _needed(result_of(nvml, lambda: nvml.nvmlDeviceGetGpuInstanceId(part)))
         into = Measurements()
         read_memory(nvml, part, into)
         read_clocks(nvml, device, into)
@@ -227,5 +227,5 @@ def _needed(answer: Any) -> Any:
 
 
 def _name(nvml: Any, device: Any) -> str | None:
-    name = asked(nvml, lambda: nvml.nvmlDeviceGetName(device))
+    name = result_of(nvml, lambda: nvml.nvmlDeviceGetName(device))
     return None if isinstance(name, Absence) else str(name)

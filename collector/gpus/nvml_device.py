@@ -71,7 +71,7 @@ def read_clocks(nvml: Any, device: Any, into: Measurements) -> None:
 
 def read_memory(nvml: Any, device: Any, into: Measurements) -> None:
     """Set the used and total memory of a card or a slice."""
-    memory = asked(nvml, lambda: _memory(nvml, device))
+    memory = result_of(nvml, lambda: _memory(nvml, device))
     for query in OF_MEMORY:
         if isinstance(memory, Absence):
             into.set_absent(query.field, memory)
@@ -94,8 +94,8 @@ def peak_bytes_per_s(nvml: Any, device: Any) -> float | Absence:
     """Return the peak memory bandwidth, computed from bus width and highest clock."""
     found: list[float] = []
     for each in (
-        asked(nvml, lambda: nvml.nvmlDeviceGetMemoryBusWidth(device)),
-        asked(nvml, lambda: nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_MEM)),
+        result_of(nvml, lambda: nvml.nvmlDeviceGetMemoryBusWidth(device)),
+        result_of(nvml, lambda: nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_MEM)),
     ):
         if isinstance(each, Absence):
             return each
@@ -108,18 +108,18 @@ def peak_bytes_per_s(nvml: Any, device: Any) -> float | Absence:
 
 def processes_of(nvml: Any, device: Any) -> frozenset[int] | None:
     """Return the ids of the processes that compute on a GPU; None if unknown."""
-    found = asked(nvml, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(device))
+    found = result_of(nvml, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(device))
     return None if isinstance(found, Absence) else frozenset(int(each.pid) for each in found)
 
 
-def asked(nvml: Any, ask: Callable[[], Any]) -> Any:
+def result_of(nvml: Any, call: Callable[[], Any]) -> Any:
     """Return the result of a library call, or the reason for its absence.
 
     Raises:
         ReaderError: the GPU is gone.
     """
     try:
-        return ask()
+        return call()
     except (nvml.NVMLError, nvml.NVMLLibraryMismatchError) as error:
         absence = absence_of(nvml, error)
         if absence.why in GONE:
@@ -129,7 +129,7 @@ def asked(nvml: Any, ask: Callable[[], Any]) -> Any:
 
 def _read(nvml: Any, device: Any, queries: tuple[_Query, ...], into: Measurements) -> None:
     for query in queries:
-        value = asked(nvml, lambda query=query: query.read(nvml, device))  # type: ignore[misc]
+        value = result_of(nvml, lambda query=query: query.read(nvml, device))  # type: ignore[misc]
         if isinstance(value, Absence):
             into.set_absent(query.field, value)
         else:

@@ -1,7 +1,7 @@
 """Reads the processes of this machine from /proc: parents, namespaces, start times.
 
-Command lines and environment variables may contain secrets, so CUDA_VISIBLE_DEVICES is the only one
-of them that is read. A value that this process may not read is unknown. Source: proc(5).
+Command lines and environment variables may contain secrets. So only CUDA_VISIBLE_DEVICES is read. A
+value that this process may not read is unknown. Source: proc(5).
 """
 
 import contextlib
@@ -137,8 +137,8 @@ class Processes:
             return False
 
     def _process(self, pid: int, status: dict[str, str]) -> Process:
-        # One id per namespace, from Tailspan's to the process's own. Kernels before 4.1 lack this
-        # field.
+        # NSpid contains the process's id in each namespace, from Tailspan's namespace to the
+        # process's own. Kernels before 4.1 lack this field.
         numbers = status.get("NSpid", str(pid)).split()
         contained = len(numbers) > 1
         return Process(pid, int(numbers[-1]), contained, self._started(pid), self._program(pid))

@@ -14,7 +14,7 @@ from collector.limits.sender_limits import Limits
 
 
 @dataclass(slots=True)
-class _Held:
+class _Usage:
     messages: int = 0
     size_bytes: int = 0
 
@@ -30,9 +30,9 @@ class MessageMemory:
     def __init__(self, limits: Limits, counters: Counters) -> None:
         self._limits = limits
         self._counters = counters
-        self._all = _Held()
+        self._all = _Usage()
         # Contains only addresses with a waiting message: at most `max_waiting_messages`.
-        self._peers: dict[str, _Held] = {}
+        self._peers: dict[str, _Usage] = {}
 
     def enter(self, peer: str) -> "Reservation":
         """Reserve memory for a message that begins to arrive.
@@ -41,9 +41,9 @@ class MessageMemory:
             BusyError: too many messages are waiting.
         """
         limits = self._limits
-        held = self._peers.get(peer)
-        if held is not None and held.messages >= limits.max_peer_waiting_messages:
-            raise BusyError(f"{held.messages} messages from this address wait; send again later")
+        usage = self._peers.get(peer)
+        if usage is not None and usage.messages >= limits.max_peer_waiting_messages:
+            raise BusyError(f"{usage.messages} messages from this address wait; send again later")
         if self._all.messages >= limits.max_waiting_messages:
             raise BusyError(f"{self._all.messages} messages wait; send again later")
         self.change(peer, 1, 0)
@@ -53,25 +53,25 @@ class MessageMemory:
         """Check that a message with `own_bytes` reserved may reserve `more_bytes`, or raise
         BusyError.
         """
-        for held, most, whose in (
+        for usage, most, origin in (
             (self._peers[peer], self._limits.max_peer_waiting_bytes, " from this address"),
             (self._all, self._limits.max_waiting_bytes, ""),
         ):
-            others = held.size_bytes - own_bytes
+            others = usage.size_bytes - own_bytes
             # If no other message waits, accept any size; `Limits.max_body_bytes` limits it.
-            if others and held.size_bytes + more_bytes > most:
+            if others and usage.size_bytes + more_bytes > most:
                 raise BusyError(
-                    f"{others} bytes{whose} wait to be stored, and {own_bytes + more_bytes} more"
+                    f"{others} bytes{origin} wait to be stored, and {own_bytes + more_bytes} more"
                     f" would exceed {most}"
                 )
 
     def change(self, peer: str, messages: int, size_bytes: int) -> None:
         """Add to the counts; negative numbers reduce them."""
-        held = self._peers.setdefault(peer, _Held())
-        for each in (held, self._all):
+        usage = self._peers.setdefault(peer, _Usage())
+        for each in (usage, self._all):
             each.messages += messages
             each.size_bytes += size_bytes
-        if not held.messages:
+        if not usage.messages:
             del self._peers[peer]
         self._counters.waiting(messages, size_bytes)
 

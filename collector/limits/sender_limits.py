@@ -145,9 +145,9 @@ def sender(address: str) -> str:
     return f"{IPv6Address(int(ip) >> 64 << 64)}/64"
 
 
-def _check(bucket: _Bucket, rate: float, whose: str) -> None:
+def _check(bucket: _Bucket, rate: float, origin: str) -> None:
     if bucket.left < 0:
         raise ThrottledError(
-            f"more than {rate:.0f} bytes/s {whose}; send later",
+            f"more than {rate:.0f} bytes/s {origin}; send later",
             max(1, math.ceil(-bucket.left / rate)),
         )

@@ -69,7 +69,7 @@ class OpenConnection(Protocol):
     def waits_since(self) -> float | None:
         """Return the monotonic time since which the connection waits for its client, or None."""
 
-    def give_way(self) -> None:
+    def close_at_once(self) -> None:
         """Close the connection at once."""
 
 
@@ -88,10 +88,10 @@ class Connection:
         """See `OpenConnection.waits_since`. A TLS handshake also waits for the client."""
         return self.began if self.held is None else self.held.waits_since
 
-    def give_way(self) -> None:
+    def close_at_once(self) -> None:
         """Close the connection at once."""
         if self.held is not None:
-            self.held.give_way()
+            self.held.close_at_once()
         elif self.task is not None:
             self.task.cancel()
 
@@ -134,7 +134,7 @@ class Acceptor:
         self._listening.close()
         for connection in list(self._open):
             if connection.held is None:
-                connection.give_way()
+                connection.close_at_once()
 
     async def wait_closed(self) -> None:
         """Return at once. uvicorn itself waits for open connections."""
@@ -226,7 +226,7 @@ class Acceptor:
         if not waiting:
             return False
         connection = min(waiting)[2]
-        connection.give_way()
+        connection.close_at_once()
         self.closed(connection)
         return True
 

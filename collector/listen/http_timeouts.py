@@ -109,7 +109,7 @@ class TimedH11(H11Protocol):
         else:
             super().timeout_keep_alive_handler()
 
-    def give_way(self) -> None:
+    def close_at_once(self) -> None:
         """Close the connection to make room for a new one."""
         self._abort()
 

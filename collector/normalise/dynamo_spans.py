@@ -51,7 +51,7 @@ _STATUS: Final = re.compile(r"[1-5][0-9]{2}")
 class _Path(NamedTuple):
     operation: str
     id_prefix: str | None
-    """What stands before the span's `request_id` in the id of the response. None if the response
+    """The text before the span's `request_id` in the id of the response. None if the response
     has another id."""
 
 

@@ -70,7 +70,7 @@ class AgeLimit:
         batch.in_flight, _ = _rows_within_age(batch, reports, [1] * len(reports), _seen, horizon)
         probes = batch.probes
         batch.probes, _ = _rows_within_age(batch, probes, [1] * len(probes), _at, horizon)
-        # The span of a call is also a request, and counts as that.
+        # The span of a call is also a request, and is counted only as a request.
         items = [0 if each.operation is Operation.CALL else 1 for each in batch.operations]
         batch.operations, _ = _rows_within_age(batch, batch.operations, items, _at, horizon)
         batch.lookups, batch.lookup_spans = _rows_within_age(

@@ -1,7 +1,7 @@
 """Limits the number of stored operations per trace, so that one trace cannot fill the table.
 
 The memory is limited too: only the newest spans of all traces are remembered. A repeated span is
-not counted again, so a retry of a message is accepted as the first time.
+not counted again, so a repeated message is accepted like the first one.
 """
 
 from collections import OrderedDict

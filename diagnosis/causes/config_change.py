@@ -59,10 +59,10 @@ def detect(case: Case) -> Claim | None:
     for term, by_traffic in shared_with_traffic(case).items():
         if term in weights:
             weights[term] = np.where(restarted, 1.0 - by_traffic, weights[term])
-    beside = drivers.demand_share(case, _log_of_fewer_seats(case, changed))
+    demand_share = drivers.demand_share(case, _log_of_fewer_seats(case, changed))
     for term, share in wait_weights(case, *others).items():
         if term in weights:
-            weights[term] = np.where(warm, 1.0 - share * beside, weights[term])
+            weights[term] = np.where(warm, 1.0 - share * demand_share, weights[term])
     for terms, parts in _AFFECTED:
         if changed and not any(_difference_affects(difference, parts) for difference in changed):
             weights |= {term: np.where(warm, 0.0, weights[term]) for term in terms}

@@ -19,14 +19,14 @@ def detect(case: Case) -> Claim | None:
     during that time."""
     if steady_surplus(case) or adapters_are_loading(case):
         return None
-    standing = stalled_while_queued_s(case)
+    stalled_s = stalled_while_queued_s(case)
     seats = wait_weights(case, drivers.STALL)
     places = {term: seats.get(term, 0.0) for term in OF_SEATS}
-    met = case.grown_s("prefill_stall", "decode_stall") > 0 or (standing > 0).any()
+    met = case.grown_s("prefill_stall", "decode_stall") > 0 or (stalled_s > 0).any()
     if not met and not any(np.max(share) > 0 for share in places.values()):
         return None
     while_queued, while_handed = (
-        np.minimum(standing / np.maximum(np.nan_to_num(case.slow.number(waited)), 1e-3), 1.0)
+        np.minimum(stalled_s / np.maximum(np.nan_to_num(case.slow.number(waited)), 1e-3), 1.0)
         for waited in ("queue_s", "handoff_s")
     )
     return Claim(

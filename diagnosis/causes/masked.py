@@ -99,8 +99,8 @@ class _WithoutCauses:
         self._slow, self._share = slow, share
         self._latency_s = slow.latency_s[: len(wide.slow)]
         usual_s = float((self._latency_s - wide.terms.sum(axis=1)).mean())
-        # Without a cause, a request's latency is at least the usual latency, or that of the fastest
-        # request in the wider tail.
+        # Without a cause, a request is not faster than usual. If the fastest request in the wider
+        # tail was faster than usual, its latency is the minimum instead.
         self._least_s = min(usual_s, float(self._latency_s[-1]))
         self._all = self._taken.sum(axis=0)
         self.whole_s = self._mean(self._latency_s)

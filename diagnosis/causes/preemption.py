@@ -15,8 +15,8 @@ def detect(case: Case) -> Claim | None:
     """Return a claim on the time in which requests are evicted or computed again, and on the wait
     for places in the batch that evicted requests take again.
 
-    If longer outputs outgrew fewer blocks, the claim includes the wait for blocks and for the
-    places of the longer outputs.
+    If longer outputs and fewer blocks together caused preemptions, the claim includes the wait for
+    blocks, and the wait for places in the batch that the longer outputs occupy.
     """
     seats = wait_weights(case, drivers.PREEMPTION)
     if outgrown(case):
@@ -24,8 +24,8 @@ def detect(case: Case) -> Claim | None:
         seats = wait_weights(case, *chosen)
     elif case.grown_s("prefill_preempted", "decode_preempted") <= 0:
         # The slow requests were not evicted themselves, but may wait for a place in the batch that
-        # an evicted request took. Their wait for blocks is not claimed: too little memory causes
-        # it, as it causes the evictions.
+        # an evicted request took. Preemption does not claim their wait for blocks, because too
+        # little memory causes both this wait and the evictions.
         seats = {term: share for term, share in seats.items() if term not in OF_BLOCKS}
         if not seats:
             return None

@@ -174,8 +174,8 @@ def _log_of_held_tokens(case: Case) -> float:
 def _held_tokens(requests: Requests) -> float | None:
     """Return the mean number of cached tokens that only one request uses, halfway through its
     run."""
-    held = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
-    known = held[np.isfinite(held)]
+    tokens = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
+    known = tokens[np.isfinite(tokens)]
     return float(known.mean()) if known.size else None
 
 
@@ -322,7 +322,7 @@ def _of_rate(case: Case) -> DriverShares:
 
 
 def _driver_of_one_tenant(case: Case) -> str:
-    """Return the driver to which the rate of the tenant with the largest growth counts."""
+    """Return the driver for the rate of the tenant whose request rate grew most."""
     if flooded(case):
         return FLOOD
     tenant = first_rates(case).tenant

@@ -137,17 +137,17 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     away = case.now.rows(~around_starts(case, started, case.now))
     taken_s = selected_latency_s(away, case.question)
     known = np.flatnonzero(np.isfinite(taken_s))
-    asked = int(case.now.matching(case.question.where).sum())
-    number = round(known.size * len(case.slow) / max(asked, 1))
+    selected = int(case.now.matching(case.question.where).sum())
+    number = round(known.size * len(case.slow) / max(selected, 1))
     if number < _FEWEST:
         return {}
     slowest = known[np.argsort(-taken_s[known], kind="stable")[:number]]
-    elsewhere = excess_s(
+    without_starts_s = excess_s(
         away.rows(slowest), case.usual, case.question.metric, case.work, case.workload
     ).mean(axis=0)
     here = case.terms[around_starts(case, started)].mean(axis=0)
     return {
-        term: min(max(float(elsewhere[index] / here[index]), 0.0), 1.0)
+        term: min(max(float(without_starts_s[index] / here[index]), 0.0), 1.0)
         for index, term in enumerate(TERMS)
         # Stalls stay with the start, because the first batch shapes may occur long after it.
         if here[index] > 0 and not term.endswith("_stall")

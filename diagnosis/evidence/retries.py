@@ -25,7 +25,8 @@ _FEWEST: Final = 10
 fifteen other faults of the traffic and of the engine had at most one."""
 _MOST_AGES: Final = 0.5
 """Minimum share of the repeated aborts at a common age. Users disconnect at any age. In the same
-five storms, the share was 1. It is a half if two kinds of clients have different timeouts."""
+five storms, the share was 1. The share is one half if two kinds of clients have different timeouts.
+"""
 _OF_GROWTH: Final = 0.05
 """Minimum share of the growth of the request rate that the repeated requests cause. A smaller share
 is ignored."""
@@ -173,7 +174,7 @@ def _repeated(requests: Requests) -> _Repeats | None:
 
 
 def _by_chance(repeats: _Repeats, seconds: float) -> float:
-    """Return how many aborts a request with the same key would follow by chance.
+    """Return the expected number of aborts that a request with the same key follows by chance.
 
     The number is computed from the requests that are not repetitions, as if they arrived at random.
     """

@@ -104,8 +104,8 @@ def _others_wait(case: Case) -> bool:
 
 @cached_per_case
 def added_by_others(case: Case) -> dict[str, float]:
-    """Return the rates of the long prompts and of the long outputs that tenants other than the most
-    grown one added."""
+    """Return the rates of the long prompts and of the long outputs that were added by all tenants
+    except the one whose traffic grew most."""
     tenant = first_rates(case).tenant
     most = None if tenant is None else tenant.tenant
     others = [each for each in case.hot_requests.label("tenant").values if each != most]

@@ -29,7 +29,8 @@ more work fills the batch. Another cause claims them if the same work takes long
 these replicas."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
-"""Terms of waiting for a share of the step, and of other requests' prefill within the step."""
+"""Terms of the time that other requests' prefills take in a step: waiting for a share of the step's
+token budget, and longer steps."""
 
 OF_STEP: Final = ("handoff", "queue_step")
 """Terms of waiting for a step to end: the engine accepts new requests only between two steps."""
@@ -70,9 +71,9 @@ def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
     if "frontend" in weights and to_first_byte:
         weights["delivery"] = weights["frontend"]  # the same process writes the first byte
     of_adapters = drivers.for_adapters(case)
-    held = sum(of_adapters.get(driver, 0.0) for driver in chosen)
-    if held and adapters_are_loading(case):
-        weights["queue_held"] = held * waits_for_adapter(case)
+    adapter_share = sum(of_adapters.get(driver, 0.0) for driver in chosen)
+    if adapter_share and adapters_are_loading(case):
+        weights["queue_held"] = adapter_share * waits_for_adapter(case)
     elif fetches_kv(case).any():
         of_link = drivers.for_link(case)
         fetched = sum(of_link.get(driver, 0.0) for driver in chosen)

@@ -87,8 +87,8 @@ class Case:
         their backlog grew: (block_count,)."""
         counts = np.bincount(self.slow_blocks, minlength=self.block_count)
         order = np.argsort(-counts, kind="stable")
-        held = np.cumsum(counts[order])
-        wanted = int(np.searchsorted(held, _COVERED * held[-1])) + 1
+        cumulative = np.cumsum(counts[order])
+        wanted = int(np.searchsorted(cumulative, _COVERED * cumulative[-1])) + 1
         hot = np.zeros(self.block_count, dtype=np.bool_)
         hot[order[:wanted]] = True
         return backlogged(hot, *self._waiting())
@@ -131,10 +131,10 @@ class Case:
         server = self.slow.server
         counts = np.bincount(server.codes[server.codes >= 0], minlength=len(server.values))
         order = np.argsort(-counts, kind="stable")
-        held = np.cumsum(counts[order])
-        if not held.size or not held[-1]:
+        cumulative = np.cumsum(counts[order])
+        if not cumulative.size or not cumulative[-1]:
             return ()
-        wanted = int(np.searchsorted(held, _COVERED * held[-1])) + 1
+        wanted = int(np.searchsorted(cumulative, _COVERED * cumulative[-1])) + 1
         return tuple(server.values[place] for place in order[:wanted])
 
     @cached_property

@@ -22,18 +22,20 @@ REQUEST_COLUMNS: Final = ("received_unix_ns", *NUMBERS, *LABELS)
 _SERIES: Final = ("replica", "engine", "gpu", "process", "started_unix_ns")
 
 
-def requests_of(table: pa.Table, beside: Sequence[str] = ()) -> Requests:
+def requests_of(table: pa.Table, extra_columns: Sequence[str] = ()) -> Requests:
     """Read requests from a table. Only the column `received_unix_ns` is required.
 
     Args:
         table: one row per request.
-        beside: additional columns, of any type, to read as labels.
+        extra_columns: additional columns, of any type, to read as labels.
     """
     names = table.column_names
     return Requests(
         np.asarray(table["received_unix_ns"].to_numpy(), dtype=np.int64),
         LazyColumns({name: table[name] for name in NUMBERS if name in names}, _floats),
-        LazyColumns({name: table[name] for name in (*LABELS, *beside) if name in names}, _labels),
+        LazyColumns(
+            {name: table[name] for name in (*LABELS, *extra_columns) if name in names}, _labels
+        ),
     )
 
 

@@ -19,8 +19,8 @@ def same_model_requests(
     """
     if not question.where:
         return now, before
-    asked = [each.matching(question.where) for each in (now, before)]
-    replicas = _values("replica", (now, asked[0]), (before, asked[1]))
+    selected = [each.matching(question.where) for each in (now, before)]
+    replicas = _values("replica", (now, selected[0]), (before, selected[1]))
     there = [_rows_with_label(each, "replica", replicas) for each in (now, before)]
     models = _values("model", (now, there[0]), (before, there[1]))
     kept = [_rows_with_label(each, "model", models) for each in (now, before)]

@@ -153,7 +153,7 @@ def _slow(
     """Return two masks, both (n,): the requests that exceeded the threshold, and the counted
     requests."""
     latency = selected_latency_s(requests, question)
-    meant = threshold.counts(requests) & requests.matching(question.where)
+    selected = threshold.counts(requests) & requests.matching(question.where)
     slow = latency > threshold.seconds
     counted = np.isfinite(latency)
     if question.metric in (*FROM_RECEIPT, Metric.QUEUE):
@@ -165,7 +165,7 @@ def _slow(
         if question.metric in (Metric.TTFT, Metric.FIRST_CONTENT):
             left &= ~np.isfinite(requests.number(f"{question.metric.value}_s"))
         slow, counted = slow | left, counted | left
-    return slow & meant, counted & meant
+    return slow & selected, counted & selected
 
 
 def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, seconds: float) -> float:

@@ -99,20 +99,20 @@ def resampled_blocks(count: int, replicates: int = REPLICATES, seed: int = 0) ->
 def tail_means(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
     """Return the tail's mean latency in each replicate, (replicates,). Each replicate has its own
     threshold."""
-    held, summed_s, _ = _ranked(of, share, drawn)
+    numbers, summed_s, _ = _ranked(of, share, drawn)
     wanted = share * (drawn @ _sizes(of))
-    before = np.cumsum(held, axis=1) - held
-    taken = np.clip(wanted[:, None] - before, 0.0, held)
+    before = np.cumsum(numbers, axis=1) - numbers
+    taken = np.clip(wanted[:, None] - before, 0.0, numbers)
     with np.errstate(divide="ignore", invalid="ignore"):
-        means = np.where(held > 0, summed_s / held, 0.0)
+        means = np.where(numbers > 0, summed_s / numbers, 0.0)
         return np.asarray((taken * means).sum(axis=1) / taken.sum(axis=1))
 
 
 def tail_starts(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
     """Return the latency at which the tail begins in each replicate, (replicates,)."""
-    held, _, lowest_s = _ranked(of, share, drawn)
+    numbers, _, lowest_s = _ranked(of, share, drawn)
     wanted = share * (drawn @ _sizes(of))
-    place = (np.cumsum(held, axis=1) < wanted[:, None]).sum(axis=1)
+    place = (np.cumsum(numbers, axis=1) < wanted[:, None]).sum(axis=1)
     return np.asarray(lowest_s[np.minimum(place, lowest_s.size - 1)])
 
 

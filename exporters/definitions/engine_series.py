@@ -340,8 +340,8 @@ processes."""
 
 ENGINE_INFO: Final = Series(
     "tailspan_engine_info",
-    "Always 1. The labels have the engine's region, its sample source, vLLM's version, and config,"
-    " the fingerprint of the engine's arguments, which `tailspan config` prints. Join it with other"
-    " series on model, replica and engine.",
+    "Always 1. The label config is the fingerprint of the engine's arguments, which `tailspan"
+    " config` prints. The other labels are the region, the source of the samples and the version of"
+    " vLLM. Join this series with others on model, replica and engine.",
     (*ENGINE_LABELS, "region", "config", "source", "version"),
 )

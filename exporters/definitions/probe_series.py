@@ -20,18 +20,20 @@ SUCCESS: Final = Series(
 DURATION: Final = Series(
     "tailspan_probe_duration_seconds",
     "Phases of the latest probe, in seconds: late, resolve, connect, tls, processing (connection"
-    " ready to first event), transfer (first event to end). They sum to the whole wait.",
+    " ready → first event), transfer (first event → end). They sum to the whole wait.",
     (*PROBE_LABELS, "phase"),
 )
 GAUGES: Final[Mapping[str, Series]] = {
     "first_reasoning_s": Series(
         "tailspan_probe_first_reasoning_seconds",
-        "Connection ready to first reasoning token of the latest probe, in seconds.",
+        "Time from the ready connection to the first reasoning token of the latest probe, in"
+        " seconds.",
         PROBE_LABELS,
     ),
     "first_content_s": Series(
         "tailspan_probe_first_content_seconds",
-        "Connection ready to first content token of the latest probe, in seconds.",
+        "Time from the ready connection to the first content token of the latest probe, in"
+        " seconds.",
         PROBE_LABELS,
     ),
     "itl_max_s": Series(
@@ -41,7 +43,7 @@ GAUGES: Final[Mapping[str, Series]] = {
     ),
     "e2e_s": Series(
         "tailspan_probe_e2e_seconds",
-        "Connection ready to end of the answer of the latest probe, in seconds.",
+        "Time from the ready connection to the end of the answer of the latest probe, in seconds.",
         PROBE_LABELS,
     ),
     "http_status": Series(

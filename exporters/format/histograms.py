@@ -38,8 +38,8 @@ class Distribution:
 
     def add(self, observed: "Observed") -> None:
         """Add the new latencies; the caller sets the exemplars."""
-        held = np.frombuffer(self.counts, np.int64)
-        held += observed.counts
+        counts = np.frombuffer(self.counts, np.int64)
+        counts += observed.counts
         self.sum_s += observed.sum_s
 
     def copy(self) -> "Distribution":

@@ -93,8 +93,8 @@ class _Engine:
         before = self.processes.get(process)
         rival = self.servers[number].last
         if before is not None and rival is not None and rival != process:
-            alike = report.counts_steps or rival[0] == process[0]
-            if alike and report.at_unix_ns > self.processes[rival].first_unix_ns:
+            comparable = report.counts_steps or rival[0] == process[0]
+            if comparable and report.at_unix_ns > self.processes[rival].first_unix_ns:
                 number = self._free(report.at_unix_ns, before.at_unix_ns)
         server = self.servers[number]
         silence_ns = report.at_unix_ns - server.newest_unix_ns

@@ -172,8 +172,8 @@ def _view(engine: _Engine, now_unix_ns: int) -> EngineView:
     totals = dict(engine.settled)
     for each in engine.processes.values():
         for name, value in each.totals.items():
-            held = totals.get(name, 0)
-            totals[name] = max(held, value) if name in COMMON_TOTALS else held + value
+            total = totals.get(name, 0)
+            totals[name] = max(total, value) if name in COMMON_TOTALS else total + value
     newest = max((each.newest for each in engine.processes.values()), key=lambda s: s.at_unix_ns)
     return EngineView(
         engine.model,

@@ -170,12 +170,12 @@ class Labels:
         return OTHER, pair[1]
 
     def share_tenants(self, tenants: Collection[str], now_unix_ns: int) -> None:
-        """Reserve places for the tenants that every collector names."""
+        """Reserve places for the tenants that all collectors of the database show by name."""
         self._tenants.reserve(tenants, now_unix_ns)
 
     def tenants_since_unix_ns(self) -> dict[str, int]:
-        """Return the time since which each tenant is named; 0 if since the start."""
-        # A tenant may call itself as the label of all tenants without a name.
+        """Return the time since which each tenant is shown by name; 0 if since the start."""
+        # A tenant's own name may be equal to the label of all tenants that are not shown by name.
         return {name: at for name, at in self._tenants.since_unix_ns.items() if name != OTHER}
 
     def partial_replicas(self) -> list[str]:

@@ -40,8 +40,8 @@ class LatestStarts:
         """
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            asked = self._asked_unix_ns
-            if replicas and (asked is None or not 0 <= now_unix_ns - asked < KEPT_NS):
+            read_unix_ns = self._asked_unix_ns
+            if replicas and (read_unix_ns is None or not 0 <= now_unix_ns - read_unix_ns < KEPT_NS):
                 self._asked_unix_ns = now_unix_ns
                 try:
                     self._starts = {

@@ -99,10 +99,10 @@ class SlidingCounts:
 
     def add(self, bins: Int16Array, slice_: int) -> None:
         """Count requests by their bins. Slices are numbered since the epoch."""
-        held = self._slices.get(slice_)
-        if held is None:
-            held = self._slices[slice_] = _Slice()
-        held.add(bins)
+        counts = self._slices.get(slice_)
+        if counts is None:
+            counts = self._slices[slice_] = _Slice()
+        counts.add(bins)
         self._fresh.frombytes(bins.tobytes())
         if len(self._fresh) > _MANY:
             self._settle()

@@ -32,12 +32,12 @@ def quantiles_s(
     for each in windows:
         numbers += map(each.numbers.__getitem__, each.bins)
     summed = list(accumulate(numbers))
-    asked = [(label, float(label), least_number(float(label))) for label in labels]
+    wanted = [(label, float(label), least_number(float(label))) for label in labels]
     begin = before = 0
     for place, each in enumerate(windows):
         end = begin + len(each.bins)
         number = summed[end - 1] - before
-        for label, q, enough in asked:
+        for label, q, enough in wanted:
             if number >= enough:
                 rank = before + nearest_rank(number, q)
                 yield (

@@ -81,8 +81,8 @@ def _count(counts: Sequence[Counts], under: Under, bulk: RequestBatch) -> None:
             each.outcomes[outcome] += number
     for name in TOKENS:
         for at, _, (tokens,) in under.sums(bulk.numbers(name)):
-            held = counts[at].tokens
-            held[name] = held.get(name, 0) + int(tokens)
+            token_counts = counts[at].tokens
+            token_counts[name] = token_counts.get(name, 0) + int(tokens)
     for name in COSTS:
         for at, _, (cost,) in under.sums(bulk.numbers(name)):
             counts[at].costs[name] = counts[at].costs.get(name, 0.0) + cost
@@ -96,14 +96,14 @@ def _observe(totals: Sequence[PairTotals], bulk: RequestBatch, histogram: Histog
     of = cells(histogram.bounds_s)
     for each in observed(of, bulk.pairs.place[rows], values_s[rows]):
         histograms = totals[each.at].histograms
-        held = histograms.get(histogram.name)
-        if held is None:
-            held = histograms[histogram.name] = distribution(histogram)
-        held.add(each)
+        series = histograms.get(histogram.name)
+        if series is None:
+            series = histograms[histogram.name] = distribution(histogram)
+        series.add(each)
         if histogram.exemplars:
             for bucket, number in each.latest.items():
                 row = rows[number]
-                held.exemplars[bucket] = (
+                series.exemplars[bucket] = (
                     bulk.rows.column("trace_id")[row],
                     float(values_s[row]),
                     float(bulk.ended_unix_ns[row] / 1e9),

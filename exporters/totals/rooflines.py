@@ -136,14 +136,14 @@ class RooflineMetrics(Families):
             self._forget(now_unix_ns - SPAN_NS)
             engines = {key: each.copy() for key, each in self._engines.items()}
         starts = self._starts({replica for replica, _ in engines})
-        alike: dict[_Kind, dict[EngineKey, _Engine]] = {}
+        by_kind: dict[_Kind, dict[EngineKey, _Engine]] = {}
         for key, each in engines.items():
             if key in starts and len(each.rows) > 1:
                 start = starts[key]
                 kind = start.shape, start.device, read_chunks(start.arguments)
-                alike.setdefault(kind, {})[key] = each
+                by_kind.setdefault(kind, {})[key] = each
         by_name: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in ROOFLINES}
-        for (shape, device, chunks), group in alike.items():
+        for (shape, device, chunks), group in by_kind.items():
             peaks = device_named(device, self._peaks)
             for key, window in _windows(group, _shape(shape), peaks, chunks):
                 for name, values in by_name.items():

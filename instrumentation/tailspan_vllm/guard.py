@@ -127,8 +127,8 @@ class Hooks:
     def changing(
         self, original: Any, hook: str, change: Callable[[Any, Arguments, Keywords], Any]
     ) -> Any:
-        """Wrap a function of vLLM so that `change` replaces its result. A failure leaves it
-        unchanged.
+        """Wrap a function of vLLM so that `change` replaces its result. If `change` fails, the
+        result stays unchanged.
 
         Args:
             original: the function.

@@ -69,7 +69,7 @@ def _parts(parts: object, at: float, answer: Answer) -> None:
 
 
 def _usage(usage: dict[str, Any], answer: Answer) -> None:
-    """Take the numbers of tokens. Google counts thoughts apart from the candidates."""
+    """Take the numbers of tokens. Google's number of candidate tokens contains no thoughts."""
     answer.prompt_tokens = count_of(usage.get("promptTokenCount"))
     answer.cached_tokens = count_of(usage.get("cachedContentTokenCount"))
     thoughts = count_of(usage.get("thoughtsTokenCount"))

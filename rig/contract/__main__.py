@@ -97,7 +97,7 @@ def _fetch(
                 continue
             try:
                 if index is not None:
-                    cache.fetch(index, releases[minor], _say)
+                    cache.fetch(index, releases[minor], _report)
                 paths[known[minor]] = cache.path(known[minor])
             except NoSourceError as error:
                 unread[name] = str(error)
@@ -124,7 +124,7 @@ def _check(paths: dict[str, Path]) -> tuple[dict[str, report.Findings], dict[str
     return found, unread
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     print(text, flush=True)
 
 

@@ -32,10 +32,10 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""The folders of an archive that are stored; the rest of an archive are kernels and models.
+"""The folders of an archive that are stored. The other folders contain kernels and models.
 
-They contain more files than the contract needs now, so that a new row rarely needs another
-download.
+The stored folders contain more files than the contract needs now, so that a new row rarely needs
+another download.
 """
 FILE_LIMIT_BYTES = 4_000_000
 """Maximum size of a file in an archive in bytes; larger files are not read.
@@ -280,7 +280,7 @@ class Cache:
         """Return the folder that contains this version's `vllm` package."""
         return self.folder / version
 
-    def fetch(self, index: Index, release: Release, say: Progress) -> Path:
+    def fetch(self, index: Index, release: Release, report: Progress) -> Path:
         """Return the sources of a release.
 
         The sources are downloaded if the cache does not contain them.
@@ -296,10 +296,10 @@ class Cache:
         partial.mkdir(parents=True)
         try:
             if release.is_wheel:
-                say(f"vLLM {release.version}: no source published; reading its wheel in part")
+                report(f"vLLM {release.version}: no source published; reading its wheel in part")
                 files, read = index.read_wheel(release, partial), "a wheel, in part"
             else:
-                say(f"vLLM {release.version}: downloading its source")
+                report(f"vLLM {release.version}: downloading its source")
                 archive = partial / "source.tar.gz"
                 index.download(release, archive)
                 files, read = keep(archive, partial), "the source archive"
@@ -312,7 +312,7 @@ class Cache:
             (partial / MANIFEST).write_text(json.dumps(manifest))
             shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)
-            say(f"vLLM {release.version}: {files} files stored from {read}")
+            report(f"vLLM {release.version}: {files} files stored from {read}")
         except (tarfile.TarError, EOFError, OSError) as error:
             # Omit the error's message, because it may contain a host name, and this text appears in
             # the docs.

@@ -49,8 +49,8 @@ class Hook:
         where: the modules that may contain the name.
         read_by: the file of `tailspan_vllm` that uses the name.
         otherwise: the effect on Tailspan if the name is missing or different. None means that the
-            name is required, and that the plugin uses it without a check. "as for …" means that the
-            name is used only if another name exists, which the text gives.
+            name is required, and that the plugin uses it without a check. "as for OTHER" means that
+            the name is used only if the name OTHER exists.
     """
 
     what: str
@@ -842,7 +842,7 @@ _ENGINE_ONLY = (
         otherwise="no effect: this vLLM has no Rust front end",
     ),
     Hook(
-        "Request: reason of the end, tokens",
+        "Request: finish reason, tokens",
         Attributes("Request", ("get_finished_reason", "num_prompt_tokens", "num_output_tokens")),
         REQUEST,
         "engine_only/capture.py",

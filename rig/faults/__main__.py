@@ -39,21 +39,21 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--under", type=float, default=44.0, metavar="S", help="seconds under the fault"
     )
-    asked = parser.parse_args(arguments)
-    if unknown := set(asked.cause) - set(FAULTS) - set(PAIRS):
+    options = parser.parse_args(arguments)
+    if unknown := set(options.cause) - set(FAULTS) - set(PAIRS):
         allowed = ", ".join((*FAULTS, *PAIRS))
         parser.error(f"cause: {', '.join(sorted(unknown))}; allowed: {allowed}")
-    faults = drawn(asked.cause or [*FAULTS], asked.seed, asked.severity)
+    faults = drawn(options.cause or [*FAULTS], options.seed, options.severity)
     begun = time.monotonic()
     try:
         ensure()
         cases = record(
             faults,
-            asked.into,
-            seed=asked.seed,
-            severity=asked.severity,
-            before_s=asked.before,
-            under_s=asked.under,
+            options.into,
+            seed=options.seed,
+            severity=options.severity,
+            before_s=options.before,
+            under_s=options.under,
             log_line=lambda line: print(f"{time.monotonic() - begun:5.0f} s  {line}", flush=True),
         )
     except (NotHereError, RecordingError) as reason:

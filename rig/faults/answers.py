@@ -37,7 +37,7 @@ def network_or_client(draw: random.Random, severity: float, usual: Traffic) -> F
         # The kernel and the server's own buffers can store 200 kB of a response, so the response
         # must be larger.
         arguments=("--max-num-seqs", "32", "--max-logprobs", "100"),
-        usual=replace(usual, beside=(reports,)),
-        under=replace(usual, beside=(replace(reports, read_bytes_per_s=bytes_per_s),)),
+        usual=replace(usual, extra=(reports,)),
+        under=replace(usual, extra=(replace(reports, read_bytes_per_s=bytes_per_s),)),
         notes={"read_bytes_per_s": bytes_per_s},
     )

@@ -16,7 +16,7 @@ def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other:
     those = replace(
         usual, rate_per_s=per_s, prompt_tokens=prompt_tokens, output_tokens=(2, 6), **other
     )
-    return replace(usual, rate_per_s=usual.rate_per_s - per_s, beside=(those,))
+    return replace(usual, rate_per_s=usual.rate_per_s - per_s, extra=(those,))
 
 
 def prefill_interference(draw: random.Random, severity: float, usual: Traffic) -> Fault:
@@ -68,7 +68,7 @@ def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> F
         under=replace(
             usual,
             rate_per_s=usual.rate_per_s * (1.0 - missing) + 1e-9,
-            beside=(replace(usual, rate_per_s=usual.rate_per_s * missing, shared=False),),
+            extra=(replace(usual, rate_per_s=usual.rate_per_s * missing, shared=False),),
         ),
         notes={"missing_ratio": missing},
     )

@@ -42,7 +42,7 @@ def tenant_flood(draw: random.Random, severity: float, usual: Traffic) -> Fault:
         metric="ttft",
         arguments=("--max-num-seqs", "3"),
         usual=usual,
-        under=replace(usual, beside=(flood,)),
+        under=replace(usual, extra=(flood,)),
         notes={"rate_ratio": 1.0 + more},
     )
 

@@ -29,12 +29,12 @@ class Traffic:
     stream: bool = True
     body: dict[str, Any] = field(default_factory=dict)
     read_bytes_per_s: float | None = None
-    beside: tuple["Traffic", ...] = ()
+    extra: tuple["Traffic", ...] = ()
 
     def arrivals(self, seed: str, duration_s: float) -> list[tuple[float, Call]]:
         """Return the calls in the order of time, each with its seconds from the beginning."""
         found = list(self._own(seed, duration_s))
-        for number, other in enumerate(self.beside):
+        for number, other in enumerate(self.extra):
             found += other.arrivals(f"{seed}/{number}", duration_s)
         return sorted(found, key=lambda arrival: arrival[0])
 

@@ -100,7 +100,7 @@ class _Questions:
     ) -> None:
         response: Response
         try:
-            async with self._pool.asked(message) as reply:
+            async with self._pool.reply_to(message) as reply:
                 head = reply.head
                 headers = {"Cache-Control": "no-store"}
                 response = Response(reply.body, head["status"], headers, head["type"])

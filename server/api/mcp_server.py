@@ -33,7 +33,7 @@ INSTRUCTIONS: Final = (
     " SLOs and cost. To find out whether something is wrong, call slo, then explain with the"
     " incident. Use stats to compare tenants, models or replicas, compare to judge a deploy or a"
     " canary, and what_if before you recommend a change. All tools only read. If there is too"
-    " little data, say so; do not guess a cause."
+    " little data, report it; do not guess a cause."
 )
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
@@ -53,7 +53,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
         _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         if not tools:  # they do not change
-            async with pool.asked({"ask": "tools"}) as reply:
+            async with pool.reply_to({"ask": "tools"}) as reply:
                 listed = json.loads(reply.body)
             tools[:] = [Tool(**each, annotations=_READS) for each in listed]
         return ListToolsResult(tools=tools)
@@ -84,7 +84,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
 async def _call_tool(pool: WorkerPool, message: Mapping[str, Any]) -> CallToolResult:
     """Call a tool. An error is a result that the model can read."""
     try:
-        async with pool.asked(message) as reply:
+        async with pool.reply_to(message) as reply:
             failed = reply.head["status"] != HTTPStatus.OK
             return _result(reply.body.decode(), failed)
     except BusyError as error:

@@ -27,7 +27,7 @@ part."""
 HEAD_BYTES: Final = 2**20
 """Maximum length of the line before an answer."""
 
-_LEASH: Final = Path(__file__).parents[1] / "leash.py"
+_END_WITH_PARENT: Final = Path(__file__).parents[1] / "end_with_parent.py"
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class WorkerPool:
         self._ending: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def asked(self, message: Mapping[str, Any]) -> AsyncIterator[Reply]:
+    async def reply_to(self, message: Mapping[str, Any]) -> AsyncIterator[Reply]:
         """Ask a question, and yield the answer. The question counts as open until the exit.
 
         Raises:
@@ -152,7 +152,7 @@ class WorkerPool:
             raise WorkerEndedError("Tailspan is stopping; send the question again later")
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(_LEASH), str(os.getpid())),
+                *(sys.executable, "-I", "-S", str(_END_WITH_PARENT), str(os.getpid())),
                 *child_process.command(MODULE),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,

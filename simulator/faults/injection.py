@@ -18,7 +18,7 @@ Arrivals = Callable[[Fault, FleetConfig, random.Random], Iterator[Request]]
 Rewrite = Callable[[Fault, FleetConfig, random.Random], Callable[[Request], Request]]
 Events = Callable[[Fault, FleetConfig, random.Random], Iterator[Event]]
 Stalls = Callable[[Fault, random.Random], Iterator[Stall]]
-Hurts = Callable[[Fault, FleetConfig], Latency]
+Affects = Callable[[Fault, FleetConfig], Latency]
 Where = Callable[[Fault, FleetConfig], dict[str, str]]
 
 
@@ -43,7 +43,7 @@ class Injection:
 
     Args:
         summary: the fault in one sentence.
-        hurts: the latency that becomes longer.
+        affects: the latency that becomes longer.
         shows: the request columns that contain the added time.
         world: adds all requirements of the fault to the fleet's configuration.
         needs: the additions of `world` as text.
@@ -51,12 +51,12 @@ class Injection:
         rewrite: returns a function that changes ordinary requests while the fault is active.
         events: returns changes of server conditions, and restarts.
         stalls: returns the times at which each engine is stopped.
-        hurts_else: returns the latency that becomes longer, if the seed of the fault determines it.
+        affects_else: returns that latency if the seed of the fault determines it.
         where: returns the labels of the affected requests, or of the requests that cause the fault.
     """
 
     summary: str
-    hurts: Latency
+    affects: Latency
     shows: tuple[str, ...]
     world: World | None = None
     needs: str = ""
@@ -65,8 +65,8 @@ class Injection:
     events: Events | None = None
     stalls: Stalls | None = None
     where: Where = everywhere
-    hurts_else: Hurts | None = None
+    affects_else: Affects | None = None
 
-    def hurt_by(self, fault: Fault, config: FleetConfig) -> Latency:
+    def affected_latency(self, fault: Fault, config: FleetConfig) -> Latency:
         """Return the latency that this fault makes longer."""
-        return self.hurts if self.hurts_else is None else self.hurts_else(fault, config)
+        return self.affects if self.affects_else is None else self.affects_else(fault, config)

@@ -76,12 +76,12 @@ def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterato
     )
 
 
-def the_flag(fault: Fault, config: FleetConfig) -> dict[str, str]:
+def flag_label(fault: Fault, config: FleetConfig) -> dict[str, str]:
     """Return the name of the changed flag as a label."""
     return {"argument": _changed_flag(fault, config)[0]}
 
 
-def the_latency(fault: Fault, config: FleetConfig) -> Latency:
+def affected_latency(fault: Fault, config: FleetConfig) -> Latency:
     """Return the latency that the changed argument makes longer."""
     name, _ = _changed_flag(fault, config)
     return "tpot_s" if name == "model.enforce_eager" else "ttft_s"

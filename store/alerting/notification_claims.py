@@ -1,7 +1,8 @@
 """Claim a row of the outbox before its message is sent, and store the result of the attempt.
 
-The claim is the term of the lease on notifications (`store.leases`). A collector that was stopped
-during an attempt therefore cannot overwrite the result of its successor.
+A claim stores the token of the sender's lease on notifications (`store.leases`) in the row. The
+next holder of the lease has a higher token. Therefore a collector that was stopped during an
+attempt cannot overwrite the result of its successor.
 """
 
 from collections.abc import Mapping

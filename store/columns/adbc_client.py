@@ -53,14 +53,14 @@ class ColumnReader:
         """
         if find_spec("adbc_driver_sqlite") is None:
             raise NotQuick("adbc-driver-sqlite is not installed")
-        asked = pickle.dumps((self._path, list(statements), schema.serialize().to_pybytes()))
+        message = pickle.dumps((self._path, list(statements), schema.serialize().to_pybytes()))
         with self._lock:
             try:
-                descriptors = self._ask(asked)
+                descriptors = self._ask(message)
             except (OSError, EOFError):
                 self._end()  # the process may have ended after a minute without a query
                 try:
-                    descriptors = self._ask(asked)
+                    descriptors = self._ask(message)
                 except (OSError, EOFError) as error:
                     self._end()
                     if self.task.problem is None:
@@ -78,10 +78,10 @@ class ColumnReader:
         with self._lock:
             self._end()
 
-    def _ask(self, asked: bytes) -> list[int]:
+    def _ask(self, message: bytes) -> list[int]:
         process, answers = self._started()
         assert process.stdin is not None
-        process.stdin.write(len(asked).to_bytes(_LENGTH_BYTES, "little") + asked)
+        process.stdin.write(len(message).to_bytes(_LENGTH_BYTES, "little") + message)
         process.stdin.flush()
         answer, descriptors, _, _ = socket.recv_fds(answers, 2**16, _MOST_PARTS)
         if not answer:

@@ -90,13 +90,13 @@ def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa
     with (
         adbc_driver_sqlite.connect(f"file:{quote(path)}?mode=ro") as database,
         adbc_driver_manager.AdbcConnection(database) as connection,
-        adbc_driver_manager.AdbcStatement(connection) as asked,
+        adbc_driver_manager.AdbcStatement(connection) as prepared,
     ):
-        asked.set_options(**{StatementOptions.BATCH_ROWS.value: str(_BATCH_ROWS)})
-        asked.set_sql_query(statement)
+        prepared.set_options(**{StatementOptions.BATCH_ROWS.value: str(_BATCH_ROWS)})
+        prepared.set_sql_query(statement)
         bound = {str(place): pa.array([value]) for place, value in enumerate(values)}
-        asked.bind(pa.RecordBatch.from_pydict(bound))
-        stream, _ = asked.execute_query()
+        prepared.bind(pa.RecordBatch.from_pydict(bound))
+        stream, _ = prepared.execute_query()
         with pa.RecordBatchReader.from_stream(stream) as batches:
             yield batches
 
@@ -114,11 +114,11 @@ def serve(questions: IO[bytes], answers: socket.socket) -> None:
         head = whole(questions, LENGTH.size)
         if not head:
             return
-        asked = Question(*pickle.loads(whole(questions, *LENGTH.unpack(head))))
+        question = Question(*pickle.loads(whole(questions, *LENGTH.unpack(head))))
         descriptors: list[int] = []
         why = b""
         try:
-            descriptors = _side_by_side(asked)
+            descriptors = _side_by_side(question)
         except Exception as error:  # the client then uses the slower query
             why = f"{type(error).__name__}: {error}".encode()
         socket.send_fds(answers, [LENGTH.pack(len(why)) + why], descriptors)
@@ -126,10 +126,12 @@ def serve(questions: IO[bytes], answers: socket.socket) -> None:
             os.close(descriptor)
 
 
-def _side_by_side(asked: Question) -> list[int]:
-    schema = pa.ipc.read_schema(pa.py_buffer(asked.schema))
-    with ThreadPoolExecutor(len(asked.statements)) as threads:
-        reading = [threads.submit(read, asked.path, *each, schema) for each in asked.statements]
+def _side_by_side(question: Question) -> list[int]:
+    schema = pa.ipc.read_schema(pa.py_buffer(question.schema))
+    with ThreadPoolExecutor(len(question.statements)) as threads:
+        reading = [
+            threads.submit(read, question.path, *each, schema) for each in question.statements
+        ]
     return [each.result() for each in reading]
 
 

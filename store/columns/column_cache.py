@@ -112,10 +112,10 @@ class ColumnCache:
         wanted = [place for place in range(first, end) if stamps[place].rows]
         if sum(stamps[place].rows for place in wanted) > self._most_rows:
             return None
-        found = self._standing(wanted, stamps)
+        found = self._valid(wanted, stamps)
         if len(found) < len(wanted):
             with self._one_reads:  # a second thread waits, and then uses the cached rows
-                found = self._standing(wanted, stamps)
+                found = self._valid(wanted, stamps)
                 for run in _runs([place for place in wanted if place not in found], stamps):
                     found |= self._fetched(run, stamps)
                 self._keep(found)
@@ -132,7 +132,7 @@ class ColumnCache:
         with self._lock:
             return sum(each.table.num_rows for each in self._kept.values())
 
-    def _standing(self, wanted: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
+    def _valid(self, wanted: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
         """Return the cached chunks that are still valid."""
         with self._lock:
             kept = {place: self._kept[place] for place in wanted if place in self._kept}

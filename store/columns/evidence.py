@@ -156,8 +156,8 @@ def _as_float32(field: pa.Field) -> pa.Field:
 
 def _may_be_replaced(requests: pa.Table) -> bool:
     """Return whether a row of a better source may replace one of these rows (decision 019)."""
-    told_by = requests["source"].cast(pa.string())
-    return bool(pc.any(pc.is_in(told_by, pa.array([each.value for each in SECOND]))).as_py())
+    sources = requests["source"].cast(pa.string())
+    return bool(pc.any(pc.is_in(sources, pa.array([each.value for each in SECOND]))).as_py())
 
 
 def _cold_starts(engine: Engine, window: Window) -> Sequence[ColdStart]:

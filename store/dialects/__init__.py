@@ -93,7 +93,9 @@ class Dialect(Protocol):
     def remove(self, connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
         """Delete rows. Return their number."""
 
-    def forgets(self, connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
+    def set_row_lifetime(
+        self, connection: Connection, table: Table, instant: str, keep_ns: int
+    ) -> bool:
         """Configure the database to delete old rows itself; return False if it cannot."""
 
     def drop_days(

@@ -140,7 +140,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
     key = itemgetter(*(schema.get_field_index(each) for each in tables.order(table)))
 
     def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
-        # Of two rows in a block with the same key, ClickHouse would keep the later one.
+        # If two rows in a block have the same key, ClickHouse would keep the later one.
         first = {key(row): row for row in reversed(rows)}.values()
         columns = list(map(pa.array, zip(*first, strict=True), schema.types))
         for column, about in zip(columns, schema, strict=True):
@@ -194,7 +194,7 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
     return found
 
 
-def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
+def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
     """Set the table's TTL if it has changed. ClickHouse deletes old rows in the background."""
     cluster = connection.get_execution_options().get(_CLUSTER)
     there = connection.exec_driver_sql(
@@ -224,8 +224,8 @@ def reason(error: BaseException) -> str:
     cause: BaseException = getattr(error, "orig", None) or error
     if "DB::Exception" not in str(cause):
         cause = _innermost(cause)
-    said = str(cause).strip().partition("\n")[0]
-    return (said.rpartition("DB::Exception: ")[2] or type(cause).__name__)[:_LONGEST_REASON]
+    first_line = str(cause).strip().partition("\n")[0]
+    return (first_line.rpartition("DB::Exception: ")[2] or type(cause).__name__)[:_LONGEST_REASON]
 
 
 def _innermost(error: BaseException) -> BaseException:

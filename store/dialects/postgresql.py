@@ -275,9 +275,9 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
             adbc_driver_manager.AdbcConnection(database) as connection,
         ):
             for question in questions:
-                with adbc_driver_manager.AdbcStatement(connection) as asked:
-                    asked.set_sql_query(_with_values(engine, question))
-                    stream, _ = asked.execute_query()
+                with adbc_driver_manager.AdbcStatement(connection) as statement:
+                    statement.set_sql_query(_with_values(engine, question))
+                    stream, _ = statement.execute_query()
                     found = pa.RecordBatchReader.from_stream(stream).read_all()
                     answers.append(found.cast(schema))
     except (adbc_driver_manager.Error, pa.ArrowException) as error:
@@ -313,7 +313,7 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
     return connection.execute(delete(table).where(which)).rowcount
 
 
-def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
+def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
     """Return False, because PostgreSQL does not delete old rows itself."""
     return False
 
@@ -329,5 +329,5 @@ def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, i
 def reason(error: BaseException) -> str:
     """Return the first line of the error. Further lines may contain a row."""
     cause = getattr(error, "orig", None) or error
-    said = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
-    return said or " ".join(str(cause).split())
+    primary = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
+    return primary or " ".join(str(cause).split())

@@ -172,8 +172,8 @@ def divide(engine: Engine, table: Table) -> None:
         return
     try:
         with writing(engine) as connection, _cursor(connection) as cursor:
-            promised = _add_constraint(cursor, table)
-        if promised:
+            constrained = _add_constraint(cursor, table)
+        if constrained:
             _log.info("%s: checking %.1f GB before it is divided", table.name, size / 1e9)
             with writing(engine) as connection:
                 connection.exec_driver_sql(

@@ -226,7 +226,7 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
     return connection.execute(delete(table).where(which)).rowcount
 
 
-def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
+def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
     """Return False, because SQLite does not delete old rows itself."""
     return False
 

@@ -1,9 +1,9 @@
 """Divide the time of a joined request into phases.
 
 Pure. Each nanosecond from the start to the end belongs to one phase, so no phase is negative and
-the phases sum to the whole. Where two hops overlap, the time belongs to the work of the decode
-engine, otherwise to the prefill engine, and otherwise to the decode engine's wait. The decode
-engine waits for the prefill, so its wait has the lowest rank.
+the phases sum to the whole. If two hops overlap, the decode engine's work has priority over the
+prefill engine's time, which has priority over the decode engine's wait. The decode engine waits
+for the prefill, so its wait has the lowest priority.
 """
 
 from collections.abc import Iterator, Sequence

@@ -23,7 +23,7 @@ from store.schema import REQUESTS
 EVIDENCE_NS: Final = 900 * 10**9
 """The rows of this time before an instant are evidence: the default range of questions."""
 MOST_LOADED: Final = 500
-"""Maximum number of rows with a loaded KV cache to use as evidence: the newest."""
+"""Maximum number of rows with a loaded KV cache to use as evidence. The newest rows are used."""
 _MINUTE_NS: Final = 60 * 10**9
 
 _Key = tuple[str, int | None]

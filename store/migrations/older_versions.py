@@ -23,8 +23,8 @@ OLDEST: Final = Table(
     Column("revisions", Text, primary_key=True),
     Column("oldest", String(32), nullable=False),
 )
-"""For each group of tables, which is named by its table of revisions: the oldest revision whose
-code can use the tables."""
+"""One row per group of tables: the name of its table of revisions, and the oldest revision whose
+code can use the group."""
 
 
 def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -> str | None:

@@ -17,7 +17,7 @@ MOST: Final = 1_000
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
     """Return the starts whose server was ready in [from, to), in order of time.
 
-    Of the starts that ended in the range, also of those that failed, the newest `MOST` are read.
+    Of all starts that ended in the range, failed ones included, only the newest `MOST` are read.
     """
     found = all_starts_between(engine, from_unix_ns, to_unix_ns)
     return [each for each in found if each.reached is None]

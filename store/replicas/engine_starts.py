@@ -46,10 +46,10 @@ def in_force(
         partition_by=(STARTS.c.replica, STARTS.c.engine),
         order_by=(STARTS.c.at_unix_ns.desc(), STARTS.c.process),
     )
-    asked = select(STARTS, latest.label("place")).where(STARTS.c.at_unix_ns <= at_unix_ns)
+    starts = select(STARTS, latest.label("place")).where(STARTS.c.at_unix_ns <= at_unix_ns)
     if replicas is not None:
-        asked = asked.where(STARTS.c.replica.in_(sorted(replicas)))
-    ranked = asked.subquery()
+        starts = starts.where(STARTS.c.replica.in_(sorted(replicas)))
+    ranked = starts.subquery()
     columns = [ranked.c[column.name] for column in STARTS.columns]
     statement = (
         select(*columns).where(ranked.c.place == 1).order_by(ranked.c.replica, ranked.c.engine)
@@ -90,7 +90,7 @@ def starts_of(engine: Engine, config: str) -> list[EngineStart]:
 def delete_starts(
     engine: Engine, keep_rows_ns: int, keep_hours_ns: int | None, now_unix_ns: int
 ) -> int:
-    """Delete the starts that `expendable` returns. Return their number.
+    """Delete the starts that `deletable` returns. Return their number.
 
     Args:
         engine: from `open_database`.
@@ -109,7 +109,7 @@ def delete_starts(
         with reading(engine) as connection:
             return connection.scalar(of_it) is not None
 
-    gone = expendable(keys, is_seen, keep_rows_ns, keep_hours_ns, now_unix_ns)
+    gone = deletable(keys, is_seen, keep_rows_ns, keep_hours_ns, now_unix_ns)
     for first in range(0, len(gone), _AT_ONCE):
         which = or_(
             *(
@@ -122,7 +122,7 @@ def delete_starts(
     return len(gone)
 
 
-def expendable(
+def deletable(
     starts: Iterable[StartKey],
     is_seen: Callable[[str], bool],
     keep_rows_ns: int,

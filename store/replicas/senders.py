@@ -81,10 +81,10 @@ def _at_once(processes: Sequence[Process]) -> list[Process]:
     lasting = sorted(processes, key=lambda each: each.first_unix_ns - each.last_unix_ns)
     clashing = set()
     for one, other in combinations(lasting[:MOST_PROCESSES], 2):
-        alike = one.process == other.process or (one.counts_steps and other.counts_steps)
+        comparable = one.process == other.process or (one.counts_steps and other.counts_steps)
         together_ns = min(one.last_unix_ns, other.last_unix_ns) - max(
             one.first_unix_ns, other.first_unix_ns
         )
-        if alike and together_ns > GAP_S * SECOND_NS:
+        if comparable and together_ns > GAP_S * SECOND_NS:
             clashing |= {one, other}
     return sorted(clashing, key=lambda each: each.started_unix_ns)

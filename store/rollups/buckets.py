@@ -242,9 +242,9 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
     at = np.repeat(cells * span - low, several.sizes)
     at += several.bins
     if number * span <= _DENSE:
-        held = np.bincount(at, several.counts, minlength=number * span)[: number * span]
-        at = np.flatnonzero(held)
-        counts = held[at].astype(np.int64)
+        sums = np.bincount(at, several.counts, minlength=number * span)[: number * span]
+        at = np.flatnonzero(sums)
+        counts = sums[at].astype(np.int64)
     else:
         inside = at < number * span
         at, counts = _added_up(at[inside], several.counts[inside])

@@ -63,7 +63,7 @@ def hidden(
     )
     places = [at for at in range(by + len(equals)) if any(each[at] == OTHER for each in unnamed)]
     incomplete = set()
-    elsewhere = {
+    matching = {
         values
         for values, each in unnamed.items()
         if OTHER in values[by:]
@@ -81,5 +81,5 @@ def hidden(
                 found = unnamed.get(values)
                 if found and not any(named(at, wanted[at], found.first_unix_s) for at in replaced):
                     incomplete.add(group)
-                    elsewhere.add(values)
-    return Hidden(other, sum(unnamed[each].requests for each in elsewhere), frozenset(incomplete))
+                    matching.add(values)
+    return Hidden(other, sum(unnamed[each].requests for each in matching), frozenset(incomplete))

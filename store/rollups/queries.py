@@ -254,10 +254,10 @@ class Rollups:
     def _grouping(self) -> int:
         """Return the smallest grouping that has all labels of the query, and those that the
         reader's access depends on."""
-        asked = {*self.by, *self.equals, *self.unless}
+        needed = {*self.by, *self.equals, *self.unless}
         access = access_of(self.engine)
         visible = range(len(GROUPINGS)) if access is None else visible_groupings(access)
-        fitting = (place for place in visible if asked <= set(GROUPINGS[place]))
+        fitting = (place for place in visible if needed <= set(GROUPINGS[place]))
         return min(fitting, key=lambda each: len(GROUPINGS[each]))
 
     def _label_sets(self, grouping: int, numbers: IntArray) -> Mapping[int, LabelSet]:
@@ -273,10 +273,12 @@ class Rollups:
         self, sums: Sums, at_unix_s: IntArray, labels: Mapping[int, LabelSet]
     ) -> None:
         """Count the requests that have `_other` in a label of the query."""
-        asked = [LABELS.index(label) for label in (*self.by, *self.equals)]
-        if not asked:
+        positions = [LABELS.index(label) for label in (*self.by, *self.equals)]
+        if not positions:
             return
-        unnamed = [number for number, each in labels.items() if OTHER in [each[at] for at in asked]]
+        unnamed = [
+            number for number, each in labels.items() if OTHER in [each[at] for at in positions]
+        ]
         rows = np.flatnonzero(np.isin(sums.cells, np.array(unnamed, np.int64)))
         found, place = np.unique(sums.cells[rows], return_inverse=True)
         requests = np.bincount(place, sums.requests[rows], found.size)
@@ -285,7 +287,7 @@ class Rollups:
         for number, more, start in zip(
             found.tolist(), requests.tolist(), first.tolist(), strict=True
         ):
-            key = tuple(labels[number][at] for at in asked)
+            key = tuple(labels[number][at] for at in positions)
             before = self._unnamed.get(key, Unnamed(0, start))
             self._unnamed[key] = Unnamed(
                 before.requests + int(more), min(before.first_unix_s, start)
@@ -381,8 +383,9 @@ def rollups(
 def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str] | None:
     """Return the values of a label in a window, sorted, or None if there are no rollups yet.
 
-    For long windows, in which reading each request would take too long. The result may include
-    values that occurred only shortly before or after the window. Unknown values are left out.
+    Use it for long windows, in which reading each request would take too long. The result may
+    include values that occurred only shortly before or after the window. Unknown values are left
+    out.
     """
     how = plan(engine, window)
     if how is None:

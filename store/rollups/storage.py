@@ -135,7 +135,7 @@ class StoredSketches:
         large fleet, they are most of the data."""
         if wanted.all():
             return _sketches([row[2:] for row in self.rows])
-        sizes = np.frombuffer(b"".join(row.sizes for row in self.rows), SIZE)
+        sizes = np.frombuffer(b"".join(row.sizes for row in self.rows), SIZE).astype(np.int64)
         place = places_of_bins(sizes, wanted)
         first = np.cumsum([0, *(len(row.bins) // BIN.itemsize for row in self.rows)])
         ends = np.searchsorted(place, first)

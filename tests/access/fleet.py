@@ -225,7 +225,7 @@ def _notification(row: IncidentRow) -> dict[str, object]:
         display_name=row.slo,
         service="chat",
         severity=row.severity,
-        promise="99 %",
+        statement="99 %",
         began_unix_s=row.began_unix_s,
         fired_unix_s=row.fired_unix_s,
         as_of_unix_s=row.fired_unix_s,

@@ -85,13 +85,13 @@ def rows(fleet: Fleet) -> Iterator[str]:
     roles = load_roles(fleet.roles)
     yield f"| tried over the API or MCP | {' | '.join(COLUMNS.values())} |"
     yield f"|---|{'---|' * len(COLUMNS)}"
-    for said, (name, given) in tried(fleet).items():
+    for label, (name, given) in tried(fleet).items():
         cells = []
         for role in COLUMNS:
             text, cell = _answer(name, given, Access.of([roles.by_name[role].grant]))
-            assert not leaks(fleet, role, text, repr(given)), (role, said)
+            assert not leaks(fleet, role, text, repr(given)), (role, label)
             cells.append(cell)
-        yield f"| {said} | {' | '.join(cells)} |"
+        yield f"| {label} | {' | '.join(cells)} |"
 
 
 def _answer(name: str, given: Mapping[str, str], access: Access) -> tuple[str, str]:

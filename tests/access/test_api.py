@@ -247,4 +247,4 @@ def test_reads_of_single_requests_are_recorded(api: ServedApi, fleet: Fleet, rol
         (mine, hidden, False),
         (sre, trace, True),
     ]
-    assert {each["door"] for each in found} == {"api"}
+    assert {each["interface"] for each in found} == {"api"}

@@ -185,7 +185,7 @@ def test_a_link_to_a_hidden_request_shows_what_a_wrong_link_shows(
 
 
 @pytest.mark.parametrize(
-    ("groups", "said"),
+    ("groups", "expected"),
     [
         (["nobody"], "has no role"),
         ([], "has no role"),
@@ -200,11 +200,11 @@ def test_a_link_to_a_hidden_request_shows_what_a_wrong_link_shows(
     ],
 )
 def test_claims_without_a_role_show_nothing(
-    explorer: Explorer, fleet: Fleet, groups: Any, said: str
+    explorer: Explorer, fleet: Fleet, groups: Any, expected: str
 ) -> None:
     explorer.sign_in("sre", groups=groups)
     shown = explorer.open(page="requests")
-    assert said in shown
+    assert expected in shown
     assert not leaks(fleet, "mine-and-model", shown, "sre")
     assert "mineco-request" not in shown
 
@@ -219,6 +219,6 @@ def test_opening_a_request_is_recorded(explorer: Explorer, fleet: Fleet, roles: 
     lines = Path(roles.audit).read_text(encoding="ascii").splitlines()
     found = [json.loads(each) for each in lines]
     assert [(each["request"], each["found"]) for each in found] == [(own, True), (hidden, False)]
-    assert {each["door"] for each in found} == {"page"}
+    assert {each["interface"] for each in found} == {"page"}
     assert found[0]["who"].startswith("mallory\n")
     assert roles.audit.stat().st_mode & 0o777 == 0o600

@@ -153,11 +153,11 @@ def test_the_sentence_names_the_time_and_an_older_version(
     chat = objective()
     keep_verdict(engine, chat, PAGE, VERDICT, 915)
     found = known(engine, chat)
-    told = "Computed at 915 from the requests of 600 to 900"
-    assert found.computed(lambda unix_ns: str(unix_ns // NS)) == f"{told}."
+    reported = "Computed at 915 from the requests of 600 to 900"
+    assert found.computed(lambda unix_ns: str(unix_ns // NS)) == f"{reported}."
     monkeypatch.setattr(incident_answer, "VERSION", VERSION + 1)
     assert found.computed(lambda unix_ns: str(unix_ns // NS)) == (
-        f"{told}, by version {VERSION} of the method (the current version: {VERSION + 1})."
+        f"{reported}, by version {VERSION} of the method (the current version: {VERSION + 1})."
     )
 
 

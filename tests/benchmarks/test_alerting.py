@@ -13,14 +13,14 @@ from benchmarks.alerting import (
     by_error_rate,
     by_p99,
     two_days,
-    users_hurt,
+    users_affected,
 )
 
 HANG, _, DOWN = OUTAGES
 
 
 @pytest.mark.parametrize(
-    ("steps", "arrived", "hurt", "deserves"),
+    ("steps", "arrived", "affected", "deserves"),
     [
         (20, 10, 10, True),
         (19, 10, 10, False),  # 4.75 minutes
@@ -30,10 +30,10 @@ HANG, _, DOWN = OUTAGES
     ],
 )
 def test_a_page_is_correct_if_many_users_are_affected(
-    steps: int, arrived: int, hurt: int, deserves: bool
+    steps: int, arrived: int, affected: int, deserves: bool
 ) -> None:
     """A page is correct if more than a tenth of the requests of five minutes are bad."""
-    assert users_hurt(np.full(steps, arrived), np.full(steps, hurt)) is deserves
+    assert users_affected(np.full(steps, arrived), np.full(steps, affected)) is deserves
 
 
 def test_few_bad_requests_need_no_page() -> None:
@@ -41,9 +41,9 @@ def test_few_bad_requests_need_no_page() -> None:
     arrived = np.zeros(240, dtype=np.int64)
     arrived[::26][:9] = 1
     assert arrived.sum() == 9
-    assert not users_hurt(arrived, arrived)
+    assert not users_affected(arrived, arrived)
     arrived[-1] = 1
-    assert users_hurt(arrived, arrived)
+    assert users_affected(arrived, arrived)
 
 
 def test_a_hang_is_counted_at_its_end_and_an_absence_is_not_counted() -> None:

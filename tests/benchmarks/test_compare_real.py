@@ -138,8 +138,8 @@ def test_a_line_without_a_comparison_has_no_numbers() -> None:
     one = found(UNDECIDED)
     decision = Decision(UNDECIDED, 0.1, 0.13, None, None, 0.05, 20.0)
     total = TotalChange(None, "no samples")
-    told = line(replace(one, answer=replace(one.answer, decision=decision, total=total)))
-    assert told.split()[9:] == ["+30%", "-", "-", "5%", "undecided:", "missed"]
+    reported = line(replace(one, answer=replace(one.answer, decision=decision, total=total)))
+    assert reported.split()[9:] == ["+30%", "-", "-", "5%", "undecided:", "missed"]
 
 
 def test_the_bar_needs_all_changes_and_no_false_verdict() -> None:

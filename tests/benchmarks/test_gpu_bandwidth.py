@@ -44,8 +44,8 @@ def test_the_known_rate_is_of_the_copies_that_were_made(duty: float) -> None:
 
 def test_the_target_value_is_met_or_missed() -> None:
     good, bad = Point(0.5, 1e12, 1.09e12), Point(1.0, 2e12, 1.7e12)
-    assert table([good])[-1] == "bar: within 10%; the worst is 9.0% off: kept"
-    assert table([good, bad])[-1] == "bar: within 10%; the worst is 15.0% off: MISSED"
+    assert table([good])[-1] == "goal: within 10%; the worst is 9.0% off: kept"
+    assert table([good, bad])[-1] == "goal: within 10%; the worst is 15.0% off: MISSED"
     assert table([good])[1].split() == ["50%", "1.000", "1.090", "1.090"]
 
 

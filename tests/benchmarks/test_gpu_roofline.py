@@ -26,11 +26,11 @@ def test_the_table_has_measured_and_modelled_values_and_the_cost(tmp_path: Path)
     replica = case.starts[0].replica
     window = Window(first + 5 * 10**9, first + 35 * 10**9)
     found = level(engine, replica, 16, window)
-    nobody = level(engine, "nobody", 4, window)
+    absent = level(engine, "nobody", 4, window)
     engine.dispose()
     assert found.account is not None
     assert found.requests > 10
-    header, row, empty, *_ = table([found, nobody])
+    header, row, empty, *_ = table([found, absent])
     assert header.split()[:3] == ["clients", "req/s", "tokens/s"]
     assert row.split()[0] == "16"
     assert "memory" in row

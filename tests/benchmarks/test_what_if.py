@@ -14,7 +14,7 @@ def test_the_table_shows_coverage_beside_the_width() -> None:
     lines = table(results)
     assert lines[0] == "4 cases, 1 refused, 1 saturated, 1 not reported as saturated"
     assert lines[-1] == (
-        "new traffic, p99: inside 50% of 2 (bar: 90 to 98 %), below 0% of 2, above 50% of 2;"
+        "new traffic, p99: inside 50% of 2 (goal: 90 to 98 %), below 0% of 2, above 50% of 2;"
         " median width 70.0%"
     )
     width = next(line for line in lines if line.startswith("median width"))

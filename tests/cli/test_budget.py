@@ -196,7 +196,7 @@ def test_the_requests_are_selected_by_labels(run: Run, served: Callable[[float],
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (("--preset", "email"), "'email' is not one of 'voice', 'chat', 'code'"),
         (("budget.yaml", "--preset", "chat"), "FILE and --preset exclude each other"),
@@ -204,9 +204,9 @@ def test_the_requests_are_selected_by_labels(run: Run, served: Callable[[float],
     ],
 )
 def test_wrong_usage_is_refused(
-    run: Run, served: Callable[[float], None], words: Any, said: str
+    run: Run, served: Callable[[float], None], words: Any, expected: str
 ) -> None:
     served(0.1)
     result = run("budget", *words)
     assert result.exit_code == 2
-    assert said in result.output
+    assert expected in result.output

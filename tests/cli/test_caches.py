@@ -305,17 +305,17 @@ def test_metrics_of_requests_count_no_hits(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "values"),
     [
         (("--by", "outcome"), "lookups cannot be grouped by 'outcome'; allowed: tenant, route"),
         (("--by", "tenant,tenant"), "tenant is given twice"),
         (("--where", "colour=red"), "unknown label 'colour'; allowed: tenant, route"),
     ],
 )
-def test_wrong_labels_are_named(words: tuple[str, ...], said: str, engine: Engine) -> None:
+def test_wrong_labels_are_named(words: tuple[str, ...], values: str, engine: Engine) -> None:
     result = CliRunner().invoke(tailspan, ["caches", *words, "--database", str(engine.url)])
     assert result.exit_code == 2
-    assert said in result.output
+    assert values in result.output
 
 
 def test_without_lookups_the_command_says_where_they_come_from(engine: Engine) -> None:

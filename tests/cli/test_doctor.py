@@ -492,4 +492,4 @@ def test_a_gpu_without_an_engine_is_named_with_the_option(url: str) -> None:
     assert "GPU-2" in found.detail
     assert "GPU-1" not in found.detail
     assert found.mend is not None
-    assert "--gpu-replica 'GPU-2=REPLICA', where REPLICA is chat-0;" in found.mend
+    assert "--gpu-replica 'GPU-2=REPLICA', where REPLICA is chat-0," in found.mend

@@ -58,7 +58,7 @@ def up(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]
     """Run Tailspan and an action, stop Tailspan as Ctrl-C does, and return its output."""
     engine = open_database(url)
     printed: list[str] = []
-    monkeypatch.setattr(foreground, "say", lambda text, err=False: printed.append(text))
+    monkeypatch.setattr(foreground, "print_line", lambda text, err=False: printed.append(text))
 
     def play(
         play: Callable[[Up], Awaitable[None]], *, vllm: str | None = None, **about: Any
@@ -210,7 +210,7 @@ def test_a_slow_explorer_is_announced_with_its_address(
 
 def test_a_simulation_is_announced(up: RunUp, monkeypatch: pytest.MonkeyPatch) -> None:
     command = (sys.executable, "-c", "print('simulated enough')")
-    monkeypatch.setattr(children, "ourselves", lambda *_: command)
+    monkeypatch.setattr(children, "own_command", lambda *_: command)
 
     async def play(up: Up) -> None:
         await up.waits_for("The simulator ended with status 0 and is restarted.")

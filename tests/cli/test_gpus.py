@@ -290,7 +290,7 @@ def test_dropped_samples_are_counted(
     ],
 )
 def test_the_state_is_one_sentence(states: Sequence[ReaderState], printed: str) -> None:
-    assert gpu_tables.standing(states) == printed
+    assert gpu_tables.state_sentence(states) == printed
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_an_agent_sends_to_a_collector_and_ends_at_ctrl_c(
     sink = MemorySink()
     url = stranger({"/metrics": http_answer(body=DCGM)})
     with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
-        command = children.ourselves(
+        command = children.own_command(
             "gpus", "--gpus=off", f"--dcgm={url}", "--dcgm-every=1s",
             f"--endpoint=http://127.0.0.1:{collector.http_port}",
         )  # fmt: skip

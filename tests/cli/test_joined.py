@@ -174,8 +174,8 @@ def test_each_hop_has_its_first_content_and_its_wait_for_the_kv_cache(
     first, second = pair(0)
     put(first, replace(second, first_content_s=0.2, kv_load_s=0.004, queue_held_s=0.005))
     (found,) = objects(run("requests", "--joined", "--format", "json"))
-    told = [(hop["first_content_s"], hop["kv_load_s"]) for hop in found["hops"]]
-    assert told == [(None, None), (0.2, 0.004)]
+    reported = [(hop["first_content_s"], hop["kv_load_s"]) for hop in found["hops"]]
+    assert reported == [(None, None), (0.2, 0.004)]
     # 165 ms after the first byte at the decode engine, which the user had after 155 ms
     assert found["first_content_s"] == pytest.approx(0.320)
 
@@ -333,8 +333,8 @@ def test_explain_begins_with_the_users_latency(run: Run, put: Callable[..., None
     put(*rows)
     at = ("--from", str(START_S), "--to", str(START_S + 300), "--baseline")
     ask = ("explain", "--fast", *at, f"{START_S - 300}/{START_S}")
-    told = json.loads(run(*ask, "--format", "json", window=False).stdout)
-    joined = told["joined"]
+    printed = json.loads(run(*ask, "--format", "json", window=False).stdout)
+    joined = printed["joined"]
     assert joined["requests"] >= 190
     phases = {each["phase"]: each for each in joined["phases"]}
     assert phases["kv_transfer"]["excess_s"] == pytest.approx(2.0, abs=0.05)

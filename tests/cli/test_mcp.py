@@ -39,12 +39,12 @@ def test_mcp_serves_http_until_it_is_stopped(tmp_path: Path, url: str, number: S
     with Program(
         tmp_path, *tailspan_command(*words), environ={"TAILSPAN_TOKENS": TOKEN}
     ) as running:
-        address = running.says(r"The MCP server is at (\S+)")
+        address = running.wait_for(r"The MCP server is at (\S+)")
         tools, answer = asyncio.run(_ask(address))
         assert tools[0] == "stats"
         assert "no requests yet" in answer
         assert running.ends(number) == 0
-        assert "Traceback" not in running.said
+        assert "Traceback" not in running.printed
 
 
 def test_over_stdio_mcp_ends_with_its_input(tmp_path: Path, url: str) -> None:

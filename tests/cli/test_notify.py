@@ -75,7 +75,7 @@ def test_a_test_shows_each_channels_answer(
     one = notify(url, "--test", "--channel", "manager", "--format", "json")
     assert one.exit_code == 0
     assert json.loads(one.stdout) == {
-        "channel": "manager", "result": "delivered", "status": 200, "said": ""
+        "channel": "manager", "result": "delivered", "status": 200, "answer": ""
     }  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def test_the_slos_page_shows_it(url: str, file: Path, monkeypatch: pytest.Monkey
     test = AppTest.from_file(str(APP), default_timeout=60)
     for name, value in {"page": "slos", "from": str(START_S), "to": str(END_S)}.items():
         test.query_params[name] = value
-    said = markup(test.run())
-    assert "whole wait ≤ 5 s" in said
-    assert "endpoint claude" in said
-    assert "ap-south" in said
+    shown = markup(test.run())
+    assert "whole wait ≤ 5 s" in shown
+    assert "endpoint claude" in shown
+    assert "ap-south" in shown

@@ -214,10 +214,10 @@ def test_an_incident_after_the_instant_is_not_listed(
     page = IncidentRow("chat", "page", START_S + 30, START_S, ended, ended, ended, "20", None)
     keep_evaluation(engine, "chat", ended, [page])
     engine.dispose()
-    for at_s, listed in ((START_S + 29, None), (START_S + 60, "goes on"), (ended, "ended")):
+    for at_s, listed in ((START_S + 29, None), (START_S + 60, "ongoing"), (ended, "ended")):
         shown = slo("status", str(file), "--at", str(at_s), "--database", url).stdout
         assert ("peak burn" in shown) is (listed is not None)
-        assert ("goes on" in shown) is (listed == "goes on")
+        assert ("ongoing" in shown) is (listed == "ongoing")
 
 
 def test_failed_notifications_are_shown(file: Path, url: str, fill: Fill, request_row: Row) -> None:

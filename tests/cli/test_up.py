@@ -97,13 +97,13 @@ def test_spans_of_the_sdk_are_stored_exported_and_listed(
     up: RunUp, span: MakeSpan, run: Callable[..., Result]
 ) -> None:
     running = up("--no-explorer")
-    running.says("Ctrl-C stops it")
+    running.wait_for("Ctrl-C stops it")
     assert send(running.port("http"), [span(request_id="by-http")])
     exporter = GrpcSpanExporter(f"http://127.0.0.1:{running.port('grpc')}", insecure=True)
     assert exporter.export([span("replica-2", request_id="by-grpc")]) is SpanExportResult.SUCCESS
     exporter.shutdown()
-    running.says(r"Telemetry arrives from replica-1\.")
-    running.says(r"Telemetry arrives from replica-2\.")
+    running.wait_for(r"Telemetry arrives from replica-1\.")
+    running.wait_for(r"Telemetry arrives from replica-2\.")
 
     address = f"http://127.0.0.1:{running.port('metrics')}/metrics"
     with urllib.request.urlopen(address, timeout=20) as answer:
@@ -116,7 +116,7 @@ def test_spans_of_the_sdk_are_stored_exported_and_listed(
     }
 
     assert running.ends(SIGINT) == 0
-    assert "Stopped. 2 requests arrived" in running.said
+    assert "Stopped. 2 requests arrived" in running.printed
 
 
 @pytest.mark.parametrize(("number", "status"), [(SIGINT, 0), (SIGKILL, -SIGKILL)])
@@ -222,8 +222,8 @@ def test_a_closed_output_does_not_stop_tailspan(span: MakeSpan, url: str, tmp_pa
 def test_children_of_up_end_with_it_even_after_sigkill(up: RunUp, tmp_path: Path) -> None:
     """The children are the explorer, the simulator and the span reader."""
     running = up("--simulate", "--explorer-port=0")
-    page = running.says(r"  Explorer   (http://\S+)")
-    running.says("Telemetry arrives from sim-0")
+    page = running.wait_for(r"  Explorer   (http://\S+)")
+    running.wait_for("Telemetry arrives from sim-0")
     with urllib.request.urlopen(page, timeout=20) as answer:
         assert answer.status == 200
     started = children_of(running)
@@ -236,11 +236,11 @@ def test_children_of_up_end_with_it_even_after_sigkill(up: RunUp, tmp_path: Path
 @ON_LINUX
 def test_a_second_ctrl_c_ends_it_at_once(up: RunUp) -> None:
     running = up("--explorer-port=0")
-    running.says("Ctrl-C stops it")
+    running.wait_for("Ctrl-C stops it")
     (child,) = children_of(running)
     os.kill(child, SIGSTOP)
     running.process.send_signal(SIGINT)
-    running.says("Stopping")
+    running.wait_for("Stopping")
     deadline = time.monotonic() + PATIENCE_S
     while running.process.poll() is None and time.monotonic() < deadline:
         running.process.send_signal(SIGINT)

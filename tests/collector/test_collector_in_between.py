@@ -97,7 +97,7 @@ def between(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[in
             *("--batch-timeout", "200ms"),
         )
         with Program(tmp_path, *command) as program:
-            _wait(lambda: _listens(http_port), lambda: program.said)
+            _wait(lambda: _listens(http_port), lambda: program.printed)
             yield http_port, sink
 
 

@@ -53,9 +53,9 @@ Standard = Callable[..., None]
 
 
 @contextmanager
-def _collector(now_unix_ns: int, **doors: Any) -> Iterator[tuple[Collector, MemorySink]]:
+def _collector(now_unix_ns: int, **security: Any) -> Iterator[tuple[Collector, MemorySink]]:
     sink = MemorySink()
-    made = Collector(sink, grpc_port=0, http_port=0, clock_unix_ns=lambda: now_unix_ns, **doors)
+    made = Collector(sink, grpc_port=0, http_port=0, clock_unix_ns=lambda: now_unix_ns, **security)
     with running(made):
         yield made, sink
 
@@ -233,8 +233,8 @@ def test_the_standard_variables_are_enough_for_a_good_token(
     now_unix_ns: int, exported: Exported, issue: Issue, standard: Standard, token: str, good: bool
 ) -> None:
     standard(HEADERS=f"authorization=Bearer%20{token}")
-    doors = {"tls": Tls(*issue()), "tokens": Tokens([TOKEN], "test")}
-    with _collector(now_unix_ns, **doors) as (collector, sink):
+    security = {"tls": Tls(*issue()), "tokens": Tokens([TOKEN], "test")}
+    with _collector(now_unix_ns, **security) as (collector, sink):
         assert exported(collector) == [good, good]
         assert len(sink.requests) == 2 * good
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from cli.main import tailspan
 from dashboards.boards import BOARDS
 from dashboards.pushing import FOLDER_UID, SOURCE_UID
-from rig.answering import Asked, Reply, answering
+from rig.answering import ReceivedRequest, Reply, answering
 
 TOKEN = "glsa_a-token"
 Answer = tuple[int, Any]
@@ -95,10 +95,10 @@ def _or_404(found: Any, message: str) -> Answer:
 def grafana() -> Iterator[Grafana]:
     here = Grafana()
 
-    def answer(asked: Asked) -> Reply:
-        body = json.loads(asked.body) if asked.body else None
-        token = asked.headers.get("authorization", "")
-        status, document = here.answer(asked.method, asked.path, token, body)
+    def answer(request: ReceivedRequest) -> Reply:
+        body = json.loads(request.body) if request.body else None
+        token = request.headers.get("authorization", "")
+        status, document = here.answer(request.method, request.path, token, body)
         page = isinstance(document, str)
         text = document if page else json.dumps(document)
         kind = "text/html" if page else "application/json"

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = re.compile(r"^\$ curl -s 'http://127\.0\.0\.1:9464(/api/v1/[^']+)'\n(.+)$", re.MULTILINE)
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SERVER = "https://tailspan.example.org:9464"
-NOBODY = "http://127.0.0.1:1"
+UNREACHABLE = "http://127.0.0.1:1"
 REPLICA = "sim-0"
 NEEDS_TOOLS = pytest.mark.skipif(
     not (shutil.which("curl") and shutil.which("jq")), reason="curl or jq is not installed"
@@ -190,7 +190,7 @@ def test_flagger_stops_the_slow_version_and_passes_the_healthy_one(
         done = _run(["bash", "-c", here], tmp_path, TOKEN="x")
         assert (done.returncode == 0) is passes, done.stderr
         # The gate fails for a replica without requests, and also if Tailspan cannot be reached.
-        away = here.replace(api.address, NOBODY)
+        away = here.replace(api.address, UNREACHABLE)
         for each in (command, away):
             assert _run(["bash", "-c", each], tmp_path, TOKEN="x").returncode != 0
 
@@ -203,7 +203,7 @@ def test_the_step_in_github_actions_stops_the_slow_version(fleets: Fleets, tmp_p
     for api, passes in ((fleets.slow, False), (fleets.healthy, True)):
         done = _run(["bash", "-e", "-c", script], tmp_path, TAILSPAN=api.address, TOKEN="x")
         assert (done.returncode == 0) is passes, done.stdout + done.stderr
-    for address, run in ((NOBODY, script), (api.address, step["run"])):
+    for address, run in ((UNREACHABLE, script), (api.address, step["run"])):
         done = _run(["bash", "-e", "-c", run], tmp_path, TAILSPAN=address, TOKEN="x")
         assert done.returncode != 0
 
@@ -221,7 +221,7 @@ def test_the_script_for_one_server_stops_the_slow_version(fleets: Fleets, tmp_pa
     tight = _run(["sh", str(gate), "0.001"], tmp_path, TAILSPAN=fleets.healthy.address)
     assert tight.returncode == 1
     assert "above 0.001 s" in tight.stderr
-    away = _run(["sh", str(gate), "0.5"], tmp_path, TAILSPAN=NOBODY)
+    away = _run(["sh", str(gate), "0.5"], tmp_path, TAILSPAN=UNREACHABLE)
     assert away.returncode not in (0, 1)
 
 

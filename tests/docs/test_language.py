@@ -1,10 +1,10 @@
-"""Checks that docstrings, comments and messages use the standard terms.
+"""Checks that docstrings, comments, messages and names use the standard terms.
 
 Data does not tell, hear, say or know, and literary words are not used. This is the only rule here.
-Add a folder to `CLEAN` once it follows the rule. `python tests/docs/test_language.py` prints the
-number of such words in every folder.
+`python tests/docs/test_language.py` prints the number of such words in every folder.
 """
 
+import ast
 import io
 import re
 import sys
@@ -17,12 +17,11 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 
-CLEAN: Final = (
-    *("instrumentation", "collector", "exporters", "diagnosis", "cost", "roofline"),
-    *("simulator", "dashboards", "analysis", "benchmarks", "telemetry", "alerts", "rig"),
-    *("store", "docs", "replay", "probe"),
+FOLDERS: Final = sorted(
+    {each.parent.name for name in ("*.py", "pyproject.toml") for each in ROOT.glob(f"*/{name}")}
+    - {"tests"}
 )
-"""The folders that follow the rule."""
+"""The folders that contain the product's code. They all follow the rule."""
 
 VERBS: Final = (
     *("tell", "tells", "told", "telling"),
@@ -54,15 +53,44 @@ def found(source: str) -> Iterator[str]:
                     yield f"{number}: {match[0]}: {line.strip()}"
 
 
-@pytest.mark.parametrize("folder", CLEAN)
-def test_folders_that_follow_the_rule_contain_no_listed_word(folder: str) -> None:
-    """Use standard verbs: report, send, receive, return, store."""
-    words = [
+def names(source: str) -> Iterator[str]:
+    """Yield the module's own names that contain a listed word, with line numbers.
+
+    A module's own names are those of variables, attributes, parameters, functions and classes.
+    """
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(attr=name, ctx=ast.Store())
+                | ast.arg(arg=name)
+                | ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ) if not {*name.lower().split("_")}.isdisjoint((*VERBS, *LITERARY)):
+                yield f"{node.lineno}: {name}: a name"
+
+
+def listed(folder: str) -> list[str]:
+    """Return the listed words in the texts and names of a folder, with files and line numbers."""
+    sources = {file: file.read_text("utf-8") for file in sorted((ROOT / folder).rglob("*.py"))}
+    return [
         f"{file.relative_to(ROOT)}:{word}"
-        for file in sorted((ROOT / folder).rglob("*.py"))
-        for word in found(file.read_text(encoding="utf-8"))
+        for file, source in sources.items()
+        for word in (*found(source), *names(source))
     ]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_folder_contains_a_listed_word(folder: str) -> None:
+    """Use standard verbs: report, send, receive, return, store. Name a value for its content."""
+    words = listed(folder)
     assert not words, "\n".join(words)
+
+
+def test_every_folder_of_the_product_is_checked() -> None:
+    """The instrumentation has its own pyproject.toml and no module at the top."""
+    assert {"ui", "cli", "server", "instrumentation", "docs"} <= set(FOLDERS)
 
 
 def test_words_are_found_in_every_kind_of_text() -> None:
@@ -71,9 +99,17 @@ def test_words_are_found_in_every_kind_of_text() -> None:
     assert [each.split(": ")[1] for each in found(source)] == ["Tells", "nobody", "heard", "said"]
 
 
+def test_names_are_found_in_every_kind_of_binding() -> None:
+    """Names are found wherever the module binds them, but not where it uses those of others."""
+    source = (
+        "def says(told, *, heard=file.tell()):\n    self._said = KNOWS = known = 1\n"
+        "class Told: ...\n[saying for saying in said]\nasync def tell_all(): ...\n"
+    )
+    assert sorted(each.split(": ")[1] for each in names(source)) == [
+        *("KNOWS", "Told", "_said", "heard", "saying", "says", "tell_all", "told")
+    ]
+
+
 if __name__ == "__main__":
-    for path in sorted({each.parent for each in ROOT.glob("*/*.py")} | {ROOT / "instrumentation"}):
-        number = sum(
-            1 for file in path.rglob("*.py") for _ in found(file.read_text(encoding="utf-8"))
-        )
-        sys.stdout.write(f"{number:5} {path.name}\n")
+    for each in FOLDERS:
+        sys.stdout.write(f"{len(listed(each)):5} {each}\n")

@@ -143,8 +143,8 @@ def test_each_tenant_has_separate_counts(exporter: PrometheusExporter, request_r
 
 def test_an_engine_has_an_info_series(exporter: PrometheusExporter, sample_row: Sample) -> None:
     exporter.on_stored([], [sample_row(region="eu", config="c0ffee", source=Source.SCRAPE)])
-    told = {**ENGINE, "region": "eu", "config": "c0ffee", "source": "scrape", "version": ""}
-    assert _value(exporter, "tailspan_engine_info", **told) == 1
+    values = {**ENGINE, "region": "eu", "config": "c0ffee", "source": "scrape", "version": ""}
+    assert _value(exporter, "tailspan_engine_info", **values) == 1
 
 
 def test_the_info_series_has_the_version_of_the_latest_start(sample_row: Sample) -> None:
@@ -226,13 +226,13 @@ def test_only_known_series_are_exported(clock: Any, request_row: Row, sample_row
         ]
     )
     exporter.on_probes_stored([replace(EXAMPLE, at_unix_ns=clock())])
-    told = {
+    values = {
         family.name + ("_total" if family.type == "counter" else "")
         for family in exporter.registry.collect()
     }
     of_the_scrape = {METRIC_SERIES.name, SCRAPE_SECONDS.name, SCRAPE_BYTES.name}
     of_others = {each.name for each in ROOFLINES.values()}
-    assert told == {each.name for each in ALL} - of_the_scrape - of_others
+    assert values == {each.name for each in ALL} - of_the_scrape - of_others
 
 
 def test_scrapes_and_counting_run_at_once(exporter: PrometheusExporter, request_row: Row) -> None:
@@ -242,13 +242,13 @@ def test_scrapes_and_counting_run_at_once(exporter: PrometheusExporter, request_
     )
     writer.start()
     while writer.is_alive():
-        told = {
+        values = {
             sample.value
             for family in exporter.collect()
             for sample in family.samples
             if sample.name in ("tailspan_ttft_seconds_count", "tailspan_e2e_seconds_count")
         }
-        assert len(told) <= 1
+        assert len(values) <= 1
     writer.join()
     assert _value(exporter, "tailspan_ttft_seconds_count", **PAIR) == 2_000
 

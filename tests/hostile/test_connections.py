@@ -40,16 +40,16 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 def send_until_closed(connection: socket.socket) -> bytes:
     """Send one byte at a time until the other side closes, and return what the other side sent."""
     connection.settimeout(0.05)
-    said = b""
+    received = b""
     for _ in range(400):
         with contextlib.suppress(TimeoutError):
             try:
                 connection.send(b"a")
                 while chunk := connection.recv(4096):
-                    said += chunk
+                    received += chunk
             except ConnectionError:
                 pass
-            return said
+            return received
     pytest.fail("the connection stays open")
 
 

@@ -17,10 +17,10 @@ def test_two_collectors_on_one_file(tmp_path: Path) -> None:
             (tmp_path / "other").symlink_to("data")
             with collecting(tmp_path, f"sqlite:///{tmp_path}/other/t.db") as second:
                 assert second.process.wait(PATIENCE_S) == 2
-                assert f"process {first.process.pid}, command" in second.said
-                assert "Traceback" not in second.said
+                assert f"process {first.process.pid}, command" in second.printed
+                assert "Traceback" not in second.printed
             listed = subprocess.run(
-                children.ourselves("requests", "--database", "sqlite:///data/t.db"),
+                children.own_command("requests", "--database", "sqlite:///data/t.db"),
                 cwd=tmp_path,
                 timeout=PATIENCE_S,
                 capture_output=True,

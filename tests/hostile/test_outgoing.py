@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from cli.main import tailspan
 from collector.server import Collector
 from collector.testing import MemorySink, running
-from rig.answering import Asked, Reply, answering
+from rig.answering import ReceivedRequest, Reply, answering
 from rig.ports import free_port
 from simulator import live
 from simulator.sending import Sent
@@ -46,8 +46,8 @@ def collecting(sink: MemorySink, **options: Any) -> Iterator[Collector]:
         yield collector
 
 
-def _redirect(target: str, asked: Asked) -> Reply:
-    return Reply(307, headers={"Location": f"{target}{asked.path}"})
+def _redirect(target: str, request: ReceivedRequest) -> Reply:
+    return Reply(307, headers={"Location": f"{target}{request.path}"})
 
 
 def _simulate(endpoint: str, *words: str) -> Result:
@@ -121,22 +121,24 @@ def test_rejected_items_are_counted_and_give_exit_status_2() -> None:
 def test_ctrl_c_ends_a_simulation_that_waits() -> None:
     stop, asked = threading.Event(), threading.Event()
 
-    def never(_: Asked) -> None:
+    def never(_: ReceivedRequest) -> None:
         asked.set()
         stop.wait(30)
 
-    said: list[str] = []
+    messages: list[str] = []
     with answering(never) as server:
         plan = live.Plan(endpoint=server.url, fleet=_fleet(), backfill_s=60.0, duration_s=0.0)
         ended: list[Sent] = []
-        thread = threading.Thread(target=lambda: ended.append(live.run(plan, stop, said.append)))
+        thread = threading.Thread(
+            target=lambda: ended.append(live.run(plan, stop, messages.append))
+        )
         thread.start()
         assert asked.wait(30)
         stop.set()
         thread.join(30)
     (sent,) = ended
     assert sent.requests == 0
-    assert f"not delivered: {sent.dropped_requests} requests" in said[-1]
+    assert f"not delivered: {sent.dropped_requests} requests" in messages[-1]
     assert sent.dropped_requests > 0
 
 
@@ -146,7 +148,7 @@ def test_a_redirect_is_neither_followed_nor_success(monkeypatch: pytest.MonkeyPa
     with answering() as other, answering(partial(_redirect, other.url)) as server:
         result = _simulate(server.url, "--backfill", "30s", "--duration", "1s")
     assert result.exit_code == 2
-    assert not other.asked
+    assert not other.received
 
 
 def _fleet() -> Any:
@@ -220,4 +222,4 @@ def test_a_redirect_by_grafana_does_not_get_the_token() -> None:
         )
     assert result.exit_code == 2
     assert "redirects to another address, which is not followed" in result.output
-    assert not other.asked
+    assert not other.received

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from collector.scrape.fetch import MOST_BYTES
-from rig.answering import Manner, speaking
+from rig.answering import Manner, raw_server
 from rig.program import PATIENCE_S
 from server import probes
 from tests.hostile.conftest import collecting
@@ -18,33 +18,33 @@ RUNNING = b"vllm:num_requests_running 3\n"
 INFINITE = b"process_start_time_seconds +Inf\n"
 
 
-def saying(body: bytes, head: bytes = OK) -> Manner:
-    def manner(connection: socket.socket, _asked: bytes, _ending: threading.Event) -> None:
+def responding(body: bytes, head: bytes = OK) -> Manner:
+    def manner(connection: socket.socket, _request: bytes, _ending: threading.Event) -> None:
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
     return manner
 
 
-def endless(connection: socket.socket, _asked: bytes, ending: threading.Event) -> None:
+def endless(connection: socket.socket, _request: bytes, ending: threading.Event) -> None:
     connection.sendall(OK + b"\r\n" + RUNNING)
     while not ending.wait(0.05):
         connection.sendall(b"x")
 
 
-def silent(_connection: socket.socket, _asked: bytes, ending: threading.Event) -> None:
+def silent(_connection: socket.socket, _request: bytes, ending: threading.Event) -> None:
     ending.wait(PATIENCE_S)
 
 
-def too_large(connection: socket.socket, _asked: bytes, _ending: threading.Event) -> None:
+def too_large(connection: socket.socket, _request: bytes, _ending: threading.Event) -> None:
     connection.sendall(OK + b"\r\n")
     for _ in range(MOST_BYTES // 2**16 + 2):
         connection.sendall(b"#" * 2**16)
 
 
 MANNERS: dict[str, tuple[Manner, str | None]] = {
-    "infinite": (saying(INFINITE + RUNNING), None),
+    "infinite": (responding(INFINITE + RUNNING), None),
     "impossible": (
-        saying(
+        responding(
             b"process_start_time_seconds NaN\n"
             b"vllm:num_requests_waiting 1e308\n"
             b"vllm:kv_cache_usage_perc -1\n"
@@ -54,19 +54,19 @@ MANNERS: dict[str, tuple[Manner, str | None]] = {
         None,
     ),
     "elsewhere": (
-        saying(b"", b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\n"),
+        responding(b"", b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\n"),
         "redirect",
     ),
     "endless": (endless, "timeout"),
     "silent": (silent, "timeout"),
     "too_large": (too_large, "too_large"),
-    "no_text": (saying(b"vllm:num_requests_running{\xff\xfe 3\n"), "malformed"),
+    "no_text": (responding(b"vllm:num_requests_running{\xff\xfe 3\n"), "malformed"),
 }
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Manner], str]]:
-    with speaking() as begin:
+    with raw_server() as begin:
         yield lambda manner: f"{begin(manner)}/metrics"
 
 
@@ -102,7 +102,7 @@ def test_a_bad_target_does_not_affect_the_others(
         while not stands():
             assert time.monotonic() < deadline, (
                 samples_of(metrics, "tailspan_scrape_up"),
-                running.said,
+                running.printed,
             )
             time.sleep(0.2)
         # Targets with impossible values are still scraped, so the time of the last success
@@ -110,11 +110,11 @@ def test_a_bad_target_does_not_affect_the_others(
         name = "tailspan_scrape_last_success_timestamp_seconds"
         before = samples_of(metrics, name)
         while samples_of(metrics, name)[urls["infinite"], ""] <= before[urls["infinite"], ""]:
-            assert time.monotonic() < deadline, running.said
+            assert time.monotonic() < deadline, running.printed
             time.sleep(0.2)
         assert not any(
             reason == "failed"
             for _, reason in samples_of(metrics, "tailspan_scrape_failures_total")
         )
         assert probes.get(f"{metrics}/readyz").body == "ready\n"
-        assert "Traceback" not in running.said
+        assert "Traceback" not in running.printed

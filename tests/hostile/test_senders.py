@@ -129,10 +129,10 @@ def test_invented_engine_starts_are_limited_expire_and_hide_no_real_engine(
             replica = flood.resource_logs[-1].resource.attributes[0].value
             replica.string_value = f"made-up-{number}"
         answer = post(tailspan.collector, "/v1/logs", flood.SerializeToString())
-        told = ExportLogsServiceResponse.FromString(answer).partial_success
-        rejected += told.rejected_log_records
+        reported = ExportLogsServiceResponse.FromString(answer).partial_success
+        rejected += reported.rejected_log_records
     assert rejected == 25_000 - (ALL_BURST - 1)
-    assert "too_many_starts (at most 256 of a replica" in told.error_message
+    assert "too_many_starts (at most 256 of a replica" in reported.error_message
     assert tailspan.refused("logs", Refusal.TOO_MANY_STARTS) == rejected
     with tailspan.engine.connect() as connection:
         assert connection.scalar(select(func.count()).select_from(STARTS)) == ALL_BURST
@@ -163,8 +163,8 @@ def test_a_span_from_the_future_moves_no_other_span(tailspan: Tailspan, named: b
         del span.attributes[:]
         span.attributes.extend(kept)
         answer = post(tailspan.collector, "/v1/traces", many([bad, sent]).SerializeToString())
-        told = ExportTraceServiceResponse.FromString(answer).partial_success
-        assert told.rejected_spans == expected
+        reported = ExportTraceServiceResponse.FromString(answer).partial_success
+        assert reported.rejected_spans == expected
     send_spans(tailspan.collector, [record(NOW_NS - 20 * S)], "a")
     table = request_table(tailspan.engine, EVER, columns=["received_unix_ns", "clock_ahead_s"])
     rows = table.to_pylist()
@@ -185,8 +185,8 @@ def test_extreme_instants_are_refused_by_themselves(tailspan: Tailspan) -> None:
             sent.MergeFrom(message)
     good = spans([record(NOW_NS - S)], "a")
     answer = post(tailspan.collector, "/v1/traces", many([sent, good]).SerializeToString())
-    told = ExportTraceServiceResponse.FromString(answer).partial_success
-    assert told.rejected_spans == len(EXTREMES) * (len(EXTREMES) + 1)
+    reported = ExportTraceServiceResponse.FromString(answer).partial_success
+    assert reported.rejected_spans == len(EXTREMES) * (len(EXTREMES) + 1)
     rows = request_table(tailspan.engine, EVER).to_pylist()
     assert [row["received_unix_ns"] for row in rows] == [NOW_NS - 5 * S]
 
@@ -222,9 +222,9 @@ def test_extreme_numbers_are_refused_and_no_result_is_infinite(tailspan: Tailspa
             setattr(span.attributes[place].value, kind, number)
             traced.MergeFrom(message)
     answer = post(tailspan.collector, "/v1/traces", many([traced, whole]).SerializeToString())
-    told = ExportTraceServiceResponse.FromString(answer).partial_success
+    reported = ExportTraceServiceResponse.FromString(answer).partial_success
     # The smallest positive number is a valid duration.
-    assert told.rejected_spans > len(traced.resource_spans) * 0.8
+    assert reported.rejected_spans > len(traced.resource_spans) * 0.8
 
     measured = ExportMetricsServiceRequest()
     for number in NUMBERS:
@@ -293,21 +293,21 @@ def test_samples_out_of_order_and_twice_and_counters_that_reset(tailspan: Tailsp
 
 def test_rows_beyond_the_retention_are_rejected(tailspan: Tailspan) -> None:
     old = [record(NOW_NS - 8 * DAY_NS), record(EARLIEST_UNIX_NS + 5 * S), record(NOW_NS - S)]
-    told = send_spans(tailspan.collector, old, "a").partial_success
-    assert told.rejected_spans == 2
+    reported = send_spans(tailspan.collector, old, "a").partial_success
+    assert reported.rejected_spans == 2
     assert delete_older(tailspan.engine, 7 * DAY_NS, NOW_NS, pause=lambda: None) == 0
 
 
 def test_parts_longer_than_their_request_are_refused(tailspan: Tailspan) -> None:
     """If accepted, a first token after a day would be in every quantile."""
-    spoilt = []
+    malformed = []
     for name, seconds in (("ttft", 86_400.0), ("itl_max", 4.5)):
         message = spans([record(NOW_NS - S, itl_max_s=0.1)], "a")
         for attribute in message.resource_spans[0].scope_spans[0].spans[0].attributes:
             if name in attribute.key or (name == "ttft" and "time_to_first" in attribute.key):
                 attribute.value.double_value = seconds
-        spoilt.append(message)
-    answer = post(tailspan.collector, "/v1/traces", many(spoilt).SerializeToString())
-    told = ExportTraceServiceResponse.FromString(answer).partial_success
-    assert told.rejected_spans == 2
+        malformed.append(message)
+    answer = post(tailspan.collector, "/v1/traces", many(malformed).SerializeToString())
+    reported = ExportTraceServiceResponse.FromString(answer).partial_success
+    assert reported.rejected_spans == 2
     assert tailspan.refused("traces", Refusal.PARTS_DO_NOT_SUM) == 2

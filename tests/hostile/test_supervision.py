@@ -27,8 +27,8 @@ def failures(metrics: str, task: str) -> float:
 def until(holds: Callable[[], bool], running: Tailspan) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
-        assert time.monotonic() < deadline, running.said
-        assert running.process.poll() is None, running.said
+        assert time.monotonic() < deadline, running.printed
+        assert running.process.poll() is None, running.printed
         time.sleep(0.1)
 
 

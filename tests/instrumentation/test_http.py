@@ -34,8 +34,8 @@ class _Recording(Capture):
         setattr(self.sender, "submit", self._submit)  # noqa: B010  # a method is replaced
         self.kinds: list[str] = []
 
-    def _submit(self, tell: BuildRecord, kind: str = "served") -> None:
-        self.records.append(tell())
+    def _submit(self, build: BuildRecord, kind: str = "served") -> None:
+        self.records.append(build())
         self.kinds.append(kind)
 
 
@@ -43,7 +43,7 @@ async def _refuse(request: Request) -> JSONResponse:
     return JSONResponse({"error": "no"}, status_code=400)
 
 
-async def _know_nobody(request: Request) -> JSONResponse:
+async def _not_found(request: Request) -> JSONResponse:
     return JSONResponse({"error": "no such model"}, status_code=404)
 
 
@@ -67,17 +67,17 @@ def _post(port: int, path: str) -> bytes:
     return answer
 
 
-async def _know_no_key(request: Request) -> JSONResponse:
+async def _unauthorised(request: Request) -> JSONResponse:
     return JSONResponse({"error": "Unauthorized"}, status_code=401)
 
 
 APP = Starlette(
     routes=[
-        Route("/v1/messages", _know_no_key, methods=["POST"]),
+        Route("/v1/messages", _unauthorised, methods=["POST"]),
         Route("/v1/completions", _refuse, methods=["POST"]),
         Route("/v1/chat/completions", _stream, methods=["POST"]),
         Route("/v1/embeddings", _break, methods=["POST"]),
-        Route("/v1/responses", _know_nobody, methods=["POST"]),
+        Route("/v1/responses", _not_found, methods=["POST"]),
         Route("/other", _refuse, methods=["POST"]),
     ]
 )
@@ -151,8 +151,8 @@ def test_without_engine_hooks_the_http_edge_reports() -> None:
     capture.sees_engine = False
     asyncio.run(_call(capture, "/v1/chat/completions"))
     asyncio.run(_call(capture, "/v1/completions"))
-    told = [(record.basis, record.outcome, record.streamed) for record in capture.records]
-    assert told == [("edge", "stop", True), ("edge", "rejected", False)]
+    reported = [(record.basis, record.outcome, record.streamed) for record in capture.records]
+    assert reported == [("edge", "stop", True), ("edge", "rejected", False)]
     assert capture.records[0].first_byte is not None
 
 
@@ -365,7 +365,7 @@ def _answer_in(
         await send(start)
         flights = [capture.flight_began(None) for _ in states]
         for flight, state in zip(flights, states, strict=True):
-            flight.asked(state)
+            flight.copy_parameters(state)
         for number, chunk in enumerate(chunks):
             for state in states:
                 state.stats.num_generation_tokens = number + 1
@@ -378,12 +378,12 @@ def _answer_in(
 
 
 SSE = (b"content-type", b"text/event-stream; charset=utf-8")
-THOUGHT, SAID = _event(reasoning="secret thought"), _event(content="secret text")
+REASONING, CONTENT = _event(reasoning="secret thought"), _event(content="secret text")
 
 
 def test_a_span_has_the_first_content_and_the_tokens_of_each_kind_but_no_text() -> None:
     capture = _Recording()
-    sent = _answer_in(capture, [THOUGHT, THOUGHT, SAID, SAID, SAID])
+    sent = _answer_in(capture, [REASONING, REASONING, CONTENT, CONTENT, CONTENT])
     (record,) = capture.records
     assert record.first_byte is not None
     assert record.first_content is not None
@@ -400,7 +400,7 @@ def test_a_span_has_the_first_content_and_the_tokens_of_each_kind_but_no_text() 
 
 def test_two_choices_share_the_first_content_and_have_no_token_kinds() -> None:
     capture = _Recording()
-    _answer_in(capture, [THOUGHT, THOUGHT, SAID], requests=2)
+    _answer_in(capture, [REASONING, REASONING, CONTENT], requests=2)
     first, second = capture.records
     assert first.first_content == second.first_content is not None
     assert first.reasoning_tokens is second.content_tokens is None
@@ -408,7 +408,7 @@ def test_two_choices_share_the_first_content_and_have_no_token_kinds() -> None:
 
 def test_a_compressed_answer_has_no_known_first_content() -> None:
     capture = _Recording()
-    _answer_in(capture, [SAID], [SSE, (b"Content-Encoding", b"gzip")])
+    _answer_in(capture, [CONTENT], [SSE, (b"Content-Encoding", b"gzip")])
     (record,) = capture.records
     assert record.first_byte is not None
     assert record.first_content is record.content_tokens is None
@@ -435,7 +435,7 @@ def test_an_answer_releases_vllms_objects() -> None:
         return flight
 
     capture.flight_began = keep  # type: ignore[method-assign, assignment]  # looked at on the way
-    _answer_in(capture, [THOUGHT, SAID])
+    _answer_in(capture, [REASONING, CONTENT])
     (exchange,) = exchanges
     assert exchange.answer is not None
     held = [getattr(exchange.answer, name) for name in type(exchange.answer).__slots__]
@@ -449,8 +449,8 @@ def test_a_failing_search_leaves_the_answer(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("tailspan_vllm.request.answer_kinds.StreamedAnswer.sent", boom)
     monkeypatch.setattr(guard, "failures", guard.failures.__class__())
     capture = _Recording()
-    sent = _answer_in(capture, [THOUGHT, SAID])
-    assert [message.get("body") for message in sent] == [None, THOUGHT, SAID, b""]
+    sent = _answer_in(capture, [REASONING, CONTENT])
+    assert [message.get("body") for message in sent] == [None, REASONING, CONTENT, b""]
     assert guard.failures["send"] == 1
     assert capture.records[0].outcome == "stop"
 

@@ -110,12 +110,13 @@ def test_a_worker_only_times_its_own_start(
 
 
 @pytest.mark.parametrize(
-    ("version", "said"), [("0.33.1", 0), ("0.34.0rc1", 1), ("1.2", 1), ("0.11.0", 1), ("dev", 0)]
+    ("version", "expected"),
+    [("0.33.1", 0), ("0.34.0rc1", 1), ("1.2", 1), ("0.11.0", 1), ("dev", 0)],
 )
 def test_an_untested_vllm_version_logs_one_line(
     vllm: Vllm,
     version: str,
-    said: int,
+    expected: int,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -123,7 +124,7 @@ def test_an_untested_vllm_version_logs_one_line(
     plugin.install()
     assert [f"vLLM {version} was not tested" in each.message for each in caplog.records] == [
         True
-    ] * said
+    ] * expected
     assert not vllm.untouched
 
 

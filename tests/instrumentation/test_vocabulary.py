@@ -97,28 +97,28 @@ def _spelled() -> Iterator[str]:
             yield from (value,) if isinstance(value, str) else value
 
 
-def _told(*tables: tuple[tuple[str, ...], ...]) -> list[str]:
+def _names(*tables: tuple[tuple[str, ...], ...]) -> list[str]:
     return [row[0] for table in tables for row in table]
 
 
 def test_every_name_has_its_meaning() -> None:
-    assert {*_told(*TABLES), *REQUEST, *SAMPLE, *GPU, *PROBE, *START} == set(_spelled())
+    assert {*_names(*TABLES), *REQUEST, *SAMPLE, *GPU, *PROBE, *START} == set(_spelled())
 
 
 def test_no_name_is_explained_twice_in_one_table() -> None:
     for noun, wired in ((RequestTimeline, REQUEST), (EngineSample, SAMPLE), (GpuSample, GPU)):
         assert len(wired) == sum(each.about.wire is not None for each in fields_of(noun))
-    assert not set(_told(vocabulary.SPAN_ATTRIBUTES)) & set(REQUEST)
+    assert not set(_names(vocabulary.SPAN_ATTRIBUTES)) & set(REQUEST)
 
 
 def test_a_span_has_exactly_the_vocabulary() -> None:
     span = span_of(FULL, Resource({}))
-    assert set(span.attributes or {}) == {*REQUEST, *_told(vocabulary.SPAN_ATTRIBUTES)}
-    assert {event.name for event in span.events} == set(_told(vocabulary.SPAN_EVENTS))
+    assert set(span.attributes or {}) == {*REQUEST, *_names(vocabulary.SPAN_ATTRIBUTES)}
+    assert {event.name for event in span.events} == set(_names(vocabulary.SPAN_EVENTS))
 
 
 def test_a_resource_has_only_the_vocabulary() -> None:
-    assert set(resource_attributes({}, 8000)) <= set(_told(vocabulary.RESOURCE))
+    assert set(resource_attributes({}, 8000)) <= set(_names(vocabulary.RESOURCE))
 
 
 def test_metrics_are_those_with_a_unit() -> None:

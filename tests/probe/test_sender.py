@@ -29,13 +29,13 @@ def result() -> Callable[[int], Probe]:
     return make
 
 
-SAID: list[str] = []
+PRINTED: list[str] = []
 
 
 def _flush(script: Script, results: list[Probe], **environment: str) -> Sender:
     async def run() -> Sender:
         async with listening(script) as port:
-            sender = Sender(f"http://127.0.0.1:{port}", "eu", environment, SAID.append)
+            sender = Sender(f"http://127.0.0.1:{port}", "eu", environment, PRINTED.append)
             for each in results:
                 sender.offer(each)
             await sender.flush(2.0)
@@ -66,7 +66,7 @@ def test_a_busy_collector_gets_results_later_and_a_refusal_is_counted(
     sender = _flush(Script(status=status), [result(n) for n in range(3)])
     assert (sender.waiting, sender.dropped) == (waiting, dropped)
     assert status[:3] in (sender.trouble or "")
-    assert "does not take results: HTTP " + status[:3] in SAID[-1]
+    assert "does not take results: HTTP " + status[:3] in PRINTED[-1]
 
 
 def test_a_full_queue_drops_the_oldest(

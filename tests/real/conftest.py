@@ -220,7 +220,7 @@ def tailspan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watching]:
     words = ("--explorer-port=0", "--scrape-file", TARGETS, "--scrape-every", "1s")
     with Watching(folder, "up", *words) as running:
         yield running.is_up()
-        assert running.ends(SIGTERM) == 0, running.said
+        assert running.ends(SIGTERM) == 0, running.printed
 
 
 def _starting(tailspan: Watching, paths: pytest.TempPathFactory) -> Iterator[StartVllm]:

@@ -93,20 +93,20 @@ def post(port: int, path: str, trace_id: str, **body: Any) -> Iterator[bytes]:
 def test_a_stream_has_the_tokens_of_each_kind_that_its_client_counted(
     reasoning: Any, tailspan: Any
 ) -> None:
-    said = chat(reasoning.port, max_tokens=60, **ENDS_SOON)
+    answer = chat(reasoning.port, max_tokens=60, **ENDS_SOON)
     called = chat(reasoning.port, max_tokens=60, **ENDS_SOON, **CALL)
     cut = chat(reasoning.port, max_tokens=12, ignore_eos=True)
-    rows = tailspan.rows({said.trace_id, called.trace_id, cut.trace_id})
-    for seen, shown in ((said, KINDS[2]), (called, KINDS[1]), (cut, KINDS[0])):
+    rows = tailspan.rows({answer.trace_id, called.trace_id, cut.trace_id})
+    for seen, shown in ((answer, KINDS[2]), (called, KINDS[1]), (cut, KINDS[0])):
         row = rows[seen.trace_id]
         assert sum(row[kind] for kind in KINDS) == row["output_tokens"]
         assert row[shown] > 0
         for kind in KINDS:
             # The engine may be ahead of the chunk that is being sent.
             assert row[kind] == pytest.approx(seen.tokens[kind], abs=2)
-    first_s = rows[said.trace_id]["first_content_s"]
-    assert said.first_content_s is not None
-    assert rows[said.trace_id]["ttft_s"] < first_s <= said.first_content_s
+    first_s = rows[answer.trace_id]["first_content_s"]
+    assert answer.first_content_s is not None
+    assert rows[answer.trace_id]["ttft_s"] < first_s <= answer.first_content_s
     assert rows[called.trace_id]["first_content_s"] is None
     assert rows[cut.trace_id]["first_content_s"] is None
 

@@ -76,13 +76,13 @@ def under_load(url: str, folder: Path, start: Start, message: Make) -> Iterator[
     words = ("--backfill", f"{BACKFILL_S + MINUTE_S}s", "--rate", "5", "--duration", "2s")
     simulator = tailspan_command("simulate", "--incident", "none", "--endpoint", endpoint, *words)
     with Program(folder, *simulator) as simulated:
-        assert simulated.ends() == 0, simulated.said
+        assert simulated.ends() == 0, simulated.printed
     with Senders(message, collector.port("http"), collector.port("grpc")) as senders:
         source = Source(url, senders, until_s - BACKFILL_S, until_s)
         source.until_more_is_acknowledged()
         yield source
         source.until_more_is_acknowledged()
-    assert collector.ends(SIGTERM) == 0, collector.said
+    assert collector.ends(SIGTERM) == 0, collector.printed
 
 
 def traces(url: str) -> set[str]:
@@ -154,7 +154,7 @@ def check_restored(
         problems = [line for line in doctor.stdout.splitlines() if line.startswith("FAIL")]
         assert all(line.startswith("FAIL  objectives") for line in problems), doctor.stdout
         assert "opens, and this version can use its schema" in doctor.stdout
-        assert restored.ends(SIGTERM) == 0, restored.said
+        assert restored.ends(SIGTERM) == 0, restored.printed
 
 
 def test_sqlite_is_copied_while_it_is_written(

@@ -30,11 +30,11 @@ def at_rest(tailspan: Any, replica: str) -> tuple[dict[str, float], dict[str, An
         while True:
             rows = request_table(engine, window, equals=since).to_pylist()
             samples = sample_table(engine, window, equals=since).to_pylist()
-            told = (samples[-1]["busy_s_total"] or 0.0, len(rows)) if samples else before
-            quiet = len(samples) > 3 and {s["busy_s_total"] for s in samples[-3:]} == {told[0]}
-            if (quiet and told == before) or time.monotonic() > deadline:
+            reported = (samples[-1]["busy_s_total"] or 0.0, len(rows)) if samples else before
+            quiet = len(samples) > 3 and {s["busy_s_total"] for s in samples[-3:]} == {reported[0]}
+            if (quiet and reported == before) or time.monotonic() > deadline:
                 break
-            before = told
+            before = reported
             time.sleep(1.5)
     finally:
         engine.dispose()
@@ -64,12 +64,12 @@ def test_requests_and_waste_are_the_engines_busy_time(
     sums, sample = at_rest(tailspan, f"vllm-{crowded.port}")
     accounted_s = sums["billed_s"] + sums["wasted_s"]
     ratio = accounted_s / sample["busy_s_total"]
-    told = (
+    reported = (
         f"billed {sums['billed_s']:.6f} s + wasted {sums['wasted_s']:.6f} s of busy"
         f" {sample['busy_s_total']:.6f} s: ratio {ratio:.9f}; {sums['preemptions']:.0f} evictions"
     )
     with capsys.disabled():
-        sys.stdout.write(f"\n{told}\n")
+        sys.stdout.write(f"\n{reported}\n")
     assert sums["lost"] == 0
     assert sums["preemptions"] > 0
     assert sums["wasted_s"] > 0

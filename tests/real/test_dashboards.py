@@ -111,13 +111,13 @@ def test_every_dashboard_variable_has_an_effect_and_data(fleet: Watched) -> None
         assert f"${name}" not in "".join(each.expr for each in found)
     for some in (of_probes, of_fleet):
         for name in ("model", "region", "replica", "tenant", "slo", "endpoint"):
-            told = {
+            values = {
                 series.labels[name]
                 for each in some
                 for series in each.series
                 if name in series.labels
             }
-            assert len(told) <= 1, (name, told)
+            assert len(values) <= 1, (name, values)
     assert any("region" in each.labels for answer in of_probes for each in answer.series)
 
 
@@ -155,7 +155,7 @@ def _leads_to_requests(here: Watched, found: list[Answer], within_s: int = 60) -
         data = here.ask("query_exemplars", query=each.expr, start=now - within_s, end=now)
         labels = [exemplar["labels"] for series in data for exemplar in series["exemplars"]]
         assert labels
-        assert all(len(told["trace_id"]) == 32 for told in labels)
+        assert all(len(reported["trace_id"]) == 32 for reported in labels)
 
 
 def test_a_restart_leaves_no_panel_without_data(fleet: Watched) -> None:

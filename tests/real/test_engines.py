@@ -179,14 +179,14 @@ def test_an_engine_that_a_client_overloads_is_out_of_balance(
     # Without a replay: its model of the idle engine has few steps to fit.
     words = ("explain", "--fast", "--metric", "ttft", "--format", "json")
     span = ("--from", f"{changed:.0f}", "--to", f"{ended:.0f}")
-    told = json.loads(
+    printed = json.loads(
         tailspan.run(*words, *span, "--baseline", f"{begun:.0f}/{changed:.0f}").stdout
     )
-    wheres = {cause["id"]: cause["where"] for cause in told["causes"]}
+    wheres = {cause["id"]: cause["where"] for cause in printed["causes"]}
     assert wheres.get("replica_imbalance") == {
         "replica": f"vllm-{two_engines.port}",
         "engine": "1",
-    }, json.dumps(told)
+    }, json.dumps(printed)
 
 
 def test_no_row_is_lost_or_double_if_one_engine_core_is_killed(

@@ -169,10 +169,10 @@ def test_the_page_shows_those_requests(story: Any, tailspan: Any, tab: Any) -> N
     of = f"page=requests&last=1h&replica={quote(replica)}"
     page.goto(f"{tailspan.address('explorer')}/?{of}")
     page.locator("a[data-key]").first.wait_for()
-    told = {row["trace_id"] for row in rows.values()}
+    trace_ids = {row["trace_id"] for row in rows.values()}
     keys = [shown.get_attribute("data-key") for shown in page.locator("a[data-key]").all()]
     assert keys
-    assert sum(key.split("-")[1] in told for key in keys) >= len(keys) / 2
+    assert sum(key.split("-")[1] in trace_ids for key in keys) >= len(keys) / 2
     assert page.get_by_text("Traceback").count() == 0
     assert page.locator("[data-testid=stException]").count() == 0
     assert page.get_by_text("Simulated data").count() == 0

@@ -51,14 +51,14 @@ def look():
             for key, value in (vars(owner) if owner else {}).items():
                 if "tailspan" in (getattr(getattr(value, "__code__", None), "co_filename", "")):
                     wrapped.append(key)
-        told = {
+        report = {
             "threads": [each.name for each in threading.enumerate()],
             "loggers": [sorted(vars(each)) for each in made],
             "wrapped": wrapped,
         }
         path = os.environ["PROBE_INTO"] + f"/{os.getpid()}"
         with open(path + ".new", "w") as file:
-            json.dump(told, file)
+            json.dump(report, file)
         os.rename(path + ".new", path)
 """
 
@@ -125,8 +125,8 @@ def test_a_huge_id_and_a_foreign_process_lose_no_account(vllm: Any, tailspan: An
             )
             assert got == b""
         assert_parts(tailspan, after)
-        assert vllm.said.count("refused a connection to the engine's link") == 1
-    assert "failed; vLLM continues" not in vllm.said
+        assert vllm.printed.count("refused a connection to the engine's link") == 1
+    assert "failed; vLLM continues" not in vllm.printed
 
 
 def test_if_disabled_no_plugin_code_runs_while_vllm_serves(
@@ -134,19 +134,19 @@ def test_if_disabled_no_plugin_code_runs_while_vllm_serves(
 ) -> None:
     """vLLM requires a stat logger, which is then empty."""
     write_plugin(tmp_path, "probe", PROBE, "probe = probe:begin")
-    into = tmp_path / "told"
+    into = tmp_path / "accounts"
     into.mkdir()
     server = start_vllm(PYTHONPATH=str(tmp_path), PROBE_INTO=str(into), OTEL_SDK_DISABLED="true")
     seen = send_all(server.port, mixed(60, seed=4), concurrency=8)
     assert all(timed.status == 200 for timed in seen)
     time.sleep(3)
     (core,) = engine_cores(server.process)
-    told = {int(file.name): json.loads(file.read_text()) for file in into.glob("*[0-9]")}
-    assert {server.process.pid, core} <= told.keys()
-    for process in told.values():
+    values = {int(file.name): json.loads(file.read_text()) for file in into.glob("*[0-9]")}
+    assert {server.process.pid, core} <= values.keys()
+    for process in values.values():
         assert [name for name in process["threads"] if "tailspan" in name] == []
         assert process["wrapped"] == []
-    assert told[server.process.pid]["loggers"] == [[]]
+    assert values[server.process.pid]["loggers"] == [[]]
     assert links(core) == []
-    assert "tailspan: " not in server.said  # vLLM itself logs the names of its plugins
+    assert "tailspan: " not in server.printed  # vLLM itself logs the names of its plugins
     assert tailspan.rows({timed.trace_id for timed in seen}, patience_s=3) == {}

@@ -86,7 +86,7 @@ def unheard(start_module_vllm: Callable[..., Any], receiver: Receiver) -> Any:
 def server(unheard: Any, receiver: Receiver) -> Any:
     receiver.start()
     well_behaved(unheard.port, 80, 1, lambda: None)  # the step model needs these requests
-    until(lambda: "is back" in unheard.said)
+    until(lambda: "is back" in unheard.printed)
     return unheard
 
 
@@ -118,8 +118,8 @@ def assert_complete(rows: list[RequestTimeline], seen: list[Timed]) -> None:
 def test_without_a_collector_serving_continues_and_one_line_is_logged(unheard: Any) -> None:
     well_behaved(unheard.port, 40, 32, lambda: None)
     time.sleep(12)
-    assert unheard.said.count("tailspan: no collector") == 1
-    assert "Failed to export" not in unheard.said
+    assert unheard.printed.count("tailspan: no collector") == 1
+    assert "Failed to export" not in unheard.printed
 
 
 def test_a_malformed_variable_is_named_and_the_replica_has_its_port(
@@ -129,7 +129,7 @@ def test_a_malformed_variable_is_named_and_the_replica_has_its_port(
     assert {sample.replica.rpartition(":")[2] for sample in receiver.sink.samples} == {
         str(server.port)
     }
-    assert server.said.count("OTEL_EXPORTER_OTLP_TIMEOUT='10s' is not valid") == 1
+    assert server.printed.count("OTEL_EXPORTER_OTLP_TIMEOUT='10s' is not valid") == 1
 
 
 def test_ids_of_any_size_lose_no_row(server: Any, receiver: Receiver) -> None:
@@ -190,13 +190,13 @@ def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver:
 
 
 def test_an_outage_loses_no_row_and_no_part(server: Any, receiver: Receiver) -> None:
-    before = {words: server.said.count(words) for words in ("tailspan: no collector", "is back")}
+    before = {words: server.printed.count(words) for words in ("tailspan: no collector", "is back")}
     seen = well_behaved(server.port, 400, 43, receiver.stop)
     # On a fast machine, the requests end before the instrumentation has dropped its first batch.
-    until(lambda: server.said.count("tailspan: no collector") > before["tailspan: no collector"])
-    assert server.said.count("tailspan: no collector") == before["tailspan: no collector"] + 1
+    until(lambda: server.printed.count("tailspan: no collector") > before["tailspan: no collector"])
+    assert server.printed.count("tailspan: no collector") == before["tailspan: no collector"] + 1
     receiver.start()
     assert_complete(receiver.rows(seen), seen)
-    until(lambda: server.said.count("is back") > before["is back"])
-    assert server.said.count("is back") == before["is back"] + 1
+    until(lambda: server.printed.count("is back") > before["is back"])
+    assert server.printed.count("is back") == before["is back"] + 1
     assert receiver.sink.samples[-1].accounts_dropped_total == 0

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Engine
 
-from rig.disaggregated import Asked, Disaggregated, ask_all, calls, report
+from rig.disaggregated import Disaggregated, SentRequest, ask_all, calls, report
 from rig.program import Tailspan
 from store.database import open_database
 from store.joined.joined_request import DELIVERY, JoinedBasis, JoinedBy, JoinedRequest, Role
@@ -26,7 +26,7 @@ def collecting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tailspan]:
     folder = tmp_path_factory.mktemp("joined")
     url = f"sqlite:///{folder}/tailspan.db"
     with Tailspan(folder, "collect", "--database", url) as running:
-        running.says("Ctrl-C stops it")
+        running.wait_for("Ctrl-C stops it")
         yield running
 
 
@@ -47,7 +47,7 @@ def store(collecting: Tailspan) -> Iterator[Engine]:
 
 
 def found(
-    store: Engine, seen: Sequence[Asked], since_ns: int, hops: int = 2, basis: str = "router"
+    store: Engine, seen: Sequence[SentRequest], since_ns: int, hops: int = 2, basis: str = "router"
 ) -> dict[str, JoinedRequest]:
     """Wait until these requests are joined, and return them by the client's request id."""
     wanted = {timed.request_id for _, timed in seen}

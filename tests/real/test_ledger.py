@@ -281,8 +281,8 @@ def test_offline_generation_is_captured_too(installed: None, tailspan: Any, tmp_
     for row in map(json.loads, rows):
         assert row["queue_s"] is not None
         assert (row["model"], row["config"] is None) == ("offline", False)
-    told = map(json.loads, tailspan.run("config", "--format", "json").stdout.splitlines())
-    (start,) = [start for start in told if start["replica"] == "offline"]
+    printed = map(json.loads, tailspan.run("config", "--format", "json").stdout.splitlines())
+    (start,) = [start for start in printed if start["replica"] == "offline"]
     assert start["config"] == json.loads(rows[0])["config"]
     assert start["arguments"]["model.max_model_len"] == 1024
     assert start["arguments"]["cache.num_gpu_blocks"] > 0

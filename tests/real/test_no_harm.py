@@ -50,7 +50,7 @@ def test_serving_continues_and_failures_are_counted_if_every_hook_raises(
         ]
         time.sleep(0.5)
     assert counted
-    assert "sabotage" in server.said
+    assert "sabotage" in server.printed
 
 
 @pytest.mark.ends_its_server

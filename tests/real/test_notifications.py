@@ -74,11 +74,11 @@ class Receiver:
         return self.server.url
 
     def documents(self, path: str) -> list[dict[str, Any]]:
-        return [json.loads(each.body) for each in list(self.server.asked) if each.path == path]
+        return [json.loads(each.body) for each in list(self.server.received) if each.path == path]
 
     def alerts(self, status: str) -> list[dict[str, Any]]:
-        told = self.documents("/on-call")
-        return [each for one in told if one["status"] == status for each in one["alerts"]]
+        reported = self.documents("/on-call")
+        return [each for one in reported if one["status"] == status for each in one["alerts"]]
 
 
 @pytest.fixture
@@ -223,13 +223,13 @@ def test_the_generated_rules_page_once_and_resolve(
     (page,) = receiver.alerts("firing")
     assert page["labels"]["alertname"] == "TailspanBudgetBurn"
     assert (page["labels"]["slo"], page["labels"]["severity"]) == ("chat", "page")
-    said = page["annotations"]
-    assert re.fullmatch(r"chat: the error budget burns \d+\.\d times too fast", said["summary"]), (
-        said
-    )
-    assert "Objective: 99 % of requests with ttft_s <= 0.5 over 7d." in said["description"]
-    assert re.search(r"\d+ of \d+ bad in the last 1m. Burn rates: ", said["description"])
-    assert said["dashboard_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=root-cause"
+    annotations = page["annotations"]
+    assert re.fullmatch(
+        r"chat: the error budget burns \d+\.\d times too fast", annotations["summary"]
+    ), annotations
+    assert "Objective: 99 % of requests with ttft_s <= 0.5 over 7d." in annotations["description"]
+    assert re.search(r"\d+ of \d+ bad in the last 1m. Burn rates: ", annotations["description"])
+    assert annotations["dashboard_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=root-cause"
     assert page["generatorURL"].endswith("tab=1")
     assert over["fingerprint"] == page["fingerprint"]
     assert over["endsAt"] > over["startsAt"]
@@ -270,7 +270,7 @@ channels:
     assert message["link"] == f"{EXPLORER}/?page=root-cause&incident=chat@{message['fired_unix_s']}"
     assert page["annotations"]["dashboard_url"] == message["link"]
     assert "Chat answers start in 500 ms" in page["annotations"]["description"]
-    asked = next(each for each in receiver.server.asked if each.path == "/hook")
+    asked = next(each for each in receiver.server.received if each.path == "/hook")
     signed = asked.headers[SIGNATURE.lower()]
     sent_s = int(signed.split(",")[0].removeprefix("t="))
     assert signed == signature("a key of the test", asked.body, sent_s)

@@ -48,7 +48,7 @@ def whole(name: str) -> configs.Config:
 
 
 @pytest.fixture(scope="module")
-def told(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def reports(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return, by architecture, vLLM's report about each model, and ours."""
     from rig import install, serve
 
@@ -71,9 +71,9 @@ def told(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return dict(zip(MODELS, lines, strict=True))
 
 
-def vllms(told: Any, step_name: str, side: str, *endings: str) -> float:
+def vllms(reports: Any, step_name: str, side: str, *endings: str) -> float:
     """Return the sum of vLLM's terms of a step; the terms' names end with these suffixes."""
-    terms = told["terms"][step_name][side]
+    terms = reports["terms"][step_name][side]
     return float(sum(value for name, value in terms.items() if name.endswith(endings)))
 
 
@@ -102,30 +102,32 @@ def only(values: Any) -> float:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_shape_that_a_real_vllm_reports_is_that_of_its_config(name: str, told: Any) -> None:
-    shape = read_shape(json.dumps(told[name]["shape"]))
+def test_the_shape_that_a_real_vllm_reports_is_that_of_its_config(name: str, reports: Any) -> None:
+    shape = read_shape(json.dumps(reports[name]["shape"]))
     assert shape == shape_of(whole(name))
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_weights_and_cache_are_vllms_to_the_byte(name: str, told: Any) -> None:
+def test_weights_and_cache_are_vllms_to_the_byte(name: str, reports: Any) -> None:
     """Equal are attention, feed-forward, the last layer, and KV cache reads and writes."""
-    shape = read_shape(json.dumps(told[name]["shape"]))
+    shape = read_shape(json.dumps(reports[name]["shape"]))
     weights, mine = gpu_weights(shape), ours(shape, "decodes")
-    attention = vllms(told[name], "decodes", "read", *ATTENTION)
+    attention = vllms(reports[name], "decodes", "read", *ATTENTION)
     assert attention == pytest.approx(2 * weights.attention, rel=1e-6)
-    assert vllms(told[name], "decodes", "read", "unembed.weight") == 2 * weights.head
+    assert vllms(reports[name], "decodes", "read", "unembed.weight") == 2 * weights.head
     if name not in UNGATED:
-        dense = vllms(told[name], "decodes", "read", "dense_up_gate_weights", "dense_down_weights")
+        dense = vllms(
+            reports[name], "decodes", "read", "dense_up_gate_weights", "dense_down_weights"
+        )
         assert dense == pytest.approx(2 * weights.dense, rel=1e-6)
         shared = vllms(
-            told[name], "decodes", "read", "shared_up_gate_weights", "shared_down_weights"
+            reports[name], "decodes", "read", "shared_up_gate_weights", "shared_down_weights"
         )
         assert shared == pytest.approx(2 * weights.shared, rel=1e-6)
-    written = vllms(told[name], "decodes", "write", "kv_cache")
+    written = vllms(reports[name], "decodes", "write", "kv_cache")
     assert written == pytest.approx(only(mine.kv_write_bytes), rel=1e-6)
     queries = 3 * shape.heads * shape.head_dim * shape.layers * 2
-    read = vllms(told[name], "decodes", "read", "attn_input") - queries
+    read = vllms(reports[name], "decodes", "read", "attn_input") - queries
     slid = shape.window is not None and shape.window < 3000
     assert slid or read == pytest.approx(only(mine.kv_read_bytes), rel=1e-6)
 
@@ -148,20 +150,20 @@ ATTENTION = (
 
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - UNGATED))
-def test_flops_are_vllms_where_both_count_the_same(name: str, told: Any) -> None:
+def test_flops_are_vllms_where_both_count_the_same(name: str, reports: Any) -> None:
     """vLLM ignores the order of a prompt's tokens in the attention."""
-    shape = read_shape(json.dumps(told[name]["shape"]))
+    shape = read_shape(json.dumps(reports[name]["shape"]))
     for step_name in ("decodes", "prompt", "both"):
         mine = ours(shape, step_name)
-        matrices = vllms(told[name], step_name, "flops", "proj", "ffn")
+        matrices = vllms(reports[name], step_name, "flops", "proj", "ffn")
         router = 2 * gpu_weights(shape).router
         tokens = {"decodes": 3, "prompt": 500, "both": 301}[step_name]
         assert only(mine.linear_flops) - router * tokens == pytest.approx(matrices, rel=1e-6)
-        both = vllms(told[name], step_name, "flops", "attn_qk", "attn_av", "unembed")
+        both = vllms(reports[name], step_name, "flops", "attn_qk", "attn_av", "unembed")
         if shape.latent is None and step_name == "decodes":
             assert only(mine.plain_flops) == pytest.approx(both, rel=1e-6)
-    of_vllm = vllms(told[name], "prompt", "flops", "attn_qk", "attn_av")
-    last = vllms(told[name], "prompt", "flops", "unembed")
+    of_vllm = vllms(reports[name], "prompt", "flops", "attn_qk", "attn_av")
+    last = vllms(reports[name], "prompt", "flops", "unembed")
     half = only(ours(shape, "prompt").plain_flops) - last
     assert half == pytest.approx(of_vllm / 2, rel=1e-6)
 
@@ -174,7 +176,7 @@ def test_a_running_server_moves_the_bytes_that_both_models_predict(
     begun_unix_ns = time.time_ns()
     long = [Call(prompt="word " * 250, max_tokens=100)] * 12
     send_all(vllm.port, mixed(60, seed=5) + long, concurrency=8)
-    samples, start = told_by(tailspan, f"vllm-{vllm.port}", begun_unix_ns - 2 * 10**9)
+    samples, start = samples_and_start(tailspan, f"vllm-{vllm.port}", begun_unix_ns - 2 * 10**9)
     assert (start.device, start.gpus) == ("cpu", None)
     assert start.shape is not None
     shape = read_shape(start.shape)
@@ -198,13 +200,13 @@ def test_a_running_server_moves_the_bytes_that_both_models_predict(
     assert flops[0] / flops[1] == pytest.approx(0.95, abs=0.15)
 
 
-def told_by(tailspan: Any, replica: str, from_unix_ns: int) -> tuple[Columns, Any]:
+def samples_and_start(tailspan: Any, replica: str, from_unix_ns: int) -> tuple[Columns, Any]:
     """Wait for samples after this time, and return a server's samples as columns, and its start."""
     settled_unix_ns, deadline = time.time_ns() + round(SETTLED_S * 1e9), time.monotonic() + 60
     engine = open_database(f"sqlite:///{tailspan.folder}/var/tailspan.db", create=False)
     while True:
-        told = sample_table(engine, Window(from_unix_ns, time.time_ns()))
-        columns = engines_of(told).get(EngineKey(replica, 0))
+        reports = sample_table(engine, Window(from_unix_ns, time.time_ns()))
+        columns = engines_of(reports).get(EngineKey(replica, 0))
         if columns is not None and columns.at_unix_ns.max() >= settled_unix_ns:
             break
         assert time.monotonic() < deadline

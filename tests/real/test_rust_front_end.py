@@ -103,15 +103,15 @@ def test_the_engine_is_sampled_and_its_start_reported(server: Any, tailspan: Any
     assert (last["running"], last["waiting"], last["in_flight"]) == (0, 0, 0)
     # Only a front end counts tokens of iterations. Unknown totals are absent, not zero.
     assert last["decode_tokens_total"] is None
-    told = map(json.loads, tailspan.run("config", "--format", "json").stdout.splitlines())
-    (start,) = [each for each in told if each["replica"] == f"vllm-{server.port}"]
+    printed = map(json.loads, tailspan.run("config", "--format", "json").stdout.splitlines())
+    (start,) = [each for each in printed if each["replica"] == f"vllm-{server.port}"]
     assert start["arguments"]["scheduler.max_num_seqs"] == 16
 
 
 def test_the_log_and_the_doctor_name_the_server(server: Any, tailspan: Any) -> None:
-    assert len(re.findall("front end is not Python", server.said)) == 1
-    told = tailspan.run("doctor", "--no-explorer").stdout
-    assert f"vllm-{server.port}: the front end is not Python" in told
+    assert len(re.findall("front end is not Python", server.printed)) == 1
+    printed = tailspan.run("doctor", "--no-explorer").stdout
+    assert f"vllm-{server.port}: the front end is not Python" in printed
 
 
 def test_two_engines_behind_one_rust_front_end(

@@ -90,7 +90,7 @@ def test_a_sender_with_a_fast_clock_may_send_again_through_another_collector(
                 )
                 assert answer.status_code == 200, answer.text
         for collector in collectors:
-            assert collector.ends(SIGTERM) == 0, collector.said
+            assert collector.ends(SIGTERM) == 0, collector.printed
     engine = open_database(url, create=False)
     with engine.connect() as connection:
         ahead_s = list(connection.scalars(select(REQUESTS.c.clock_ahead_s)))

@@ -51,8 +51,8 @@ def test_native_spans_of_a_real_vllm_are_rows(plain: Any, tailspan: Any) -> None
 
 def test_metrics_of_a_real_vllm_are_samples(plain: Any, tailspan: Any) -> None:
     here = f"127.0.0.1:{plain.port}"
-    nobody = "127.0.0.1:1"
-    group = {"targets": [here, nobody], "labels": {"region": "here"}}
+    unreachable = "127.0.0.1:1"
+    group = {"targets": [here, unreachable], "labels": {"region": "here"}}
     (tailspan.folder / TARGETS).write_text(json.dumps([group]))
     try:
         up = f'tailspan_scrape_up{{target="http://{here}/metrics"}} 1'
@@ -60,16 +60,16 @@ def test_metrics_of_a_real_vllm_are_samples(plain: Any, tailspan: Any) -> None:
         _ids(plain.port)
         tokens = plain.own_metrics()["vllm:generation_tokens_total"]
         labels = f'engine="0",model="tiny",replica="{here}"'
-        told = f"tailspan_engine_decode_tokens_total{{{labels}}} {tokens:.0f}"
-        _until(lambda: told in tailspan.metrics())
-        labels = f'reason="unreachable",target="http://{nobody}/metrics"'
+        reported = f"tailspan_engine_decode_tokens_total{{{labels}}} {tokens:.0f}"
+        _until(lambda: reported in tailspan.metrics())
+        labels = f'reason="unreachable",target="http://{unreachable}/metrics"'
         assert f"tailspan_scrape_failures_total{{{labels}}}" in tailspan.metrics()
         done = tailspan.run(
             *("doctor", "--no-explorer", "--metrics-port", str(tailspan.port("metrics"))),
             *("--http-port", str(tailspan.port("http")), "--grpc-port", str(tailspan.port("grpc"))),
         )
         assert f"http://{here}/metrics is up" in done.stdout
-        assert f"http://{nobody}/metrics is down" in done.stdout
+        assert f"http://{unreachable}/metrics is down" in done.stdout
         assert done.returncode == 1
     finally:
         (tailspan.folder / TARGETS).write_text("[]")

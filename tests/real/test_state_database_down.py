@@ -32,11 +32,11 @@ def test_rows_are_received_while_evaluation_pauses_and_the_burn_is_notified_once
         Traffic(collectors, ["chat"]) as traffic,
     ):
         (program,) = collectors.programs
-        program.says("This collector now does the evaluation")
+        program.wait_for("This collector now does the evaluation")
         wait_for("requests", lambda: bool(traffic.acknowledged))
         server.stop("immediate")
         traffic.slow.add("chat")
-        program.says(
+        program.wait_for(
             r"lost the lease on evaluation, notification and retention, because the state database"
             r" cannot be \w+: .*\. These tasks pause until it is available"
         )
@@ -46,9 +46,9 @@ def test_rows_are_received_while_evaluation_pauses_and_the_burn_is_notified_once
         assert requests.get(f"{metrics}/readyz", timeout=10).status_code == 200
         held = 'tailspan_lease_held{lease="evaluation"} '
         assert f"{held}0\n" in requests.get(f"{metrics}/metrics", timeout=10).text
-        assert not webhook.asked
+        assert not webhook.received
         server.start()
-        wait_for("a message", lambda: bool(webhook.asked))
+        wait_for("a message", lambda: bool(webhook.received))
         assert f"{held}1\n" in requests.get(f"{metrics}/metrics", timeout=10).text
         time.sleep(20)  # a further message would come with the next evaluation
-        assert [json.loads(each.body)["transition"] for each in webhook.asked] == ["firing"]
+        assert [json.loads(each.body)["transition"] for each in webhook.received] == ["firing"]

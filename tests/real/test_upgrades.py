@@ -284,25 +284,25 @@ def test_collectors_are_replaced_one_after_another_and_back(
     with Traffic(first, second) as traffic:
         traffic.goes_on()
         third = start("new", url)
-        assert "to 9999. The data is kept" in third.said
+        assert "to 9999. The data is kept" in third.printed
         traffic.running = [first, second, third]
         traffic.goes_on()
         first.process.send_signal(SIGKILL)
         first = start("old", url)  # an orchestrator starts it again before it is replaced
-        assert "upgraded to schema 9999 by a newer Tailspan. This version" in first.said
+        assert "upgraded to schema 9999 by a newer Tailspan. This version" in first.printed
         traffic.running = [first, second, third]
         traffic.goes_on()
         traffic.running = [third]
         for each in (first, second):
-            assert each.ends(SIGTERM) == 0, each.said
+            assert each.ends(SIGTERM) == 0, each.printed
         traffic.goes_on()
         first = start("old", url)
         traffic.running = [first, third]
         traffic.goes_on()
         traffic.running = [first]
-        assert third.ends(SIGTERM) == 0, third.said
+        assert third.ends(SIGTERM) == 0, third.printed
         traffic.goes_on()
-    assert first.ends(SIGTERM) == 0, first.said
+    assert first.ends(SIGTERM) == 0, first.printed
     check(url, tmp_path, traffic)
 
 
@@ -314,9 +314,9 @@ def test_an_upgrade_of_one_collector_is_undone(
     with Traffic(program) as traffic:
         traffic.goes_on()
         for version in ("new", "old"):
-            assert program.ends(SIGTERM) == 0, program.said
+            assert program.ends(SIGTERM) == 0, program.printed
             program = start(version, url)
             traffic.running = [program]
             traffic.goes_on()
-    assert program.ends(SIGTERM) == 0, program.said
+    assert program.ends(SIGTERM) == 0, program.printed
     check(url, tmp_path, traffic)

@@ -75,12 +75,12 @@ def test_tokens_from_an_external_cache_are_counted_separately(laden: Any, tailsp
         assert answer.status == 200
     seen.append(send(laden.port, call))
     rows = tailspan.stored(seen)
-    told = [
+    reported = [
         (rows[each.trace_id]["cached_tokens"], rows[each.trace_id]["external_cached_tokens"])
         for each in seen
     ]
-    cached = told[1][0]
-    assert told == [(0, 0), (cached, 0), (cached, cached)]
+    cached = reported[1][0]
+    assert reported == [(0, 0), (cached, 0), (cached, cached)]
     assert cached >= 512
     # 4 layers, keys and values, 2 heads of 64 numbers with 4 bytes each
     loads = [rows[each.trace_id]["kv_loaded_bytes"] for each in seen]
@@ -129,9 +129,9 @@ def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) ->
     while tailspan.samples(f"vllm-{laden.port}")[-1]["running_loras"] != 0:
         assert time.monotonic() < deadline
         time.sleep(0.5)
-    told = tailspan.samples(f"vllm-{laden.port}")
-    assert max(sample["running_loras"] or 0 for sample in told) > 0
-    assert max(sample["waiting_loras"] or 0 for sample in told) > 0
+    reported = tailspan.samples(f"vllm-{laden.port}")
+    assert max(sample["running_loras"] or 0 for sample in reported) > 0
+    assert max(sample["waiting_loras"] or 0 for sample in reported) > 0
 
 
 def test_a_request_refused_before_the_engine_is_a_row_with_its_status(
@@ -144,8 +144,10 @@ def test_a_request_refused_before_the_engine_is_a_row_with_its_status(
     ]
     seen = [send(laden.port, call) for call in calls]
     rows = tailspan.stored(seen)
-    told = [(rows[each.trace_id]["outcome"], rows[each.trace_id]["http_status"]) for each in seen]
-    assert told == [("rejected", 400), ("rejected", 400), ("rejected", 404)]
+    reported = [
+        (rows[each.trace_id]["outcome"], rows[each.trace_id]["http_status"]) for each in seen
+    ]
+    assert reported == [("rejected", 400), ("rejected", 400), ("rejected", 404)]
     assert [rows[each.trace_id]["model"] for each in seen] == ["tiny", "tiny", None]
 
     before = laden.own_metrics()["vllm:admission_rejections_total"]
@@ -176,8 +178,8 @@ def test_the_configurations_of_two_servers_can_be_compared(
     laden: Any, guessing: Any, tailspan: Any
 ) -> None:
     done = tailspan.run("config", "--format", "json")
-    told = {each["replica"]: each for each in map(json.loads, done.stdout.splitlines())}
-    mine, other = told[f"vllm-{laden.port}"], told[f"vllm-{guessing.port}"]
+    printed = {each["replica"]: each for each in map(json.loads, done.stdout.splitlines())}
+    mine, other = printed[f"vllm-{laden.port}"], printed[f"vllm-{guessing.port}"]
     assert mine["version"].startswith("0.")
     assert mine["arguments"]["kv_transfer.kv_connector"] == "ExampleConnector"
     assert mine["arguments"]["cache.num_gpu_blocks"] > 0
@@ -253,7 +255,7 @@ def test_an_incompatible_vllm_is_measured_at_the_http_layer(
         assert row["queue_s"] is None
         if timed.status == 200:
             assert row["ttft_s"] <= timed.ttft_s
-    lines = re.findall(r"tailspan: this vLLM lacks .*", server.said)
+    lines = re.findall(r"tailspan: this vLLM lacks .*", server.printed)
     assert len(lines) == 1
     assert "_update_stats_from_finished" in lines[0]
     own = server.own_metrics()

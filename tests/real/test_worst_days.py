@@ -80,7 +80,7 @@ def test_postgresql_may_be_unavailable_under_load(
         finally:
             postgresql.start()
         wait_for_more(senders, 200)
-    assert collector.ends(SIGTERM) == 0, collector.said
+    assert collector.ends(SIGTERM) == 0, collector.printed
     assert during["503"] > OUTAGE_S / 2
     assert during["UNAVAILABLE"] > OUTAGE_S / 2
     assert not senders.without_delay
@@ -113,7 +113,7 @@ def test_a_repeatedly_killed_collector_keeps_acknowledged_rows(
             # them.
             assert rolled_up(url, at_rest=False) >= len(rows)
         wait_for_more(senders, 20)
-    assert collector.ends(SIGTERM) == 0, collector.said
+    assert collector.ends(SIGTERM) == 0, collector.printed
     rows = kept(url)
     assert senders.acknowledged <= set(rows)
     assert set(rows.values()) == {1}

@@ -14,8 +14,8 @@ def test_rows_are_in_order_of_time_since_the_first() -> None:
         "5,2023-11-16T18:15:47Z,6",
     ]
     rows = parse_trace(lines, "t.csv")
-    told = [(row.prompt_tokens, row.output_tokens) for row in rows]
-    assert told == [(396, 109), (6, 5), (374, 44)]
+    reported = [(row.prompt_tokens, row.output_tokens) for row in rows]
+    assert reported == [(396, 109), (6, 5), (374, 44)]
     assert [row.at_s for row in rows] == pytest.approx([0.0, 0.504831, 4.5])
 
 
@@ -25,7 +25,7 @@ def test_instants_may_be_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "expected"),
     [
         ([], "line 1: no column for at; it may be called timestamp, .*there are: none"),
         (["when,what"], "line 1: no column for at.*there are: when, what"),
@@ -37,6 +37,6 @@ def test_instants_may_be_numbers() -> None:
         ([HEADER, "inf,1,2"], "line 2: 'inf' is not a time; allowed: a finite"),
     ],
 )
-def test_an_error_contains_the_line_number(lines: list[str], told: str) -> None:
-    with pytest.raises(TraceError, match=rf"^t\.csv.*{told}"):
+def test_an_error_contains_the_line_number(lines: list[str], expected: str) -> None:
+    with pytest.raises(TraceError, match=rf"^t\.csv.*{expected}"):
         parse_trace(lines, "t.csv")

@@ -50,7 +50,7 @@ def test_only_the_program_of_the_pinned_version_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("members", "error", "said"),
+    ("members", "error", "expected"),
     [
         (("vllm/__init__.py",), "", "does not contain vllm/vllm-rs"),
         ((), "no matching distribution", "cannot be downloaded: no matching distribution"),
@@ -58,8 +58,8 @@ def test_only_the_program_of_the_pinned_version_is_kept(
     ],
 )
 def test_a_reason_is_given_if_there_is_no_program(
-    download: Callable[..., list[str]], members: tuple[str, ...], error: str, said: str
+    download: Callable[..., list[str]], members: tuple[str, ...], error: str, expected: str
 ) -> None:
     download(*members, error=error)
-    with pytest.raises(NotHereError, match=said):
+    with pytest.raises(NotHereError, match=expected):
         rust_front_end.ensure_rust_front_end()

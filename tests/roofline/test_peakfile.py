@@ -22,7 +22,7 @@ def test_a_file_adds_devices_and_changes_known_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("bytes_per_s = 1", "must have tables"),
         ("", "must have tables"),
@@ -31,12 +31,12 @@ def test_a_file_adds_devices_and_changes_known_ones(tmp_path: Path) -> None:
         ('[device."X"]\nflops_per_s = {}', "X.bytes_per_s: is missing"),
     ],
 )
-def test_an_invalid_peak_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_peak_file_is_refused(tmp_path: Path, text: str, expected: str) -> None:
     path = tmp_path / "peaks.toml"
     path.write_text(text)
     with pytest.raises(PeaksError, match=f"^{path}: ") as refused:
         load_peaks(path)
-    assert said in str(refused.value)
+    assert expected in str(refused.value)
     with pytest.raises(PeaksError, match="nowhere: cannot be read: No such file"):
         load_peaks(tmp_path / "nowhere")
 

@@ -109,7 +109,7 @@ def test_a_configuration_adds_devices_and_changes_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "expected"),
     [
         (3, "X: 3; allowed: bytes_per_s and flops_per_s"),
         ({}, "X.bytes_per_s: is missing"),
@@ -121,7 +121,7 @@ def test_a_configuration_adds_devices_and_changes_known_ones() -> None:
         ({"bytes_per_s": 1e12, "flops_per_s": {"bf16": -1}}, "X.flops_per_s.bf16: -1; allowed"),
     ],
 )
-def test_invalid_peaks_are_refused(values: Any, said: str) -> None:
+def test_invalid_peaks_are_refused(values: Any, expected: str) -> None:
     with pytest.raises(PeaksError) as refused:
         device_named("X", {"X": values})
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(expected)

@@ -17,7 +17,7 @@ from tests.roofline import configs
 every_config = pytest.mark.parametrize("config", configs.ALL, ids=lambda config: config.__name__)
 
 
-def told_by_vllm(config: configs.Config, **parallel: int) -> str:
+def reported_by_vllm(config: configs.Config, **parallel: int) -> str:
     """Return the model shape that an engine reports at its start, as the collector stores it."""
     text = text_part(config)
     dtype = text["torch_dtype"]
@@ -57,7 +57,7 @@ class Recording(Mapping[str, Any]):
 
 @every_config
 def test_an_engine_reports_the_shape_of_its_config(config: Callable[[], configs.Config]) -> None:
-    assert read_shape(told_by_vllm(config())) == shape_of(config())
+    assert read_shape(reported_by_vllm(config())) == shape_of(config())
 
 
 @every_config
@@ -77,7 +77,7 @@ def test_every_key_that_is_read_is_reported(config: Callable[[], configs.Config]
 
 def test_the_ranks_are_reported() -> None:
     shape = read_shape(
-        told_by_vllm(configs.llama_3_70b(), tensor_parallel_size=4, pipeline_parallel_size=2)
+        reported_by_vllm(configs.llama_3_70b(), tensor_parallel_size=4, pipeline_parallel_size=2)
     )
     assert shape.parallel.gpus == 8
 
@@ -170,10 +170,10 @@ def test_an_unsupported_configuration_is_refused_with_its_key(
     assert str(refused.value).startswith(f"{key}: ")
 
 
-@pytest.mark.parametrize("told", ["", "[]", "3", "{", '{"a": 1, "a.b": 2}', "{}"])
-def test_an_invalid_shape_is_refused(told: str) -> None:
+@pytest.mark.parametrize("text", ["", "[]", "3", "{", '{"a": 1, "a.b": 2}', "{}"])
+def test_an_invalid_shape_is_refused(text: str) -> None:
     with pytest.raises(UnknownShapeError):
-        read_shape(told)
+        read_shape(text)
 
 
 numbers = st.integers(-5, 10**12) | st.floats(allow_nan=False)

@@ -35,9 +35,9 @@ def whole_windows(case: Dataset) -> list[Window]:
 
 
 def test_its_constants_match_its_reported_shape() -> None:
-    told = gpu.machine(4)
-    shape = shape_of(told.shape)
-    assert shape.parallel.gpus == told.gpus == 4
+    reported = gpu.machine(4)
+    shape = shape_of(reported.shape)
+    assert shape.parallel.gpus == reported.gpus == 4
     assert shape.kv_token_bytes == gpu.KV_TOKEN_BYTES
     assert 2 * parameters(shape) == pytest.approx(gpu.WEIGHT_BYTES, rel=0.005)
     assert 2 * parameters(shape) == pytest.approx(gpu.TOKEN_FLOPS, rel=0.005)

@@ -71,11 +71,11 @@ def test_the_published_step_at_the_bandwidth_of_an_h100() -> None:
     assert window.mfu == pytest.approx(0.039, abs=2e-3)
     assert window.verdict is Verdict.MEMORY_BOUND
     assert window.findings == (Finding.LOW_UTILISATION_LONG_STEPS,)
-    said = sentence(window)
-    assert said.startswith("Memory-bound, not idle: 5 % matrix units active and steps of 16 ms")
-    assert "49.4 GB" in said
-    assert "14.7 ms of memory time (MBU 92 %)" in said
-    assert "0.624 ms of compute time (MFU 4 %)" in said
+    text = sentence(window)
+    assert text.startswith("Memory-bound, not idle: 5 % matrix units active and steps of 16 ms")
+    assert "49.4 GB" in text
+    assert "14.7 ms of memory time (MBU 92 %)" in text
+    assert "0.624 ms of compute time (MFU 4 %)" in text
 
 
 def test_a_long_prompt_is_bound_by_arithmetic() -> None:
@@ -191,16 +191,16 @@ def test_an_arithmetic_without_a_peak_leaves_the_bandwidth() -> None:
 
 
 def test_vllms_estimates_are_used_for_an_unknown_shape() -> None:
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "modelled_flops_total": np.arange(121) * 4e13,
         "modelled_read_bytes_total": np.arange(121) * 2.9e12,
         "modelled_write_bytes_total": np.arange(121) * 0.1e12,
     }
-    window = first(an_engine(**told), shape=None)
+    window = first(an_engine(**values), shape=None)
     assert window.model is ModelSource.VLLM
     assert window.mbu == pytest.approx(3.0 / 3.35)
     assert window.verdict is Verdict.MEMORY_BOUND
-    assert first(an_engine(**told)).model is ModelSource.SHAPE
+    assert first(an_engine(**values)).model is ModelSource.SHAPE
 
 
 def test_without_shape_and_without_vllms_model_nothing_is_modelled() -> None:

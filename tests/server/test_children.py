@@ -13,7 +13,9 @@ from server import children
 from server.children import Child, ChildError
 
 PATIENCE_S = 30.0
-ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the leash")
+ON_LINUX = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux ends a child with its parent"
+)
 
 
 def python(code: str) -> tuple[str, ...]:
@@ -36,7 +38,7 @@ def with_child(tmp_path: Path) -> Callable[..., None]:
     return play
 
 
-async def said(child: Child, words: str) -> None:
+async def wait_for_words(child: Child, words: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while words not in child.last_words():
         assert time.monotonic() < deadline, child.last_words()
@@ -45,7 +47,7 @@ async def said(child: Child, words: str) -> None:
 
 def test_a_child_is_asked_to_end(with_child: Callable[..., None]) -> None:
     async def play(child: Child) -> None:
-        await said(child, "begun")
+        await wait_for_words(child, "begun")
         await child.stop()
         assert await child.wait() == 7
         assert child.last_words() == "begun\nended"
@@ -62,7 +64,7 @@ def test_a_child_is_asked_to_end(with_child: Callable[..., None]) -> None:
 
 def test_a_child_that_ignores_sigterm_is_killed(with_child: Callable[..., None]) -> None:
     async def play(child: Child) -> None:
-        await said(child, "begun")
+        await wait_for_words(child, "begun")
         await child.stop(within_s=0.1)
         assert await child.wait() == -signal.SIGKILL
 
@@ -77,7 +79,7 @@ def test_ctrl_c_reaches_a_child_only_through_its_parent(with_child: Callable[...
     """The child has its own session, which gets no signals of the terminal."""
 
     async def play(child: Child) -> None:
-        await said(child, "session")
+        await wait_for_words(child, "session")
         assert child.last_words() == "session True"
 
     with_child("import os; print('session', os.getsid(0) == os.getpid())", play)
@@ -104,7 +106,7 @@ def test_a_missing_log_has_no_last_lines(with_child: Callable[..., None]) -> Non
         child.log.unlink()
         assert child.last_words() == ""
 
-    with_child("print('heard by nobody')", play)
+    with_child("print('not read')", play)
 
 
 def test_a_log_is_truncated_at_the_start(with_child: Callable[..., None]) -> None:
@@ -137,7 +139,7 @@ def test_no_local_program_of_that_name_runs(
     monkeypatch.chdir(tmp_path)
 
     async def run() -> None:
-        command = children.ourselves("simulate", "--help")
+        command = children.own_command("simulate", "--help")
         child = await children.start("simulator", command, {}, tmp_path / "child.log")
         assert await child.wait() == 0
         assert "tailspan simulate" in child.log.read_text()
@@ -176,7 +178,7 @@ asyncio.run(main())
 @ON_LINUX
 def test_a_child_of_an_ended_parent_does_not_start() -> None:
     """The kernel signals only the end of a parent that is still running."""
-    leash = Path(children.__file__).with_name("leash.py")
-    asked = [sys.executable, str(leash), str(os.getpid() + 1), *python("print('began')")]
+    script = Path(children.__file__).with_name("end_with_parent.py")
+    asked = [sys.executable, str(script), str(os.getpid() + 1), *python("print('began')")]
     done = subprocess.run(asked, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (1, b"")

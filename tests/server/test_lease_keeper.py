@@ -48,21 +48,21 @@ def soon(holds: Callable[[], bool]) -> bool:
 def test_taken_and_lost_leases_are_printed_and_the_work_begins_at_once(
     engine: Engine,
 ) -> None:
-    leases, said, taken = Scripted(engine), [], []
+    leases, messages, taken = Scripted(engine), [], []
     leases.terms = {EVALUATION: Term(EVALUATION, 1), RETENTION: Term(RETENTION, 1)}
     keeper = LeaseKeeper(
-        leases, lambda: taken.append(True), lambda text, wrong: said.append((text, wrong))
+        leases, lambda: taken.append(True), lambda text, wrong: messages.append((text, wrong))
     )
     keeper._beat()
     keeper._beat()
-    assert said == [
+    assert messages == [
         ("This collector now does the evaluation and retention for all collectors.", False)
     ]
     assert len(taken) == 1
     assert keeper.held() == {EVALUATION: True, RETENTION: True}
     del leases.terms[RETENTION]
     keeper._beat()
-    assert said[1:] == [("This collector has lost the lease on retention.", True)]
+    assert messages[1:] == [("This collector has lost the lease on retention.", True)]
     assert keeper.held() == {EVALUATION: True, RETENTION: False}
     assert len(taken) == 1
 
@@ -86,13 +86,13 @@ def test_a_failed_renewal_is_reported_and_tried_again(
 
 def test_the_reason_of_a_lost_lease_is_printed(engine: Engine) -> None:
     """If the state database does not respond, the work under the leases pauses."""
-    leases, said = Scripted(engine), []
+    leases, messages = Scripted(engine), []
     leases.terms = {EVALUATION: Term(EVALUATION, 1)}
-    keeper = LeaseKeeper(leases, lambda: None, lambda text, wrong: said.append((text, wrong)))
+    keeper = LeaseKeeper(leases, lambda: None, lambda text, wrong: messages.append((text, wrong)))
     keeper._beat()
     leases.away, leases.terms = True, {}
     keeper._beat()
-    assert said[1:] == [
+    assert messages[1:] == [
         (
             "This collector has lost the lease on evaluation, because the database does not"
             " respond. These tasks pause until it is available.",
@@ -102,9 +102,9 @@ def test_the_reason_of_a_lost_lease_is_printed(engine: Engine) -> None:
 
 
 def test_with_sqlite_nothing_is_printed(engine: Engine) -> None:
-    said: list[str] = []
-    keeper = LeaseKeeper(Leases(engine), lambda: None, lambda text, wrong: said.append(text))
+    messages: list[str] = []
+    keeper = LeaseKeeper(Leases(engine), lambda: None, lambda text, wrong: messages.append(text))
     keeper.start()
     keeper.stop()
-    assert said == []
+    assert messages == []
     assert keeper.held() == {}

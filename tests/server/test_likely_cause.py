@@ -105,7 +105,7 @@ def test_no_cause_is_no_sentence(engine: Engine, objective: Callable[[str], Obje
 
 
 NOW_S = BEGAN_S + 75
-TOLD = Explanation(
+EXPLANATION = Explanation(
     Question(
         Metric.TTFT,
         Span((BEGAN_S - 240) * 10**9, (BEGAN_S + 60) * 10**9),
@@ -119,8 +119,8 @@ TOLD = Explanation(
     causes=[Cause("tenant_flood", 0.9, (), (), {"tenant": "a"})],
 )
 REPLAYED = replace(
-    TOLD,
-    causes=[replace(TOLD.causes[0], low=0.8, high=1.0)],
+    EXPLANATION,
+    causes=[replace(EXPLANATION.causes[0], low=0.8, high=1.0)],
     method=Method.COUNTERFACTUAL,
     replay=Replay(900, 0.1, 0.1, 1.0, 1.0),
 )
@@ -169,8 +169,8 @@ def test_the_answer_is_stored_when_the_incident_alerts_and_then_only_read(
     for _ in range(3):
         causes.step()
     assert asks.asked == [("page", 60, 60)]
-    told = "90% [80% to 100%] of the growth of TTFT: one tenant sends"
-    assert str(causes.sentence(chat, _incident(), NOW_S)).startswith(told)
+    reported = "90% [80% to 100%] of the growth of TTFT: one tenant sends"
+    assert str(causes.sentence(chat, _incident(), NOW_S)).startswith(reported)
     again = answers(engine, chat, asks)
     again.step()
     assert len(asks.asked) == 1, "a restart computes nothing again"
@@ -280,7 +280,7 @@ def test_an_ended_incident_is_tried_again_after_the_database_was_not_available(
 def test_a_verdict_without_a_cause_is_stored_only_after_the_end(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
-    asks.answer = replace(TOLD, causes=())
+    asks.answer = replace(EXPLANATION, causes=())
     chat = objective("ttft_s <= 0.5")
     causes = answers(engine, chat, asks)
     evaluated(engine, _incident())
@@ -300,9 +300,9 @@ def test_shares_by_accounting_do_not_replace_a_replay_while_the_incident_is_open
     chat = objective("ttft_s <= 0.5")
     causes = answers(engine, chat, asks)
     for age_s, answer, replayed in (
-        (60, TOLD, False),
+        (60, EXPLANATION, False),
         (600, REPLAYED, True),
-        (1_200, TOLD, True),
+        (1_200, EXPLANATION, True),
     ):
         asks.answer = answer
         evaluated(engine, _later(age_s))
@@ -324,15 +324,15 @@ def test_an_answer_of_an_older_version_is_computed_again() -> None:
 def test_the_thread_computes_after_an_evaluation_and_wakes_the_notifier(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
-    told = threading.Event()
+    reported = threading.Event()
     chat = objective("ttft_s <= 0.5")
     causes = IncidentAnswers(
-        engine, [chat], ask=asks, found=told.set, clock_s=lambda: NOW_S, first_s=0.0
+        engine, [chat], ask=asks, found=reported.set, clock_s=lambda: NOW_S, first_s=0.0
     )
     evaluated(engine, _incident())
     causes.start()
     causes.evaluated()
-    assert told.wait(30)
+    assert reported.wait(30)
     causes.stop()
     assert causes.task.last_success_unix_s is not None
     assert asks.asked == [("page", 60, 60)]
@@ -341,9 +341,9 @@ def test_the_thread_computes_after_an_evaluation_and_wakes_the_notifier(
 def test_an_unreadable_database_does_not_end_the_thread(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
-    chat, told = objective("ttft_s <= 0.5"), threading.Event()
+    chat, reported = objective("ttft_s <= 0.5"), threading.Event()
     causes = IncidentAnswers(
-        engine, [chat], ask=asks, found=told.set, clock_s=lambda: NOW_S, first_s=0.0
+        engine, [chat], ask=asks, found=reported.set, clock_s=lambda: NOW_S, first_s=0.0
     )
     with engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE slo_incidents RENAME TO away")
@@ -358,7 +358,7 @@ def test_an_unreadable_database_does_not_end_the_thread(
         connection.exec_driver_sql("ALTER TABLE away RENAME TO slo_incidents")
     evaluated(engine, _incident())
     causes.evaluated()
-    assert told.wait(30)
+    assert reported.wait(30)
     causes.stop()
 
 
@@ -369,7 +369,7 @@ def test_a_failed_replay_leaves_the_shares_by_accounting_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
     problem: str | None,
 ) -> None:
-    verdict = IncidentVerdict(TOLD, (replace(TOLD, causes=()),))
+    verdict = IncidentVerdict(EXPLANATION, (replace(EXPLANATION, causes=()),))
     monkeypatch.setattr(
         likely_cause, "answer_in_child", lambda *_, **__: ChildAnswer(verdict, problem)
     )
@@ -398,7 +398,7 @@ def test_the_shares_by_replay_of_all_latencies_follow_the_shares_by_accounting(
         return replace(explanation, causes=causes)
 
     asked = Asked()
-    monkeypatch.setattr(child_process, "give_way", lambda _: None)
+    monkeypatch.setattr(child_process, "lower_priority", lambda _: None)
     monkeypatch.setattr(likely_cause, "with_replayed_shares", replays)
     monkeypatch.setattr(likely_cause, "incident_verdict", partial(incident_verdict, explain=asked))
 
@@ -410,9 +410,9 @@ def test_the_shares_by_replay_of_all_latencies_follow_the_shares_by_accounting(
 
     first, second, third = found("ttft_s <= 0.5 and tpot_s <= 0.05")
     assert str(first.sentence).startswith("Probably most of the growth of TTFT: the KV cache is")
-    told = "90% [80% to 95%] of the growth of TTFT: the KV cache is full"
-    assert str(second.sentence).startswith(told)
-    assert str(third.sentence).startswith(told)
+    reported = "90% [80% to 95%] of the growth of TTFT: the KV cache is full"
+    assert str(second.sentence).startswith(reported)
+    assert str(third.sentence).startswith(reported)
     assert [each.others[0].causes[0].low for each in (first, second, third)] == [None, None, 0.8]
     assert found("outcome == 'stop'") == []
 
@@ -450,9 +450,9 @@ def test_a_real_store_is_asked(
     keep_verdict(engine, chat, _incident(), found, BEGAN_S + 315)
     stored = stored_answer(engine, chat, _incident())
     assert stored is not None
-    told = stored.verdict.sentence
-    assert told is not None
-    assert told.startswith("Probably most of the growth of TTFT: the KV cache is full")
+    reported = stored.verdict.sentence
+    assert reported is not None
+    assert reported.startswith("Probably most of the growth of TTFT: the KV cache is full")
 
 
 def test_a_computation_without_the_database_is_tried_again(

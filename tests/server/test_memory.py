@@ -27,10 +27,10 @@ done.wait()
 
 
 def arenas_of(call: str) -> int:
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", KEEPS.format(call=call)], capture_output=True, text=True, check=True
     )
-    return int(told.stdout)
+    return int(printed.stdout)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's arenas are Linux'")

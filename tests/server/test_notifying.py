@@ -65,14 +65,14 @@ def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[Others]:
     made.let.set()
 
 
-def begin(engine: Engine, said: list[str], leases: Leases | None = None) -> Notifying:
+def begin(engine: Engine, printed: list[str], leases: Leases | None = None) -> Notifying:
     return Notifying(
         engine,
         load([OBJECTIVES]).objectives,
         [channel("slow"), channel("quick")],
         explorer_url=lambda: None,
         simulated=lambda: False,
-        say=lambda text, wrong: said.append(text),
+        print_line=lambda text, wrong: printed.append(text),
         leases=leases or Leases(engine),
     )
 
@@ -85,12 +85,12 @@ def soon(holds: Callable[[], bool]) -> bool:
 
 
 def test_a_slow_receiver_delays_no_other(engine: Engine, others: Others) -> None:
-    said: list[str] = []
-    running = begin(engine, said)
+    printed: list[str] = []
+    running = begin(engine, printed)
     running.start()
     running.evaluated()
     assert others.asked.wait(PATIENCE_S)
-    assert soon(lambda: said == ["notified quick: the page of objective chat"])
+    assert soon(lambda: printed == ["notified quick: the page of objective chat"])
     running.evaluated()
     assert running.counts()["quick", "delivered"] == 1
     assert running.counts()["slow", "delivered"] == 0
@@ -103,11 +103,11 @@ def test_a_slow_receiver_delays_no_other(engine: Engine, others: Others) -> None
 
 def test_nothing_is_sent_before_the_first_evaluation(engine: Engine, others: Others) -> None:
     """An incident that was open at the last stop may have ended."""
-    said: list[str] = []
-    running = begin(engine, said)
+    printed: list[str] = []
+    running = begin(engine, printed)
     running.start()
     running.stop()
-    assert said == []
+    assert printed == []
     assert read_notifications(engine, "chat") == []
     assert set(running.counts().values()) == {0}
 
@@ -118,15 +118,15 @@ def test_a_defect_ends_no_thread(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said: list[str] = []
+    printed: list[str] = []
     with monkeypatch.context() as broken:
         broken.setattr("alerts.notify.notifier.status_at", lambda *_: 1 / 0)
-        running = begin(engine, said)
+        running = begin(engine, printed)
         running.start()
         running.evaluated()
         assert soon(lambda: "ZeroDivisionError" in caplog.text)
     running.evaluated()
-    assert soon(lambda: "notified quick: the page of objective chat" in said)
+    assert soon(lambda: "notified quick: the page of objective chat" in printed)
     others.let.set()
     running.stop()
 
@@ -161,17 +161,17 @@ def test_a_collector_without_the_lease_sends_nothing_until_it_takes_it(
         def term(self, name: str) -> Term | None:
             return self.held
 
-    said: list[str] = []
+    printed: list[str] = []
     leases = Waiting(engine)
-    running = begin(engine, said, leases)
+    running = begin(engine, printed, leases)
     running.start()
     for _ in range(3):
         running.evaluated()
         time.sleep(0.05)
-    assert said == []
+    assert printed == []
     assert read_notifications(engine, "chat") == []
     leases.held = Term(NOTIFICATION, 4)
     running.evaluated()
-    assert soon(lambda: said == ["notified quick: the page of objective chat"])
+    assert soon(lambda: printed == ["notified quick: the page of objective chat"])
     assert soon(lambda: {row.claimed_term for row in read_notifications(engine, "chat")} == {4})
     running.stop()

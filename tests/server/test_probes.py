@@ -38,10 +38,10 @@ def test_a_refused_connection_has_an_error_text(free_port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"\x1b[31mSSH-2.0\r\n", b"HTTP/1.1 two hundred\r\n\r\n", b"\0"]
+    "reported", [b"", b"\x1b[31mSSH-2.0\r\n", b"HTTP/1.1 two hundred\r\n\r\n", b"\0"]
 )
-def test_other_protocols_are_no_answer(stranger: Callable[..., str], said: bytes) -> None:
-    answer = probes.get(stranger(said))
+def test_other_protocols_are_no_answer(stranger: Callable[..., str], reported: bytes) -> None:
+    answer = probes.get(stranger(reported))
     assert answer.status is None
     assert not answer.ok
     assert "HTTP" in answer.why or "closed connection" in answer.why

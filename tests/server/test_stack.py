@@ -214,7 +214,7 @@ def test_a_burn_is_delivered_and_counted(
         )
     )
     receiver = Secret(stranger(http_answer()))
-    told = Configuration((Channel("hook", Kind.WEBHOOK, ("page",), receiver),))
+    configuration = Configuration((Channel("hook", Kind.WEBHOOK, ("page",), receiver),))
 
     async def run() -> str:
         stack = Stack(
@@ -224,7 +224,7 @@ def test_a_burn_is_delivered_and_counted(
             FREE,
             explorer=False,
             objectives=load([OBJECTIVES]).objectives,
-            notify=told,
+            notify=configuration,
         )
         async with stack:
             deadline = time.monotonic() + 30

@@ -42,15 +42,15 @@ def test_local_gpus_are_sampled(engine: Engine, url: str, install: Callable[...,
         setup = GpuSetup(local=True, configured=configured_owners_of(["0=chat-0"]))
         async with Stack(engine, url, "127.0.0.1", FREE, explorer=False, gpus=setup) as stack:
             async with asyncio.timeout(30):
-                while "tailspan_gpu_power_watts" not in (told := await _scraped(stack)):
+                while "tailspan_gpu_power_watts" not in (printed := await _scraped(stack)):
                     await asyncio.sleep(0.02)
-            return told
+            return printed
 
-    told = asyncio.run(run())
+    printed = asyncio.run(run())
     about = 'gpu="GPU-1",model_name="NVIDIA H100 80GB HBM3",replica="chat-0"'
-    assert f"tailspan_gpu_power_watts{{{about}}} 512.5\n" in told
-    assert 'tailspan_gpu_reader_up{reader="nvml"} 1\n' in told
-    assert 'reader="amd_smi"' not in told
+    assert f"tailspan_gpu_power_watts{{{about}}} 512.5\n" in printed
+    assert 'tailspan_gpu_reader_up{reader="nvml"} 1\n' in printed
+    assert 'reader="amd_smi"' not in printed
     with engine.connect() as connection:
         [row] = connection.execute(
             text("SELECT DISTINCT replica, gpu, source, power_w FROM gpu_samples")

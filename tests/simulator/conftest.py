@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from rig.answering import Asked, Reply, answering
+from rig.answering import ReceivedRequest, Reply, answering
 
 
 class TinyCollector:
@@ -43,8 +43,8 @@ class TinyCollector:
 def collector() -> Iterator[TinyCollector]:
     tiny = TinyCollector()
 
-    def answer(asked: Asked) -> Reply:
-        return Reply(tiny.take(asked.path, asked.body), headers={"Retry-After": "0"})
+    def answer(request: ReceivedRequest) -> Reply:
+        return Reply(tiny.take(request.path, request.body), headers={"Retry-After": "0"})
 
     with answering(answer) as server:
         tiny.url = server.url

@@ -77,8 +77,8 @@ def test_a_dataset_equals_the_collected_rows(dataset: Dataset, collector: TinyCo
     def order(sample: EngineSample) -> tuple[str, int]:
         return sample.replica, sample.at_unix_ns
 
-    told = [replace(sample, process=process) for sample in dataset.samples]
-    assert sorted(samples, key=order) == sorted(told, key=order)
+    reported = [replace(sample, process=process) for sample in dataset.samples]
+    assert sorted(samples, key=order) == sorted(reported, key=order)
     gpus = {(gpu.gpu, gpu.at_unix_ns): gpu for batch in points for gpu in batch.gpus}
     assert gpus == {(gpu.gpu, gpu.at_unix_ns): gpu for gpu in dataset.gpus}
     starts = {start for batch in events for start in batch.starts}
@@ -121,7 +121,7 @@ def test_the_truth_contains_the_active_causes(dataset: Dataset) -> None:
         "start_unix_s": 1_790_000_005.0,
         "end_unix_s": None,
         "where": {"replica": "sim-1"},
-        "hurts": "tpot_s",
+        "affects": "tpot_s",
     }
 
 

@@ -73,16 +73,16 @@ def test_every_cause_can_be_injected() -> None:
 def test_a_fault_raises_the_tail_in_the_expected_parts(cause: str, seed: int) -> None:
     injection = INJECTIONS[cause]
     faulty = replace(_faulty(cause), seed=seed)
-    hurts = injection.hurt_by(faulty.faults[0], faulty)
+    affects = injection.affected_latency(faulty.faults[0], faulty)
     quiet = _answered(_run(replace(world_of(faulty), faults=())))
     troubled = _answered(_run(faulty))
-    usual, usual_tail = _tail(quiet, hurts)
-    now, tail = _tail(troubled, hurts)
+    usual, usual_tail = _tail(quiet, affects)
+    now, tail = _tail(troubled, affects)
     assert now > 1.8 * usual
     # A response has many gaps, so the parts of a gap are compared with the gap itself.
     excess = now - usual
-    if hurts != "itl_max_s":
-        phases = LIES_IN[hurts]
+    if affects != "itl_max_s":
+        phases = LIES_IN[affects]
         excess = _mean(tail, phases) - _mean(usual_tail, phases)
     shown = _mean(tail, injection.shows) - _mean(usual_tail, injection.shows)
     assert shown > 0.3 * excess > 0.0
@@ -93,9 +93,9 @@ def test_no_fault_lets_the_queue_grow_without_end(cause: str) -> None:
     hard = Fault(cause=cause, start_s=10.0, severity=2.0)
     small = replace(QUIET, replicas=1, workload=Workload(rate_per_s=5.0), duration_s=100.0)
     for second in simulate(replace(small, faults=(hard,))):
-        for told in second.replicas:
-            assert not any(record.http_status == 503 for record in told.records)
-            assert told.state is None or told.state.gauges[names.WAITING] < 300
+        for report in second.replicas:
+            assert not any(record.http_status == 503 for record in report.records)
+            assert report.state is None or report.state.gauges[names.WAITING] < 300
     assert second.at_s < 200.0  # the queue is empty soon after the last request
 
 
@@ -103,18 +103,18 @@ def test_the_gpus_samples_distinguish_causes_of_slow_steps() -> None:
     """Low clock, foreign process and slow rank are three causes of the same slow steps."""
 
     def gpus(cause: str) -> tuple[set[str | None], set[int | None], float]:
-        told = [
+        samples = [
             gpu
             for gpu in _run(_faulty(cause)).gpus
             if gpu.at_unix_ns > int(60e9) and gpu.replica == "sim-0"
         ]
         activity: dict[int, list[float]] = {}
-        for gpu in told:
+        for gpu in samples:
             activity.setdefault(gpu.at_unix_ns, []).append(gpu.sm_active_ratio or 0.0)
         apart = sum(max(each) - min(each) for each in activity.values()) / len(activity)
         return (
-            {gpu.throttle_reasons for gpu in told},
-            {gpu.foreign_processes for gpu in told},
+            {gpu.throttle_reasons for gpu in samples},
+            {gpu.foreign_processes for gpu in samples},
             apart,
         )
 
@@ -161,17 +161,19 @@ def test_the_step_model_is_fitted_as_in_a_real_engine() -> None:
     step = QUIET.engine.step
     assert quiet.step_model_base_s == pytest.approx(step.base_s, rel=0.05)
     assert quiet.step_model_per_prefill_token_s == pytest.approx(step.prefill_token_s, rel=0.1)
-    told = [s for s in _run(_faulty("gpu_throttling")).samples if s.replica == "sim-0"]
-    slow = told[138]  # the fault ends at 140 s
+    throttled = [s for s in _run(_faulty("gpu_throttling")).samples if s.replica == "sim-0"]
+    slow = throttled[138]  # the fault ends at 140 s
 
     def decodes_s(sample: EngineSample) -> float:
         """Return the fitted time of eight decodes with 1,000 tokens of context."""
-        told = (
+        coefficients = (
             sample.step_model_base_s,
             sample.step_model_per_decode_s,
             sample.step_model_per_context_token_s,
         )
-        return sum((each or 0.0) * times for each, times in zip(told, (1, 8, 8000), strict=True))
+        return sum(
+            (each or 0.0) * times for each, times in zip(coefficients, (1, 8, 8000), strict=True)
+        )
 
     assert decodes_s(slow) > 1.1 * decodes_s(quiet)  # the fit forgets the fault slowly
 
@@ -215,7 +217,7 @@ def test_stalls_have_no_end_if_the_fault_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"cause": "gremlins"}, "cause: 'gremlins'; allowed: cold_start, config_change"),
         ({"severity": 0.0}, "severity: 0.0; allowed: more than 0"),
@@ -225,8 +227,8 @@ def test_stalls_have_no_end_if_the_fault_has_none() -> None:
         ({"replica": -1}, "replica: -1; allowed: 0 or more"),
     ],
 )
-def test_an_unknown_fault_is_refused(given: dict[str, object], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_an_unknown_fault_is_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Fault(**{"cause": "tenant_flood", "start_s": 0.0, **given})  # type: ignore[arg-type]
 
 

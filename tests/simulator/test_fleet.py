@@ -27,13 +27,13 @@ def _config(duration_s: float = 120.0, seed: int = 1, *faults: Fault) -> FleetCo
     )
 
 
-def _state(told: ReplicaSecond) -> EngineState:
-    assert told.state is not None
-    return told.state
+def _state(report: ReplicaSecond) -> EngineState:
+    assert report.state is not None
+    return report.state
 
 
 def _records(seconds: list[Second]) -> list[RequestRecord]:
-    return [record for second in seconds for told in second.replicas for record in told.records]
+    return [record for second in seconds for report in second.replicas for record in report.records]
 
 
 def _quantile(values: list[float], q: float) -> float:
@@ -86,13 +86,13 @@ def test_every_request_is_reported_once_and_its_phases_sum_to_its_time(
     spared = sum(record.cached_tokens or 0 for record in records)
     cached = spared - sum(record.external_cached_tokens or 0 for record in records)
     answered = sum((record.output_tokens or 1) - 1 for record in records)
-    totals = [_state(told).totals for told in last]
+    totals = [_state(report).totals for report in last]
     assert sum(total[names.PREFIX_CACHE_QUERIES] for total in totals) == prompts
     assert sum(total[names.PREFIX_CACHE_HITS] for total in totals) == cached
     assert sum(total[names.PREFILL_TOKENS] for total in totals) == prompts - spared
     assert sum(total[names.DECODE_TOKENS] for total in totals) == answered
-    assert all(_state(told).gauges[names.RUNNING] == 0 for told in last)
-    assert all(_state(told).gauges[names.KV_USAGE] == 0 for told in last)
+    assert all(_state(report).gauges[names.RUNNING] == 0 for report in last)
+    assert all(_state(report).gauges[names.KV_USAGE] == 0 for report in last)
 
 
 def test_the_same_seed_gives_the_same_telemetry() -> None:
@@ -104,21 +104,21 @@ def test_seconds_are_in_order_with_the_requests_that_ended_in_each() -> None:
     steps = {"sim-0": 0.0, "sim-1": 0.0}
     for number, second in enumerate(simulate(_config(60.0)), 1):
         assert second.at_s == number
-        assert [told.replica for told in second.replicas] == ["sim-0", "sim-1"]
-        assert [told.region for told in second.replicas] == ["eu-west-1", "us-east-1"]
-        for told in second.replicas:
-            delivered = [record.delivered for record in told.records]
+        assert [report.replica for report in second.replicas] == ["sim-0", "sim-1"]
+        assert [report.region for report in second.replicas] == ["eu-west-1", "us-east-1"]
+        for report in second.replicas:
+            delivered = [record.delivered for record in report.records]
             assert delivered == sorted(delivered)
             assert all(second.at_s - 1 < at <= second.at_s for at in delivered)
-            assert _state(told).totals[names.STEPS] >= steps[told.replica]
-            steps[told.replica] = _state(told).totals[names.STEPS]
+            assert _state(report).totals[names.STEPS] >= steps[report.replica]
+            steps[report.replica] = _state(report).totals[names.STEPS]
 
 
 def test_an_idle_second_has_no_longest_step() -> None:
     workload = Workload(rate_per_s=0.05)
     for second in simulate(replace(_config(200.0), workload=workload, replicas=1)):
-        (told,) = second.replicas
-        longest_s = _state(told).gauges.get(names.LONGEST_STEP)
+        (report,) = second.replicas
+        longest_s = _state(report).gauges.get(names.LONGEST_STEP)
         assert longest_s is None or longest_s > 0
 
 
@@ -172,10 +172,10 @@ def test_all_routers_use_every_replica() -> None:
     for router in ROUTERS:
         config = replace(_config(120.0), router=router, replicas=3)
         counts = Counter(
-            told.replica
+            report.replica
             for second in simulate(config)
-            for told in second.replicas
-            for _ in told.records
+            for report in second.replicas
+            for _ in report.records
         )
         assert min(counts.values()) > (0.2 if router == "cache_aware" else 0.8) * max(
             counts.values()
@@ -220,9 +220,9 @@ def test_a_deploy_changes_the_fingerprint_and_the_arguments_and_is_rolled_back()
     for second in simulate(_config(90.0, 1, fault)):
         state = second.replicas[0].state
         if state is not None:
-            told = (state.config, tuple(sorted(state.arguments.items())))
-            if not starts or starts[-1] != told:
-                starts.append(told)
+            start = (state.config, tuple(sorted(state.arguments.items())))
+            if not starts or starts[-1] != start:
+                starts.append(start)
     assert len(starts) == 3
     assert starts[0] == starts[2] != starts[1]
 
@@ -241,5 +241,5 @@ def test_a_trace_is_replayed_row_by_row() -> None:
     trace = (TraceRow(0.0, 100, 5), TraceRow(2.5, 3000, 7), TraceRow(4.0, 50, 9))
     workload = replace(Workload.replay(trace), abort_share=0.0, malformed_share=0.0)
     records = _records(list(simulate(FleetConfig(workload=workload))))
-    told = sorted((r.received, r.prompt_tokens, r.output_tokens) for r in records)
-    assert told == [tuple(row) for row in trace]
+    replayed = sorted((r.received, r.prompt_tokens, r.output_tokens) for r in records)
+    assert replayed == [tuple(row) for row in trace]

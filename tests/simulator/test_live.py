@@ -35,9 +35,9 @@ def _plan(endpoint: str, backfill_s: float, duration_s: float | None) -> Plan:
 
 
 def _run(plan: Plan, clock: Clock):  # type: ignore[no-untyped-def]
-    said: list[str] = []
-    sent = run(plan, threading.Event(), said.append, clock_ns=clock, wait=clock.wait)
-    return sent, said
+    messages: list[str] = []
+    sent = run(plan, threading.Event(), messages.append, clock_ns=clock, wait=clock.wait)
+    return sent, messages
 
 
 def _batches(collector, start: bool = False):  # type: ignore[no-untyped-def]
@@ -71,7 +71,7 @@ def test_each_replicas_start_is_sent_once(collector) -> None:  # type: ignore[no
 
 def test_the_past_arrives_at_once_and_the_present_second_by_second(collector) -> None:  # type: ignore[no-untyped-def]
     clock = Clock()
-    sent, said = _run(_plan(collector.url, 120.0, 10.0), clock)
+    sent, messages = _run(_plan(collector.url, 120.0, 10.0), clock)
     batches = _batches(collector)
     spans = [span for batch in batches for span in batch]
     assert len(spans) == sent.requests
@@ -88,8 +88,10 @@ def test_the_past_arrives_at_once_and_the_present_second_by_second(collector) ->
     # The sender waits once per second until the last request has ended.
     assert len(clock.waited_s) >= 10
     assert all(0 < seconds <= 1.0 for seconds in clock.waited_s)
-    assert any("now live" in line for line in said)
-    assert said[-1] == (f"sent {sent.requests} requests and {sent.samples} samples; all delivered")
+    assert any("now live" in line for line in messages)
+    assert messages[-1] == (
+        f"sent {sent.requests} requests and {sent.samples} samples; all delivered"
+    )
 
 
 def test_every_replica_and_second_has_one_sample_marked_simulated(collector) -> None:  # type: ignore[no-untyped-def]

@@ -43,14 +43,14 @@ class Clock:
 def _sender(
     answers: Callable[[], Outcome],
     patience_s: float = 10.0,
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> tuple[Sender, Sent, Clock]:
     clock, sent = Clock(), Sent()
 
     def prepare(_batch: Batch) -> Callable[[], Outcome]:
         return answers
 
-    sender = Sender(prepare, say, sent, patience_s=patience_s, clock=clock, pause=clock.pause)
+    sender = Sender(prepare, report, sent, patience_s=patience_s, clock=clock, pause=clock.pause)
     return sender, sent, clock
 
 
@@ -104,14 +104,16 @@ def test_a_refused_export_is_retried_until_it_is_accepted(collector) -> None:  #
 
 def test_the_reason_for_a_collectors_refusal_is_logged(stranger: Callable[..., str]) -> None:
     """For example, the address may have the collector's gRPC port."""
-    said: list[str] = []
+    messages: list[str] = []
     sent = Sent()
     export = OtlpExport(stranger(HTTP2_SETTINGS), sent)
-    sender = Sender(export.prepare, said.append, sent, patience_s=0.0)
+    sender = Sender(export.prepare, messages.append, sent, patience_s=0.0)
     assert sender.offer(_requests(1))
     _finish(sender)
     export.close()
-    assert said[0].startswith(f"an export to the collector failed ({NOT_HTTP}); retrying for up to")
+    assert messages[0].startswith(
+        f"an export to the collector failed ({NOT_HTTP}); retrying for up to"
+    )
 
 
 def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore[no-untyped-def]
@@ -147,14 +149,14 @@ def test_batches_that_are_never_accepted_are_dropped_and_counted() -> None:
 
 
 def test_a_collector_that_returns_gets_the_rest() -> None:
-    answers, said = iter([UNREACHABLE, ACCEPTED, ACCEPTED]), list[str]()
-    sender, sent, _ = _sender(lambda: next(answers), patience_s=0.0, say=said.append)
+    answers, messages = iter([UNREACHABLE, ACCEPTED, ACCEPTED]), list[str]()
+    sender, sent, _ = _sender(lambda: next(answers), patience_s=0.0, report=messages.append)
     for _ in range(3):
         sender.offer(_requests(1))
     _finish(sender)
     # Each change is reported once: the failure, the lost data, the recovery.
-    assert len(said) == 3
-    assert "1 requests and 0 samples dropped so far" in said[-1]
+    assert len(messages) == 3
+    assert "1 requests and 0 samples dropped so far" in messages[-1]
     assert sent == Sent(requests=2, dropped_requests=1)
 
 
@@ -218,14 +220,14 @@ def test_a_refused_batch_is_not_retried(  # type: ignore[no-untyped-def]
     collector, status: int, verdict: Verdict, away: bool
 ) -> None:
     collector.refusals = [status, status]
-    sent, said = Sent(), list[str]()
+    sent, messages = Sent(), list[str]()
     export = OtlpExport(collector.url, sent)
     assert export.prepare(_requests(1))().verdict is verdict
-    sender = Sender(export.prepare, said.append, sent)
+    sender = Sender(export.prepare, messages.append, sent)
     sender.offer(_requests(1))
     sender.drain(threading.Event())
     assert sender.away is away
-    assert said[0].startswith(f"an export to the collector failed (HTTP {status}")
+    assert messages[0].startswith(f"an export to the collector failed (HTTP {status}")
     _finish(sender)
     export.close()
     assert sent == Sent(dropped_requests=1)

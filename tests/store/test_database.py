@@ -109,7 +109,7 @@ def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "expected"),
     [
         ("", "is not a database URL"),
         ("tailspan.db", "is not a database URL"),
@@ -130,8 +130,8 @@ def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
         ("sqlite:///x\0y", "must be a file"),
     ],
 )
-def test_an_unsupported_url_is_refused_with_the_allowed_form(url: str, said: str) -> None:
-    with pytest.raises(StoreError, match=rf"{said}.*allowed: sqlite:///PATH"):
+def test_an_unsupported_url_is_refused_with_the_allowed_form(url: str, expected: str) -> None:
+    with pytest.raises(StoreError, match=rf"{expected}.*allowed: sqlite:///PATH"):
         open_database(url)
 
 

@@ -139,7 +139,7 @@ def test_a_collector_that_continues_after_its_lease_was_taken_commits_nothing(
         assert term is not None
         keep_evaluation(engine_of(first), "chat", 60, [])
         time.sleep(EXPIRES_S * 1.2)
-        keep_evaluation(engine_of(first), "chat", 75, [])  # nobody has taken the lease
+        keep_evaluation(engine_of(first), "chat", 75, [])  # no collector has taken the lease
         second.beat()
         with pytest.raises(LeaseLost, match="'evaluation'"):
             keep_evaluation(engine_of(first), "chat", 90, [])
@@ -238,7 +238,7 @@ def test_leases_in_a_separate_database_protect_the_telemetry(
         assert term is not None
         keep_deleted_until(first.engine, 60 * 10**9)
         time.sleep(EXPIRES_S * 1.2)
-        keep_deleted_until(first.engine, 75 * 10**9)  # nobody has taken the lease
+        keep_deleted_until(first.engine, 75 * 10**9)  # no collector has taken the lease
         second.leases.beat()
         with pytest.raises(LeaseLost, match="'retention'"):
             keep_deleted_until(first.engine, 90 * 10**9)

@@ -21,10 +21,10 @@ def test_a_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) 
     url = f"sqlite:///{tmp_path}/var/t.db"
     for _ in range(2):
         with sole_writer(url, QUIET.append):
-            said = refused(url)
-            assert f"process {os.getpid()}, command" in said
-            assert "--database" in said
-            assert "since 2" in said
+            text = refused(url)
+            assert f"process {os.getpid()}, command" in text
+            assert "--database" in text
+            assert "since 2" in text
     assert lock_file(tmp_path / "var" / "t.db").stat().st_mode & 0o777 == 0o600
 
 
@@ -71,12 +71,12 @@ def test_older_files_become_private(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         Path(folder, file).chmod(0o644)
         Path(folder, f"{file}-wal").write_bytes(b"")
         Path(folder, f"{file}-wal").chmod(0o644)
-        said: list[str] = []
-        with sole_writer(f"sqlite:///{folder}/{file}", said.append):
+        messages: list[str] = []
+        with sole_writer(f"sqlite:///{folder}/{file}", messages.append):
             pass
         assert Path(folder, file).stat().st_mode & 0o777 == 0o600
         assert Path(folder, f"{file}-wal").stat().st_mode & 0o777 == 0o600
-        assert len(said) == 2 + (folder == "var")
+        assert len(messages) == 2 + (folder == "var")
     assert Path("var").stat().st_mode & 0o777 == 0o700
     assert Path("shared").stat().st_mode & 0o777 == 0o755
 

@@ -40,8 +40,8 @@ def test_a_file_that_others_can_read_is_made_private_once(tmp_path: Path) -> Non
     path = tmp_path / "a"
     path.write_text("kept")
     path.chmod(0o664)
-    said: list[str] = []
+    messages: list[str] = []
     for _ in range(2):
-        tighten([path, tmp_path / "missing"], said.append)
+        tighten([path, tmp_path / "missing"], messages.append)
     assert mode(path) == 0o600
-    assert said == [f"{path} was open to other users (mode 664); it is private now."]
+    assert messages == [f"{path} was open to other users (mode 664); it is private now."]

@@ -291,9 +291,9 @@ def test_peaks_are_the_highest_of_each_engine_and_bin(
         5 * S,
         ("waiting", "running", "kv_usage_ratio"),
     )
-    told = sorted(tuple(row.values()) for row in found.to_pylist())
+    reported = sorted(tuple(row.values()) for row in found.to_pylist())
     first, second = START_NS - 2 * S, START_NS + 3 * S
-    assert told == [
+    assert reported == [
         ("r0", 0, first, 2, None, 0.2),
         ("r0", 0, second, 6, None, 0.6),
         ("r0", 0, second + 5 * S, 8, None, 0.8),

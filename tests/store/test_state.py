@@ -101,21 +101,21 @@ def test_without_a_state_url_one_file_has_everything(files: tuple[str, str]) -> 
 
 def test_the_state_is_copied_once_and_no_message_is_lost(separate_urls: tuple[str, str]) -> None:
     url, state_url = separate_urls
-    told: list[str] = []
+    messages: list[str] = []
     inside = open_database(url)
     fill(inside)
     inside.dispose()
-    engine = open_database(url, state_url, report=told.append)
+    engine = open_database(url, state_url, report=messages.append)
     check(engine)
     # The claim belongs to a term of a lease that no longer exists.
     assert due(engine, "hook", 200) == [MESSAGE]
     keep_evaluation(engine, "chat", 180, [])
     engine.dispose()
-    again = open_database(url, state_url, report=told.append)
+    again = open_database(url, state_url, report=messages.append)
     assert evaluated_until(again, "chat") == 180
     again.dispose()
-    assert len(told) == 2
-    assert told[1].startswith("Copied 8 rows.")
+    assert len(messages) == 2
+    assert messages[1].startswith("Copied 8 rows.")
 
 
 @pytest.mark.parametrize("fails", ["keep_identity", "_copy_table"])
@@ -162,10 +162,10 @@ def test_a_copy_that_was_committed_is_not_repeated(
         patched.setattr(state_copy, "keep_link", once)
         with pytest.raises(RuntimeError):
             open_database(*files)
-    told: list[str] = []
-    engine = open_database(*files, report=told.append)
+    messages: list[str] = []
+    engine = open_database(*files, report=messages.append)
     check(engine)
-    assert told == []
+    assert messages == []
     engine.dispose()
 
 

@@ -227,14 +227,14 @@ def test_a_lock_is_retryable(sqlite: Engine, tmp_path: Path, request_row: Reques
 
 
 @pytest.mark.parametrize(
-    ("pragma", "said", "cure"),
+    ("pragma", "expected", "cure"),
     [
         ("query_only = ON", "readonly", "query_only = OFF"),
         ("max_page_count = 1", "full", "max_page_count = 1000000"),
     ],
 )
 def test_a_full_or_read_only_disk_is_survived(
-    sqlite: Engine, request_row: Requests, pragma: str, said: str, cure: str
+    sqlite: Engine, request_row: Requests, pragma: str, expected: str, cure: str
 ) -> None:
     now = [pragma]
 
@@ -244,7 +244,7 @@ def test_a_full_or_read_only_disk_is_survived(
 
     many = [request_row(i, request_id="x" * 1000) for i in range(100)]
     with Writer(sqlite) as writer:
-        with pytest.raises(StoreUnavailable, match=said):
+        with pytest.raises(StoreUnavailable, match=expected):
             writer.submit(many, []).result(10)
         now[0] = cure
         assert request_count(sqlite, EVER) == 0
@@ -307,9 +307,9 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "hostile", [each for each in HOSTILE if each != "a list"]
 )  # PostgreSQL converts the value to text
 def test_a_bad_row_is_refused(engine: Engine, request_row: Requests, hostile: str) -> None:
-    about, said = HOSTILE[hostile]
+    about, text = HOSTILE[hostile]
     with Writer(engine) as writer:
-        with pytest.raises(RowRefused, match=said):
+        with pytest.raises(RowRefused, match=text):
             writer.submit([request_row(1), request_row(2, **about)], []).result(10)
         writer.submit([request_row(3)], []).result(10)
     assert request_table(engine, EVER)["request_id"].to_pylist() == ["chatcmpl-3"]
@@ -319,7 +319,7 @@ def test_a_bad_row_is_refused(engine: Engine, request_row: Requests, hostile: st
 def test_an_unstorable_row_does_not_fail_the_others(
     url: str, tmp_path: Path, request_row: Requests, hostile: str
 ) -> None:
-    about, said = HOSTILE[hostile]
+    about, text = HOSTILE[hostile]
     engine = open_database(url, busy_timeout_s=30)
     with Writer(engine) as writer:
         with another_writing(tmp_path):
@@ -328,7 +328,7 @@ def test_an_unstorable_row_does_not_fail_the_others(
             after = [writer.submit([request_row(i)], []) for i in (5, 6)]
         for each in before + after:
             each.result(10)
-        with pytest.raises(RowRefused, match=said):
+        with pytest.raises(RowRefused, match=text):
             refused.result(10)
     kept = request_table(engine, EVER)["request_id"].to_pylist()
     assert kept == [f"chatcmpl-{i}" for i in (0, 1, 2, 5, 6)]

@@ -72,11 +72,11 @@ def test_the_system_clock_is_followed_while_it_does_not_jump(world: World) -> No
 def test_a_jump_of_two_minutes_has_no_lasting_effect(
     world: World, jump_ns: int, senders: str
 ) -> None:
-    say = {"none": lambda *_: None, "same": world.same, "right": world.right}[senders]
-    say("a", "b")
+    add = {"none": lambda *_: None, "same": world.same, "right": world.right}[senders]
+    add("a", "b")
     world.error_ns = jump_ns
     for _ in range(8):
-        say("a", "b")
+        add("a", "b")
         assert world.off_ns == 0
         assert world.clock.ahead_ns == jump_ns
         world.wait(15 * SECOND_NS)

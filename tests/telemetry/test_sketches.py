@@ -86,10 +86,10 @@ def test_a_bound_is_the_last_of_its_bin(bin_: int) -> None:
 
 @given(st.lists(DURATIONS, min_size=1, max_size=200), SHARES)
 def test_a_quantile_is_within_one_percent(values: list[float], q: float) -> None:
-    exact, told = quantile(np.array(values), q), sketch(values).quantile_s(q)
+    exact, reported = quantile(np.array(values), q), sketch(values).quantile_s(q)
     assert exact is not None
-    assert told is not None
-    assert abs(told - exact) <= ALPHA * exact * (1 + 1e-12)
+    assert reported is not None
+    assert abs(reported - exact) <= ALPHA * exact * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_the_error_is_bounded_over_any_shape_and_size(
     values = draw(np.random.default_rng(n), n)
     held = sketch(values.tolist())
     for q in (0.01, 0.5, 0.95, 0.99, 0.999):
-        exact, told = quantile(values, q), held.quantile_s(q)
+        exact, reported = quantile(values, q), held.quantile_s(q)
         assert exact is not None
-        assert told is not None
-        assert abs(told - exact) <= ALPHA * exact * (1 + 1e-12)
+        assert reported is not None
+        assert abs(reported - exact) <= ALPHA * exact * (1 + 1e-12)
 
 
 @given(st.lists(ANYTHING, max_size=50), st.lists(ANYTHING, max_size=50))

@@ -73,10 +73,10 @@ class Reader:
         self._complete_s = 0.0
         tab.add_init_script(SHIFTS)
         tab.on("pageerror", lambda error: self.errors.append(str(error)))
-        tab.on("console", self._heard)
+        tab.on("console", self._record_console)
         tab.on("request", lambda request: self.asked.append(request.url))
 
-    def _heard(self, message: Any) -> None:
+    def _record_console(self, message: Any) -> None:
         if message.type == "error":
             self.errors.append(f"{message.text} {message.location}")
 

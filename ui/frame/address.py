@@ -89,10 +89,10 @@ def moved(query: str) -> str | None:
     Args:
         query: the query, without the question mark.
     """
-    asked = dict(parse_qsl(query, keep_blank_values=True))
-    page = destination(asked)
-    asked.pop("page", None)
-    return None if page == FIRST else f"{page}?{urlencode(asked, quote_via=quote)}"
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    page = destination(given)
+    given.pop("page", None)
+    return None if page == FIRST else f"{page}?{urlencode(given, quote_via=quote)}"
 
 
 def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[str]]:
@@ -282,8 +282,8 @@ def pasted(text: str) -> RequestKey | str | None:
     """
     text = text.strip()
     if text.startswith(("http://", "https://", "?")):
-        _, _, asked = text.partition("?")
-        text = dict(parse_qsl(asked)).get("request", text).strip()
+        _, _, query = text.partition("?")
+        text = dict(parse_qsl(query)).get("request", text).strip()
     return RequestKey.parse(text.lower()) or text[:LONGEST_ID] or None
 
 

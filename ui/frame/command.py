@@ -29,10 +29,10 @@ def command(view: View, window: Window) -> str | None:
         window: the displayed range.
     """
     if view.page == "request":
-        asked = view.request
-        if isinstance(asked, RequestKey):
-            asked = f"{asked.trace_id}/{asked.span_id}"
-        return None if asked is None else _line("explain", "--request", asked)
+        request = view.request
+        if isinstance(request, RequestKey):
+            request = f"{request.trace_id}/{request.span_id}"
+        return None if request is None else _line("explain", "--request", request)
     start, end = utc(window.from_unix_ns), utc(window.to_unix_ns)
     if view.page == "slos":
         return _line("slo", "status", "--at", end)

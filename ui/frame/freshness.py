@@ -55,7 +55,7 @@ def headline(silent: float, newest_unix_ns: int, zone: tzinfo) -> str:
     """Return the headline of a page that receives no new data."""
     newest = wording.clock(newest_unix_ns, zone, date=silent > DAY_S)
     return (
-        f"<p class='headline answer hurt' role='alert'><b>No data for {wording.span(silent)}.</b>"
+        f"<p class='headline answer bad' role='alert'><b>No data for {wording.span(silent)}.</b>"
         f" The newest data is from <b>{newest}</b>. The servers have stopped, or their data does"
         " not arrive; <code>tailspan doctor</code> checks each connection. Everything below"
         " shows the state at that time.</p>"

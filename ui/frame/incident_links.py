@@ -67,21 +67,22 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
         return Found(replace(seen, incident=incident), row)
     answer = stored_answer(engine, objective, row)
     if answer is not None:
-        asked = answer.questions
+        questions = answer.questions
     else:
-        asked = read_questions(engine, objective, row, now_unix_ns // SECOND_NS)
+        questions = read_questions(engine, objective, row, now_unix_ns // SECOND_NS)
     window, baseline = (
-        Window(each.from_unix_ns, each.to_unix_ns) for each in (asked.window, asked.baseline)
+        Window(each.from_unix_ns, each.to_unix_ns)
+        for each in (questions.window, questions.baseline)
     )
     shown = replace(
         view.between(window.from_unix_ns, window.to_unix_ns),
         incident=f"{name}@{row.fired_unix_s}",
-        equals={label: value for label, value in asked.equals.items() if value is not None},
+        equals={label: value for label, value in questions.equals.items() if value is not None},
         baseline=baseline,
-        page="root-cause" if asked.metrics else "overview",
+        page="root-cause" if questions.metrics else "overview",
     )
-    if asked.metrics:
-        shown = replace(shown, latency=f"{asked.metrics[0].value}_s")
+    if questions.metrics:
+        shown = replace(shown, latency=f"{questions.metrics[0].value}_s")
     return Found(shown, row)
 
 

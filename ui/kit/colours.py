@@ -53,7 +53,7 @@ OTHERS_PAY: Final = "#a3a8af"
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
 """Heatmap colours: from almost transparent, through blue, to orange."""
 
-PROMISED: Final = "#2f8f5b"
+THRESHOLD: Final = "#2f8f5b"
 """Colour of the line at an objective's threshold or target."""
 
 BROKEN: Final = "#c8242b"

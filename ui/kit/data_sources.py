@@ -30,12 +30,12 @@ def note(table: pa.Table) -> str | None:
         table: requests with the column `source`.
     """
     number = Counter(texts(table, "source"))
-    told = [
+    sentences = [
         f"{wording.counted(number[source.value], 'request')} {less}"
         for source, less in LESS.items()
         if number[source.value]
     ]
-    return ". ".join(told) + "." if told else None
+    return ". ".join(sentences) + "." if sentences else None
 
 
 def scraped(replicas: int) -> str | None:

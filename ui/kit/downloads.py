@@ -34,10 +34,10 @@ def csv_of(figure: go.Figure) -> str:
         across, along = (trace.y, trace.x) if _is_horizontal(trace) else (trace.x, trace.y)
         if across is None or along is None:
             continue
-        told = trace.customdata if trace.customdata is not None else [None] * len(across)
-        for x, y, said in zip(across, along, told, strict=False):
+        texts = trace.customdata if trace.customdata is not None else [None] * len(across)
+        for x, y, text in zip(across, along, texts, strict=False):
             if y is not None:
-                lines.writerow([cell(trace.name), cell(x), y, cell(said)])
+                lines.writerow([cell(trace.name), cell(x), y, cell(text)])
     return written.getvalue()
 
 
@@ -46,10 +46,10 @@ def _grid(trace: go.Heatmap) -> Iterator[tuple[object, ...]]:
     row.
     """
     names = trace.y if trace.meta is None else trace.meta
-    for name, values, told in zip(names, trace.z, trace.customdata, strict=True):
-        for x, value, said in zip(trace.x, values, told, strict=True):
+    for name, values, texts in zip(names, trace.z, trace.customdata, strict=True):
+        for x, value, text in zip(trace.x, values, texts, strict=True):
             if value is not None:
-                yield cell(name), cell(x), value, cell(said)
+                yield cell(name), cell(x), value, cell(text)
 
 
 def _is_horizontal(trace: Any) -> bool:

@@ -50,7 +50,7 @@ def _growth(growth: Growth, latency: str) -> str:
 def _cells(was_s: float, now_s: float) -> str:
     return (
         f"<td>{wording.seconds(was_s)}</td><td>{wording.seconds(now_s)}</td>"
-        f"<td>{wording.growth(now_s - was_s)}</td>"
+        f"<td>{wording.signed_seconds(now_s - was_s)}</td>"
     )
 
 
@@ -69,5 +69,5 @@ def _pool(pool: Pool) -> str:
         )
     grown = ""
     if pool.excess_s is not None:
-        grown = f", growth of its phases {wording.growth(pool.excess_s)}"
+        grown = f", growth of its phases {wording.signed_seconds(pool.excess_s)}"
     return f"<p><b>{pool.role.value.capitalize()} pool</b> ({servers}){grown}: {finding}</p>"

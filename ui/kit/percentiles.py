@@ -110,8 +110,8 @@ def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
     which = "No bin" if missing == came.sum() else f"{missing} of {counted(int(came.sum()), 'bin')}"
     verb = "has" if missing in (1, came.sum()) else "have"
     without = "a P99" if missing == came.sum() else "no P99"
-    held = int(np.median(found.requests[silent]))
+    typical = int(np.median(found.requests[silent]))
     return (
         f"{which} ({span(bins.width_s)} each) {verb} {without}: it requires {least_number(0.99)} "
-        f"requests in a bin, and there are about {held:,}. A longer range has wider bins."
+        f"requests in a bin, and there are about {typical:,}. A longer range has wider bins."
     )

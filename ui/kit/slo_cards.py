@@ -16,7 +16,7 @@ from ui.kit import slo_text, wording
 from ui.kit.terms import term
 from ui.kit.wide_table import wide_table
 
-SAYS: Final = {
+STATE_TEXTS: Final = {
     State.FIRING: "alerts",
     State.QUIET: "below",
     State.LOW_TRAFFIC: "not alerting: too few bad requests",
@@ -41,9 +41,9 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
         nothing = f"{blind(each)}<p class='note'>No {objective.rows} counted yet over {period}.</p>"
         return _framed(each, named, label, nothing)
     shown = max(0.0, min(1.0, float(left)))
-    told = wording.exact_percent(float(left))
+    percent = wording.exact_percent(float(left))
     facts = [
-        f"<b>{told}</b> of the {term('budget', 'error budget')} of {period} left",
+        f"<b>{percent}</b> of the {term('budget', 'error budget')} of {period} left",
         _budget_outlook(each),
     ]
     if each.shown.events:
@@ -57,7 +57,7 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
         each,
         named,
         label,
-        f"<div class='budget {state}' role='img' aria-label='{told} of the error budget left'>"
+        f"<div class='budget {state}' role='img' aria-label='{percent} of the error budget left'>"
         f"<i style='width:{shown:.1%}'></i></div><p class='note'>{' · '.join(facts)}</p>"
         f"{blind(each)}",
     )
@@ -85,7 +85,7 @@ def _framed(each: SloState, named: bool, label: str, inside: str) -> str:
 
 def _label(each: SloState, silent_s: float | None) -> str:
     if each.pages:
-        return "<span class='state hurt'>paging</span>"
+        return "<span class='state bad'>paging</span>"
     if each.burns:
         return "<span class='state near'>ticket</span>"
     if each.spent:
@@ -168,10 +168,10 @@ def _window(each: SloState, pair: Pair, state: State) -> str:
     )
     factor = wording.fold(float(pair.factor))
     over = f"{durations.render(pair.long_s)} and {durations.render(pair.short_s)}"
-    said = SAYS[state].replace("requests", each.objective.rows)
+    text = STATE_TEXTS[state].replace("requests", each.objective.rows)
     if state is State.FIRING:
-        said = f"<b>{said}</b>"
+        text = f"<b>{text}</b>"
     return (
         f"<tr><td>{pair.severity}</td><td>{over}</td><td>{both}</td><td>{factor}</td>"
-        f"<td>{said}</td></tr>"
+        f"<td>{text}</td></tr>"
     )

@@ -46,11 +46,11 @@ def criterion(good: Expression) -> str:
     limits = [each for each in parts if _is_limit(each)]
     if len(limits) < len(parts):
         return render(good)
-    said = [_limit(each) for each in parts if isinstance(each, Comparison)]
+    texts = [_limit(each) for each in parts if isinstance(each, Comparison)]
     fields = [each.field for each in parts if isinstance(each, Comparison)]
     if fields == ["ttft_s", "tpot_s"]:
-        return f"{said[0]}, then {said[1]}"
-    return ", ".join(said)
+        return f"{texts[0]}, then {texts[1]}"
+    return ", ".join(texts)
 
 
 def where(which: Expression) -> str:

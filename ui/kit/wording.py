@@ -46,7 +46,7 @@ def seconds(value_s: float | None) -> str:
     return f"{_significant(value_s / 3600)} h"
 
 
-def growth(value_s: float | None) -> str:
+def signed_seconds(value_s: float | None) -> str:
     """Format a difference of durations, with its sign: +1.19 s, −9.70 ms."""
     if value_s is None or not math.isfinite(value_s):
         return UNKNOWN
@@ -101,9 +101,9 @@ def exact_percent(ratio: float | None) -> str:
     shown = abs(ratio) * 100
     rest = min(abs(100 - shown), shown) if shown <= 100 else 100.0
     digits = 0 if rest < 1e-9 else min(4, max(0, 1 - math.floor(math.log10(rest))))
-    told = f"{shown:,.{digits}f}"
-    told = told.rstrip("0").rstrip(".") if digits else told
-    return f"{'−' if ratio < 0 else ''}{told} %"
+    digits_text = f"{shown:,.{digits}f}"
+    digits_text = digits_text.rstrip("0").rstrip(".") if digits else digits_text
+    return f"{'−' if ratio < 0 else ''}{digits_text} %"
 
 
 def fold(factor: float | None) -> str:
@@ -134,8 +134,8 @@ def usd(value: float | None) -> str:
 
 def tick_usd(value: float) -> str:
     """Format round dollars for an axis, without trailing zeros."""
-    told = usd(value)
-    return told.rstrip("0").rstrip(".") if "." in told else told
+    text = usd(value)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def span(duration_s: float) -> str:

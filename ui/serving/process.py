@@ -38,7 +38,7 @@ from ui.frame.read_cache import kept_evidence, opened
 from ui.serving.compiling import compile_later
 from ui.serving.connections import TimedProtocol
 from ui.serving.routes import HEALTH, MOST_MESSAGE_BYTES, Routes
-from ui.sign_in.redirect import WayBack
+from ui.sign_in.redirect import ReturnToPage
 
 HOUR_NS: Final = 3_600 * 10**9
 HOURS: Final = 48
@@ -89,14 +89,14 @@ def _typed(value: str) -> str | int | bool:
 
 
 def application(
-    options: Mapping[str, Any], asked: SignIn | None, environ: Mapping[str, str]
+    options: Mapping[str, Any], settings: SignIn | None, environ: Mapping[str, str]
 ) -> ASGIApp:
     """Return the application: Streamlit behind the checks of Host and Origin, of the route, and of
     the sign-in.
 
     Args:
         options: Streamlit's options.
-        asked: the sign-in settings, or None if sign-in is off.
+        settings: the sign-in settings, or None if sign-in is off.
         environ: environment variables; TAILSPAN_ALLOWED_HOSTS is read.
 
     Raises:
@@ -109,39 +109,41 @@ def application(
     # use. IP addresses need no entry, because each of them is allowed.
     names += [
         name
-        for name in (address, asked.host if asked else "localhost")
+        for name in (address, settings.host if settings else "localhost")
         if not is_loopback(name) and ":" not in name
     ]
     hosts = AllowedHosts.of(names, loopback=is_loopback(address), protected=False)
     health = f"/{base_path}{HEALTH}" if base_path else HEALTH
-    if asked is None and roles_in_force() is not None:
+    if settings is None and roles_in_force() is not None:
         raise ValueError("--roles needs --sign-in")
-    if asked is None:
+    if settings is None:
         return HostGate(Routes(App(_APP), base_path=base_path), hosts, [health])
     from ui.sign_in.page import SignInPage  # requires a library of the extra `sign-in`
 
     app = App(
         _APP,
-        secrets={"auth": _secrets(asked)},
-        middleware=[Middleware(WayBack, url=asked.url)],
+        secrets={"auth": _secrets(settings)},
+        middleware=[Middleware(ReturnToPage, url=settings.url)],
     )
-    return HostGate(Routes(app, base_path=base_path, admission=SignInPage(asked)), hosts, [health])
+    return HostGate(
+        Routes(app, base_path=base_path, admission=SignInPage(settings)), hosts, [health]
+    )
 
 
-def _secrets(asked: SignIn) -> dict[str, Any]:
+def _secrets(settings: SignIn) -> dict[str, Any]:
     """Return Streamlit's secrets. They stay in memory: neither a file nor an environment variable
     has them.
     """
-    secret = asked.client_secret.reveal()
+    secret = settings.client_secret.reveal()
     # The key is derived from the OpenID client's secret, so sessions survive a restart and no other
     # secret is required.
     signs = hmac.digest(secret.encode(), b"tailspan explorer cookies", hashlib.sha256).hex()
     return {
-        "redirect_uri": f"{asked.url}/oauth2callback",
+        "redirect_uri": f"{settings.url}/oauth2callback",
         "cookie_secret": signs,
-        "client_id": asked.client_id,
+        "client_id": settings.client_id,
         "client_secret": secret,
-        "server_metadata_url": asked.metadata_url,
+        "server_metadata_url": settings.metadata_url,
     }
 
 

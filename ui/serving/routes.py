@@ -2,17 +2,15 @@
 
 Streamlit's server has routes that the explorer does not use. Some of these routes are unsafe:
 uploads are kept in memory, `/_stcore/metrics` reports on the process, and the agent's API runs
-pages. Any route that is not in this table gets a 404, so a new version of Streamlit cannot add a
+pages. Any route that is not in this list gets a 404, so a new version of Streamlit cannot add a
 route:
 
-| route | decision | |---|---| | `/_stcore/health` | open to everyone, without a Host check; the
-response has no data | | `/`, `/index.html`, `/PAGE` | the frontend, after sign-in; `/?page=PAGE` is
-redirected to `/PAGE` | | `/favicon.png`, `/manifest.json`, `/static/` | the frontend's files, open
-to everyone | | `/_stcore/host-config`, `/_stcore/bidi-components/`, `/media/` | after sign-in | |
-`/_stcore/stream` | a WebSocket, after sign-in, limited in number and in message size | |
-`/auth/login`, `/auth/logout`, `/oauth2callback` | only if sign-in is on | |
-`/_stcore/upload_file/`, `/_stcore/metrics`, `/_stcore/agent/`, `/_stcore/script-health-check`, | |
-`/component/`, `/app/static/` and others | 404 |
+- `/_stcore/health`: open to everyone, without a Host check. The response has no data.
+- `/`, `/index.html`, `/PAGE`: the frontend, after sign-in. `/?page=PAGE` is redirected to `/PAGE`.
+- `/favicon.png`, `/manifest.json`, `/static/`: files of the frontend, open to everyone.
+- `/_stcore/host-config`, `/_stcore/bidi-components/`, `/media/`: after sign-in.
+- `/_stcore/stream`: a WebSocket, after sign-in, limited in number and in message size.
+- `/auth/login`, `/auth/logout`, `/oauth2callback`: only if sign-in is on.
 """
 
 from collections import Counter
@@ -34,7 +32,7 @@ STREAM: Final = "/_stcore/stream"
 MOST_OPEN: Final = 128
 """Maximum number of open pages. They use 77 MB, at 0.6 MB each (measured over nine pages)."""
 MOST_OPEN_OF_ONE: Final = 48
-"""Maximum number of open pages of one client address, so that no reader can use up `MOST_STREAMS`.
+"""Maximum number of open pages of one client address, so that no reader can use up `MOST_OPEN`.
 
 All readers behind a proxy on another machine share one address, unless FORWARDED_ALLOW_IPS names
 the proxy.

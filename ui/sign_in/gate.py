@@ -31,7 +31,7 @@ EARLY_S: Final = 120
 class Verdict(StrEnum):
     """Whether a reader may see the pages, or the reason why not."""
 
-    WELCOME = "welcome"
+    ALLOWED = "allowed"
     UNKNOWN = "unknown"
     """Not signed in."""
     ENDED = "ended"
@@ -51,21 +51,21 @@ ANOTHER_USER: Final = frozenset(
 
 
 def judge(
-    claims: Mapping[str, Any], asked: SignIn, now_s: float, roles: Roles | None = None
+    claims: Mapping[str, Any], settings: SignIn, now_s: float, roles: Roles | None = None
 ) -> Verdict:
     """Return whether a reader may see the pages.
 
     Args:
         claims: the identity token's claims, as Streamlit returns them, with `is_logged_in`.
-        asked: the sign-in settings.
+        settings: the sign-in settings.
         now_s: unix seconds.
         roles: the roles, or None if each reader may see everything.
     """
-    verdict = _judge(claims, asked, now_s)
-    if verdict is not Verdict.WELCOME or roles is None:
+    verdict = _judge(claims, settings, now_s)
+    if verdict is not Verdict.ALLOWED or roles is None:
         return verdict
     try:
-        return Verdict.NO_ROLE if _access(claims, asked, roles) is None else verdict
+        return Verdict.NO_ROLE if _access(claims, settings, roles) is None else verdict
     except ClaimError:
         return Verdict.MALFORMED
 
@@ -76,17 +76,17 @@ def readers_access() -> Access | None:
     Raises:
         NotAllowed: the reader has no role.
     """
-    roles, asked = roles_in_force(), in_force()
+    roles, settings = roles_in_force(), in_force()
     if roles is None:
         return None
-    claims = claims_of_reader() if asked is not None else {}
-    if asked is None or judge(claims, asked, time.time(), roles) is not Verdict.WELCOME:
+    claims = claims_of_reader() if settings is not None else {}
+    if settings is None or judge(claims, settings, time.time(), roles) is not Verdict.ALLOWED:
         raise NotAllowed("you have no role that may see these pages")
-    return _access(claims, asked, roles)
+    return _access(claims, settings, roles)
 
 
-def _access(claims: Mapping[str, Any], asked: SignIn, roles: Roles) -> Access | None:
-    return access_of_person(claims, roles, unverified=asked.trusts_unverified)
+def _access(claims: Mapping[str, Any], settings: SignIn, roles: Roles) -> Access | None:
+    return access_of_person(claims, roles, unverified=settings.trusts_unverified)
 
 
 def claims_of_reader() -> Mapping[str, Any]:
@@ -105,50 +105,53 @@ def readers_name() -> str:
     return "no sign-in" if in_force() is None else name_of(claims_of_reader())
 
 
-def _judge(claims: Mapping[str, Any], asked: SignIn, now_s: float) -> Verdict:
+def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> Verdict:
     if claims.get("is_logged_in") is not True:
         return Verdict.UNKNOWN
     since_s = claims.get("iat")
     if isinstance(since_s, bool) or not isinstance(since_s, int | float):
         return Verdict.ENDED
-    if not -EARLY_S <= now_s - since_s < asked.session_s:
+    if not -EARLY_S <= now_s - since_s < settings.session_s:
         return Verdict.ENDED
-    if EVERYBODY in asked.allow:
-        return Verdict.WELCOME
+    if EVERYBODY in settings.allow:
+        return Verdict.ALLOWED
     email = claims.get("email")
     # Compare ASCII only: some letters of other alphabets become ASCII letters in lower case.
     if not isinstance(email, str) or not email.isascii() or email.count("@") != 1:
         return Verdict.REFUSED
     email = email.lower()
-    if not {email, f"@{email.partition('@')[2]}"} & set(asked.allow):
+    if not {email, f"@{email.partition('@')[2]}"} & set(settings.allow):
         return Verdict.REFUSED
-    if claims.get("email_verified") is not True and not asked.trusts_unverified:
+    if claims.get("email_verified") is not True and not settings.trusts_unverified:
         return Verdict.UNVERIFIED
-    return Verdict.WELCOME
+    return Verdict.ALLOWED
 
 
 def passes() -> bool:
     """Return whether the page may be shown. If not, show the sign-in link."""
-    asked = in_force()
-    if asked is None:
+    settings = in_force()
+    if settings is None:
         return True
     claims = claims_of_reader()
-    verdict = judge(claims, asked, time.time(), roles_in_force())
-    if verdict is Verdict.WELCOME:
+    verdict = judge(claims, settings, time.time(), roles_in_force())
+    if verdict is Verdict.ALLOWED:
         return True
-    _ask_to_sign_in(asked, verdict, str(claims.get("email") or "you"))
+    _ask_to_sign_in(settings, verdict, str(claims.get("email") or "you"))
     return False
 
 
 def kept(body: Body) -> Body:
     """Wrap a page's body so that each rerun checks the session again."""
-    asked = in_force()
-    if asked is None:
+    settings = in_force()
+    if settings is None:
         return body
 
     @wraps(body)
     def guarded(engine: Engine, zone: tzinfo) -> None:
-        if judge(claims_of_reader(), asked, time.time(), roles_in_force()) is not Verdict.WELCOME:
+        if (
+            judge(claims_of_reader(), settings, time.time(), roles_in_force())
+            is not Verdict.ALLOWED
+        ):
             st.rerun()
         body(engine, zone)
 
@@ -164,10 +167,10 @@ def sign_out_button() -> None:
     st.button(f"Sign out {who}", key="sign_out", type="tertiary", on_click=st.logout)
 
 
-def _ask_to_sign_in(asked: SignIn, verdict: Verdict, email: str) -> None:
+def _ask_to_sign_in(settings: SignIn, verdict: Verdict, email: str) -> None:
     """Ask the reader of an open page to sign in again. `SignInPage` handles new requests."""
     st.title("Sign in to Tailspan", anchor=False)
-    st.html(reason_html(asked, verdict, email, failed=False))
+    st.html(reason_html(settings, verdict, email, failed=False))
     if verdict in ANOTHER_USER:
         st.button("Sign in as another user", key="sign_out", on_click=st.logout)
     else:
@@ -175,17 +178,17 @@ def _ask_to_sign_in(asked: SignIn, verdict: Verdict, email: str) -> None:
         st.html("<p class='note'>You come back to the page that you asked for.</p>")
 
 
-def reason_html(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
+def reason_html(settings: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
     """Return why a page is not shown, as HTML.
 
     Args:
-        asked: the sign-in settings.
+        settings: the sign-in settings.
         verdict: the result of the check.
         email: the reader's e-mail address from the claims.
         failed: whether the last sign-in failed.
     """
-    provider, who = wording.for_html(asked.provider), wording.for_html(email, 80)
-    headline = f"<p class='headline'>{_explanation(asked, verdict, provider, who)}</p>"
+    provider, who = wording.for_html(settings.provider), wording.for_html(email, 80)
+    headline = f"<p class='headline'>{_explanation(settings, verdict, provider, who)}</p>"
     if not failed or verdict is not Verdict.UNKNOWN:
         return headline
     return (
@@ -194,11 +197,11 @@ def reason_html(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) ->
     )
 
 
-def _explanation(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:
+def _explanation(settings: SignIn, verdict: Verdict, provider: str, who: str) -> str:
     match verdict:
         case Verdict.ENDED:
             return (
-                f"<b>Your session has ended:</b> a session lasts {render(asked.session_s)}. The"
+                f"<b>Your session has ended:</b> a session lasts {render(settings.session_s)}. The"
                 " page keeps its settings."
             )
         case Verdict.REFUSED:

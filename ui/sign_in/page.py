@@ -51,23 +51,23 @@ class SignInPage:
         asked: the sign-in settings.
     """
 
-    def __init__(self, asked: SignIn) -> None:
-        self._asked = asked
+    def __init__(self, settings: SignIn) -> None:
+        self._settings = settings
         self._audit = audit_log()
         self._recorded: OrderedDict[tuple[str, str, Verdict], None] = OrderedDict()
 
     def __call__(self, scope: Scope, path: str) -> Response | None:
         """Return None if the reader is admitted, otherwise the response to send."""
-        claims = _claims(Headers(scope=scope), self._asked)
-        verdict = judge(claims, self._asked, time.time(), roles_in_force())
+        claims = _claims(Headers(scope=scope), self._settings)
+        verdict = judge(claims, self._settings, time.time(), roles_in_force())
         self._record(claims, verdict)
-        if verdict is Verdict.WELCOME:
+        if verdict is Verdict.ALLOWED:
             return None
         if path not in _PAGES:
             return PlainTextResponse("Sign in first\n", 401, _HEADERS)
         email = str(claims.get("email") or "you")
         failed = FAILED in parse_qs(scope["query_string"].decode("latin-1"))
-        return HTMLResponse(_html(self._asked, verdict, email, failed=failed), 401, _HEADERS)
+        return HTMLResponse(_html(self._settings, verdict, email, failed=failed), 401, _HEADERS)
 
     def _record(self, claims: Mapping[str, Any], verdict: Verdict) -> None:
         """Record each sign-in once. After a restart, open sessions are recorded again."""
@@ -80,19 +80,19 @@ class SignInPage:
         self._recorded[session] = None
         if len(self._recorded) > MOST_RECORDED:
             self._recorded.popitem(last=False)
-        accepted = verdict is Verdict.WELCOME
+        accepted = verdict is Verdict.ALLOWED
         self._audit.sign_in(session[0], "accepted" if accepted else f"refused: {verdict}")
 
 
-def _claims(headers: Headers, asked: SignIn) -> Mapping[str, Any]:
+def _claims(headers: Headers, settings: SignIn) -> Mapping[str, Any]:
     """Return the claims in the signed cookie, as Streamlit reads them for a page."""
     cookies = cookie_parser(headers.get("cookie", ""))
     kept = _get_signed_cookie_with_chunks(cookies, USER_COOKIE_NAME)
-    return _parse_decoded_user_cookie(kept, asked.url) if kept else {}
+    return _parse_decoded_user_cookie(kept, settings.url) if kept else {}
 
 
-def _html(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
-    base = f"/{asked.base_path}" if asked.base_path else ""
+def _html(settings: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
+    base = f"/{settings.base_path}" if settings.base_path else ""
     if verdict in gate.ANOTHER_USER:
         where, label, fields = f"{base}/auth/logout", "Sign in as another user", ""
     else:
@@ -103,7 +103,7 @@ def _html(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
         "<!doctype html><html lang='en'><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width'>"
         f"<title>Tailspan</title><style>{_STYLE}</style><main><h1>Sign in to Tailspan</h1>"
-        f"{gate.reason_html(asked, verdict, email, failed=failed)}"
+        f"{gate.reason_html(settings, verdict, email, failed=failed)}"
         f"<form action='{escape(where)}'>{fields}<button>{label}</button></form>"
         "<p class='note'>You come back to the page that you asked for.</p></main></html>"
     )

@@ -29,7 +29,7 @@ new status.
 """
 
 
-class WayBack:
+class ReturnToPage:
     """Middleware around Streamlit that returns the reader to the requested page.
 
     Args:
@@ -52,8 +52,8 @@ class WayBack:
             send = self._changing(send, self._coming(scope))
         await self._app(scope, receive, send)
 
-    def _leaving(self, asked: Headers) -> Change:
-        query = self._query_of_left_page(asked.get("referer", ""))
+    def _leaving(self, request_headers: Headers) -> Change:
+        query = self._query_of_left_page(request_headers.get("referer", ""))
 
         def change(status: int, headers: MutableHeaders) -> int:
             if status >= _BAD:  # the provider does not respond
@@ -80,8 +80,8 @@ class WayBack:
     def _coming(self, scope: Scope) -> Change:
         cookies = cookie_parser(Headers(scope=scope).get("cookie", ""))
         query = _without_failure(unquote(cookies.get(COOKIE, "")))
-        asked = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        tried = not {"code", "error"}.isdisjoint(asked)  # otherwise the reader signed out
+        parameters = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        returned = not {"code", "error"}.isdisjoint(parameters)  # otherwise the reader signed out
 
         def change(status: int, headers: MutableHeaders) -> int:
             if status == _REDIRECT:
@@ -89,7 +89,7 @@ class WayBack:
                 known = any(
                     each.startswith(USER_COOKIE) and "Max-Age=0" not in each for each in cookies
                 )
-                headers["location"] = self._address(query, failed=tried and not known)
+                headers["location"] = self._address(query, failed=returned and not known)
                 headers.append("set-cookie", self._cookie("", 0))
             return status
 
@@ -127,8 +127,10 @@ class WayBack:
         return f"{COOKIE}={value}; Max-Age={kept_s}{self._attributes}"
 
     def _address(self, query: str, *, failed: bool) -> str:
-        said = "&".join(each for each in (query, urlencode({FAILED: "failed"}) * failed) if each)
-        return f"{self._url}/?{said}" if said else f"{self._url}/"
+        parameters = "&".join(
+            each for each in (query, urlencode({FAILED: "failed"}) * failed) if each
+        )
+        return f"{self._url}/?{parameters}" if parameters else f"{self._url}/"
 
 
 def _without_failure(query: str) -> str:

@@ -30,4 +30,4 @@ class RequestListener(Protocol):
         """Receive the outputs of a step by client. Called once per step."""
 
     def closed(self) -> None:
-        """Receive that no more events follow, because the hooks are switched off."""
+        """Called when the hooks are switched off. No more events follow."""

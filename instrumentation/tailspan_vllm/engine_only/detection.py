@@ -43,8 +43,8 @@ def served_port(command_line: Sequence[str]) -> int | None:
             continue
         given = value if has_value else "".join(words[place + 1 : place + 2])
         return int(given) if given.isdigit() else None
-    elsewhere = {"--headless", "--config", "--uds"} & {word.partition("=")[0] for word in words}
-    return DEFAULT_PORT if "serve" in words[1:2] and not elsewhere else None
+    without_port = {"--headless", "--config", "--uds"} & {word.partition("=")[0] for word in words}
+    return DEFAULT_PORT if "serve" in words[1:2] and not without_port else None
 
 
 def _chosen() -> bool:

@@ -72,7 +72,7 @@ class PodStart:
     def _ask(self) -> None:
         found: dict[str, float] = {}
         try:
-            found = self._asked()
+            found = self._find_parts()
         except _UnknownError as reason:
             self._log(str(reason))
         except Exception as error:
@@ -81,7 +81,7 @@ class PodStart:
         if self._parts is None:  # else the wait has ended
             self._parts = found
 
-    def _asked(self) -> dict[str, float]:
+    def _find_parts(self) -> dict[str, float]:
         first = first_process(self._environ)
         if first is None or not descends_from_process_1():
             raise _UnknownError("the server's first process was not started with its container")

@@ -147,7 +147,7 @@ def _add_request(original: Any, capture: Capture, hooks: Hooks) -> Any:
             probed = True
         try:
             flight = capture.flight_began(request.trace_headers, request.request_id)
-            flight.asked(state)
+            flight.copy_parameters(state)
             setattr(state, FLIGHT, flight)
             if state.stats is not None:
                 setattr(state.stats, FLIGHT, flight)

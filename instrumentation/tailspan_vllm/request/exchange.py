@@ -243,7 +243,7 @@ class Flight:
         self.removed_state: Any = None
         """The state of a request that vLLM removed, kept until vLLM reports the outcome."""
 
-    def asked(self, state: Any) -> None:
+    def copy_parameters(self, state: Any) -> None:
         """Copy the parameters of the request from vLLM's state."""
         self.lora, self.prompt_tokens = state.lora_name, state.prompt_len
         self.stats = None if self.exchange is None else getattr(state, "stats", None)

@@ -20,8 +20,8 @@ PART_AFTER: Final = {
     Stage.WEIGHTS: names.START_KV_CACHE,
     Stage.PROFILED: names.START_WARM_UP,
 }
-"""The part that begins when a stage is complete. Compilation is not apart, because it happens in
-both of the last parts."""
+"""The part that begins when a stage is complete. Compilation is not a separate part, because it
+happens in both of the last parts."""
 
 ENDED: Final = "exit"
 """The reason if the server ended without an exception in a method of the start."""

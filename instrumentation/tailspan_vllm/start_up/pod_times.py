@@ -21,9 +21,9 @@ _Interval = tuple[float, float]
 def parts_before(
     pod: Any, events: Any, container: str | None, began_unix_ns: int
 ) -> dict[str, float]:
-    """Return the parts before the first process in seconds by attribute name.
+    """Return the lengths of the parts before the first process: seconds by attribute name.
 
-    After a restart of the container, the only part is the time since the container before ended.
+    After a restart of the container, the only part is the time since the previous container ended.
     The result is empty if the times are unknown or not in order.
 
     Args:

@@ -314,8 +314,8 @@ def test_metrics_and_the_store_have_the_same_counts(
     assert samples["tailspan_slo_events_total", None] - good == pytest.approx(counts.bad, abs=late)
     tally = read_tally(engine, goodput, 0, START_S + 600)
     for reason in ("aborted", "unknown"):
-        told = samples["tailspan_slo_excluded_events_total", reason]
-        assert told == pytest.approx(tally.excluded()[reason], abs=late)
+        reported = samples["tailspan_slo_excluded_events_total", reason]
+        assert reported == pytest.approx(tally.excluded()[reason], abs=late)
     engine.dispose()
 
 

@@ -119,9 +119,9 @@ def test_a_verdict_that_an_abort_cannot_change_is_decided(
 
 
 def test_users_who_stop_answers_do_not_change_the_bad_ratio(request_row: Make) -> None:
-    promise = parse("ttft_s <= 0.5", GOOD)
+    criterion = parse("ttft_s <= 0.5", GOOD)
     verdicts = [
-        judge(promise, request_row(ttft_s=ttft_s, outcome=outcome))
+        judge(criterion, request_row(ttft_s=ttft_s, outcome=outcome))
         for ttft_s in (0.6, *[0.2] * 99)
         for outcome in (Outcome.STOP, Outcome.ABORT)
     ]

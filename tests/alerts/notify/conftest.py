@@ -9,7 +9,7 @@ import pytest
 from alerts.notify.channels import Channel, Kind
 from alerts.notify.message import HeldBack, Message, Transition, Windows
 from alerts.secrets import Secret
-from rig.answering import Asked, HttpServer, Reply, answering, speaking
+from rig.answering import HttpServer, ReceivedRequest, Reply, answering, raw_server
 
 FIRED_S = 1_790_000_000
 TOKEN = "T0K3N-of-the-address"
@@ -26,7 +26,7 @@ def message() -> Callable[..., Message]:
             "display_name": "Chat answers start in 500 ms",
             "service": "chat",
             "severity": "page",
-            "promise": "Objective: 99 % of requests with ttft_s <= 0.5 over 30d.",
+            "statement": "Objective: 99 % of requests with ttft_s <= 0.5 over 30d.",
             "began_unix_s": FIRED_S - 600,
             "fired_unix_s": FIRED_S,
             "as_of_unix_s": FIRED_S + 15,
@@ -77,13 +77,13 @@ class Receiver:
         return self.server.url
 
     @property
-    def got(self) -> list[Asked]:
-        return self.server.asked
+    def got(self) -> list[ReceivedRequest]:
+        return self.server.received
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    def answer(_: Asked) -> Reply:
+    def answer(_: ReceivedRequest) -> Reply:
         if len(here.answers) > 1:
             return here.answers.pop(0)
         return here.answers[0] if here.answers else Reply(body=b"ok")
@@ -100,7 +100,7 @@ def rude() -> Iterator[Callable[[str], str]]:
     `deaf` never responds, `closes` closes the connection, `babbles` sends bytes that are not HTTP,
     and `drips` sends an endless header one byte at a time.
     """
-    with speaking() as serve:
+    with raw_server() as serve:
 
         def begin(manner: str) -> str:
             def answer(connection: socket.socket, _: bytes, ending: threading.Event) -> None:

@@ -76,7 +76,7 @@ def test_a_webhook_is_signed_with_its_time(message: Make, channel: MakeChannel) 
 
 
 def test_messages_for_slack_are_within_its_limits(message: Make, channel: MakeChannel) -> None:
-    sent = message(display_name="<!channel> & co", slo="c" * 63, promise="x" * 5_000)
+    sent = message(display_name="<!channel> & co", slo="c" * 63, statement="x" * 5_000)
     document = json.loads(slack.render(channel(Kind.SLACK), sent, NOW_S).body)
     header, *blocks = document["blocks"]
     assert header["type"] == "header"
@@ -125,7 +125,7 @@ def test_any_text_makes_a_json_body_for_every_channel(
         display_name=name,
         service=service,
         severity="page",
-        promise=name,
+        statement=name,
         began_unix_s=0,
         fired_unix_s=0,
         as_of_unix_s=0,

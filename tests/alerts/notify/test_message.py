@@ -36,6 +36,14 @@ def test_loads_undoes_dumps(message: Message) -> None:
     assert loads(dumps(message)) == message
 
 
+def test_a_message_in_the_outbox_of_an_earlier_version_is_read(
+    message: Callable[..., Message],
+) -> None:
+    earlier = dumps(message()).replace('"statement"', '"promise"')
+    assert "promise" in earlier
+    assert loads(earlier) == message()
+
+
 def test_all_messages_of_an_incident_have_its_id(message: Callable[..., Message]) -> None:
     firing, over = message(), message(transition=Transition.RESOLVED, ended_unix_s=1_790_000_900)
     assert firing.incident == over.incident == "chat/page/1790000000"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from alerts.errors import DocumentError
-from analysis.access.audit_log import AuditLog, Door, check_writable
+from analysis.access.audit_log import AuditLog, Interface, check_writable
 from analysis.access.claims import ClaimError, access_of_person
 from analysis.access.roles_file import Roles, load_roles
 from store.access.access import Access, Grant
@@ -108,7 +108,7 @@ def test_the_audit_log_escapes_texts_and_limits_its_size(tmp_path: Path) -> None
     (line,) = path.read_text(encoding="ascii").splitlines()
     assert json.loads(line)["who"].startswith('eve"\n')
     for number in range(100):
-        log.read(Door.API, "x" * 10_000, f"request-{number}", found=True)
+        log.read(Interface.API, "x" * 10_000, f"request-{number}", found=True)
     kept = [tmp_path / "audit.jsonl.1", path]
     assert {each.name for each in tmp_path.iterdir()} == {each.name for each in kept}
     lines = [json.loads(each) for file in kept for each in file.read_text().splitlines()]
@@ -136,7 +136,7 @@ def test_an_audit_log_that_cannot_be_written_does_not_fail(
 def _append(path: Path, who: str) -> None:
     log = AuditLog(path, most_bytes=20_000)
     for number in range(200):
-        log.read(Door.MCP, who, f"{who}-{number}", found=True)
+        log.read(Interface.MCP, who, f"{who}-{number}", found=True)
 
 
 def test_processes_append_whole_lines(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_budget_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "values"),
     [
         (("latency: e2e", "latency: tpot"), "budget.yaml:2: latency: 'tpot'; allowed: ttft, e2e"),
         (("percentile: p99", "percentile: 99"), "percentile: '99'; allowed: p50, p90, p95, p99"),
@@ -66,11 +66,11 @@ def test_a_budget_is_read() -> None:
     ],
 )
 def test_an_error_names_the_key_the_value_and_what_is_allowed(
-    change: tuple[str, str], said: str
+    change: tuple[str, str], values: str
 ) -> None:
     with pytest.raises(DocumentError) as refused:
         parse(TEXT.replace(*change))
-    assert said in str(refused.value)
+    assert values in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

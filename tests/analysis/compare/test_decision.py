@@ -3,14 +3,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.compare.decision import Asked, decide, thinned
+from analysis.compare.decision import Criteria, decide, thinned
 from analysis.compare.sentences import compared, four_digits
 from analysis.compare.verdict import CompareVerdict
 from tests.analysis.compare.observed import observed
 
 
 def test_a_slower_server_is_worse_by_its_factor() -> None:
-    found = decide(observed(2000, 1), observed(2000, 2, factor=1.2, prompts=1.3), Asked(0.95))
+    found = decide(observed(2000, 1), observed(2000, 2, factor=1.2, prompts=1.3), Criteria(0.95))
     assert found.verdict is CompareVerdict.WORSE
     assert found.ratio is not None
     assert found.ratio.low < 0.2 < found.ratio.high
@@ -19,21 +19,21 @@ def test_a_slower_server_is_worse_by_its_factor() -> None:
 
 
 def test_a_faster_server_is_better() -> None:
-    found = decide(observed(2000, 1), observed(2000, 2, factor=0.8), Asked(0.5))
+    found = decide(observed(2000, 1), observed(2000, 2, factor=0.8), Criteria(0.5))
     assert found.verdict is CompareVerdict.BETTER
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_identical_windows_are_neither_worse_nor_better(seed: int) -> None:
     side = observed(1000, seed)
-    found = decide(side, side, Asked(0.95))
+    found = decide(side, side, Criteria(0.95))
     assert found.verdict in (CompareVerdict.NO_WORSE, CompareVerdict.UNDECIDED)
     assert all("the margin is 5 %;" in each for each in found.reasons)
     assert found.change_ratio == pytest.approx(0.0, abs=0.03)
 
 
 def test_longer_prompts_and_more_load_are_no_change() -> None:
-    found = decide(observed(2000, 1), observed(2000, 2, prompts=1.5, load=10.0), Asked(0.5))
+    found = decide(observed(2000, 1), observed(2000, 2, prompts=1.5, load=10.0), Criteria(0.5))
     assert found.verdict is CompareVerdict.NO_WORSE
     assert found.parts is not None
     assert found.parts.mix_s > 0.005
@@ -41,14 +41,14 @@ def test_longer_prompts_and_more_load_are_no_change() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(0, 0), (0, 500), (500, 0), (1, 1), (99, 500)])
 def test_too_few_requests_are_undecided_with_the_number(before: int, after: int) -> None:
-    found = decide(observed(before, 1), observed(after, 2), Asked(0.5))
+    found = decide(observed(before, 1), observed(after, 2), Criteria(0.5))
     assert found.verdict is CompareVerdict.UNDECIDED
     assert found.parts is None
     assert "needs at least 100" in found.reasons[0]
 
 
 def test_a_load_that_was_never_seen_is_undecided() -> None:
-    found = decide(observed(1000, 1), observed(1000, 2, load=60.0), Asked(0.95))
+    found = decide(observed(1000, 1), observed(1000, 2, load=60.0), Criteria(0.95))
     assert found.verdict is CompareVerdict.UNDECIDED
     assert found.compared_ratio < 0.5
     assert any("met more work" in each for each in found.reasons)
@@ -58,18 +58,18 @@ def test_a_load_that_was_never_seen_is_undecided() -> None:
 def test_a_much_slower_server_is_worse_although_most_requests_meet_more_work() -> None:
     """Most requests meet a load without a comparison, but the few others are clearly slower."""
     before, slower = observed(2000, 1, load=4.0), observed(2000, 2, factor=2.0, load=16.0)
-    found = decide(before, slower, Asked(0.5))
+    found = decide(before, slower, Criteria(0.5))
     assert 0.1 < found.compared_ratio < 0.5
     assert found.verdict is CompareVerdict.WORSE
     assert "have a counterpart" in found.reasons[0]
-    equal = decide(before, observed(2000, 2, load=16.0), Asked(0.5))
+    equal = decide(before, observed(2000, 2, load=16.0), Criteria(0.5))
     assert equal.verdict is CompareVerdict.UNDECIDED
     assert equal.parts is None
 
 
 def test_only_new_tenants_are_undecided() -> None:
     after = observed(1000, 2)
-    found = decide(observed(1000, 1), replace(after, group=after.group + 10), Asked(0.95))
+    found = decide(observed(1000, 1), replace(after, group=after.group + 10), Criteria(0.95))
     assert found.verdict is CompareVerdict.UNDECIDED
     assert any("tenant" in each for each in found.reasons)
 
@@ -78,7 +78,7 @@ def test_requests_that_are_not_compared_are_named() -> None:
     after = observed(1000, 2)
     new = np.arange(1000) % 5 == 0
     found = decide(
-        observed(1000, 1), replace(after, group=np.where(new, 9, after.group)), Asked(0.5)
+        observed(1000, 1), replace(after, group=np.where(new, 9, after.group)), Criteria(0.5)
     )
     assert found.verdict is CompareVerdict.NO_WORSE
     assert found.compared_ratio < 0.81
@@ -94,7 +94,7 @@ def test_requests_that_are_not_compared_are_named() -> None:
 
 def test_a_burst_has_too_few_blocks() -> None:
     burst = replace(observed(1000, 1), at_s=np.linspace(0, 6, 1000))
-    found = decide(burst, burst, Asked(0.5))
+    found = decide(burst, burst, Criteria(0.5))
     assert found.verdict is CompareVerdict.UNDECIDED
     assert "Choose a longer range" in found.reasons[0]
 
@@ -102,17 +102,17 @@ def test_a_burst_has_too_few_blocks() -> None:
 def test_queueing_times_of_zero_are_compared() -> None:
     side = observed(1000, 1)
     zero = replace(side, value_s=np.zeros(1000))
-    found = decide(zero, zero, Asked(0.95, floor_s=1e-3))
+    found = decide(zero, zero, Criteria(0.95, floor_s=1e-3))
     assert found.verdict is CompareVerdict.NO_WORSE
     slower = replace(side, value_s=np.full(1000, 0.5))
-    assert decide(zero, slower, Asked(0.95, floor_s=1e-3)).verdict is CompareVerdict.WORSE
+    assert decide(zero, slower, Criteria(0.95, floor_s=1e-3)).verdict is CompareVerdict.WORSE
 
 
 def test_the_curve_shows_a_change_with_an_effect_only_under_load() -> None:
     after = observed(4000, 2)
     late = after.running >= 9
     worse = replace(after, value_s=np.where(late, after.value_s * 1.5, after.value_s))
-    curve = decide(observed(4000, 1), worse, Asked(0.5)).curve
+    curve = decide(observed(4000, 1), worse, Criteria(0.5)).curve
     assert len(curve) >= 3
     assert curve[0].low_s < 0 < curve[0].high_s
     assert curve[-1].low_s > 0

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from analysis.compare.decision import Asked, decide
+from analysis.compare.decision import Criteria, decide
 from analysis.compare.process_effect import difference_of, process_effect
 from analysis.compare.verdict import CompareVerdict
 from tests.analysis.compare.observed import observed
 
-ASKED = Asked(0.5, looks=False)
+CRITERIA = Criteria(0.5, looks=False)
 BEFORE = observed(1_500, seed=1)
 ONE_EACH = difference_of({"a": 1.0}, {"b": 1.0})
 
@@ -22,7 +22,7 @@ def test_the_difference_is_that_of_the_processes_that_changed() -> None:
 def test_the_spread_of_processes_is_found() -> None:
     factors = (1.0, 1.06, 0.95, 1.1, 0.93)
     processes = [observed(1_500, seed=10 + i, factor=each) for i, each in enumerate(factors)]
-    found = process_effect(BEFORE, [processes], ASKED, ONE_EACH)
+    found = process_effect(BEFORE, [processes], CRITERIA, ONE_EACH)
     assert (found.processes, found.freedom) == (5, 4)
     assert found.log_sd == pytest.approx(np.std(np.log(factors), ddof=1), rel=0.15)
     assert found.log_half == pytest.approx(2.77 * 2**0.5 * (found.log_sd or 0.0), rel=0.01)
@@ -32,7 +32,7 @@ def test_the_spread_of_processes_is_found() -> None:
 def test_a_difference_between_configurations_is_not_one_of_processes() -> None:
     slow = [observed(1_500, seed=20 + i, factor=2.0) for i in range(3)]
     fast = [observed(1_500, seed=30 + i) for i in range(3)]
-    found = process_effect(BEFORE, [slow, fast], ASKED, ONE_EACH)
+    found = process_effect(BEFORE, [slow, fast], CRITERIA, ONE_EACH)
     assert found.freedom == 4
     assert found.log_sd is not None
     assert found.log_sd < 0.02
@@ -41,17 +41,17 @@ def test_a_difference_between_configurations_is_not_one_of_processes() -> None:
 def test_too_few_processes_leave_the_effect_unknown() -> None:
     three = [observed(1_500, seed=40 + i) for i in range(3)]
     short = observed(20, seed=50)
-    found = process_effect(BEFORE, [[*three, short], [three[0]]], ASKED, ONE_EACH)
+    found = process_effect(BEFORE, [[*three, short], [three[0]]], CRITERIA, ONE_EACH)
     assert (found.processes, found.log_sd, found.log_half) == (3, None, 0.0)
     assert "too few processes" in found.sentence
 
 
 def test_a_change_as_large_as_that_of_a_restart_is_undecided() -> None:
     after = observed(1_500, seed=2, factor=1.12)
-    assert decide(BEFORE, after, ASKED).verdict is CompareVerdict.WORSE
-    found = decide(BEFORE, after, Asked(0.5, looks=False, restart_half=0.2))
+    assert decide(BEFORE, after, CRITERIA).verdict is CompareVerdict.WORSE
+    found = decide(BEFORE, after, Criteria(0.5, looks=False, restart_half=0.2))
     assert found.verdict is CompareVerdict.UNDECIDED
     assert "a restart alone changes it as much" in found.reasons[0]
     slower = observed(1_500, seed=2, factor=1.5)
-    asked = Asked(0.5, looks=False, restart_half=0.2)
+    asked = Criteria(0.5, looks=False, restart_half=0.2)
     assert decide(BEFORE, slower, asked).verdict is CompareVerdict.WORSE

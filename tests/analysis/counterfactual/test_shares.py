@@ -11,6 +11,7 @@ from analysis.counterfactual.factors import KIND_OF_CAUSE, Factor, Kind, factors
 from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic, _repeated
 from analysis.counterfactual.shares import (
     Decision,
+    TailMeans,
     Tails,
     UndecidedError,
     decide,
@@ -356,3 +357,21 @@ def test_a_longer_baseline_is_cut_to_its_end_and_a_shorter_one_is_repeated() -> 
     twice = _repeated(requests, 120.0, 180.0)
     assert len(twice.at_s) == len(requests.at_s) + (requests.at_s < 60.0).sum()
     assert (np.diff(twice.at_s) >= 0).all()
+
+
+@pytest.mark.parametrize(("left_s", "expected"), [(0.0, 0.0), (10.0, 0.0), (5.0, 0.141)])
+def test_a_share_is_less_certain_if_a_replay_removes_only_a_part_of_the_growth(
+    left_s: float, expected: float
+) -> None:
+    """Each factor alone leaves `left_s` of 10 s. Both together remove the whole growth."""
+    both = frozenset([0, 1])
+    values = {frozenset[int](): 12.0, frozenset([0]): 2 + left_s, frozenset([1]): 2 + left_s}
+    means = TailMeans({**values, both: 2.0}, baseline_s=2.0, factors=2)
+    assert [means.share(place) for place in (0, 1)] == pytest.approx([0.5, 0.5])
+    assert means.partial_error(0) == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_single_factor_has_no_partial_error() -> None:
+    means = TailMeans({frozenset(): 10.0, frozenset([0]): 5.0}, baseline_s=0.0, factors=1)
+    assert means.share(0) == pytest.approx(0.5)
+    assert means.partial_error(0) == 0.0

@@ -59,9 +59,9 @@ def test_one_gpu_has_one_replica() -> None:
     ],
 )
 def test_a_template_that_cannot_be_filled_is_refused(template: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words) as told_:
+    with pytest.raises(ValueError, match=words) as raised:
         checked_template(template)
-    assert "GPU_I_ID, GPU_I_PROFILE, Hostname" in str(told_.value)
+    assert "GPU_I_ID, GPU_I_PROFILE, Hostname" in str(raised.value)
 
 
 def test_labels_in_a_template_are_not_expanded_again() -> None:

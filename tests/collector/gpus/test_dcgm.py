@@ -16,7 +16,7 @@ from collector.scrape.fetch import Clients
 from collector.scrape.targets import Discovery, Target, place
 from telemetry.gpus import GpuSource
 from tests.collector.gpus.conftest import NOW_UNIX_NS
-from tests.collector.scrape.conftest import Stranger, saying
+from tests.collector.scrape.conftest import Stranger, responding
 from tests.collector.scrape.test_credentials import TOKEN, Issue, guarded
 
 # The output of dcgm-exporter 4 for an A100 in Kubernetes.
@@ -25,7 +25,7 @@ ABOUT = (
     'modelName="NVIDIA A100-SXM4-80GB",Hostname="gpu-host",DCGM_FI_DRIVER_VERSION="580.95.05",'
     'container="vllm",namespace="serving",pod="chat-0",pod_uid=""'
 )
-TOLD = {
+REPORTED = {
     "DCGM_FI_DEV_SM_CLOCK": "1410",
     "DCGM_FI_DEV_MAX_SM_CLOCK": "1410",
     "DCGM_FI_DEV_MEM_CLOCK": "1593",
@@ -62,7 +62,7 @@ def gpus(body: bytes) -> tuple[GpuReading, ...]:
 
 def test_an_exporters_gpu_is_read_in_base_units() -> None:
     """Memory copy time is not bandwidth, and DCGM reports no peak."""
-    [gpu] = gpus(exposition(TOLD))
+    [gpu] = gpus(exposition(REPORTED))
     assert (gpu.gpu, gpu.index, gpu.source) == ("GPU-a", 1, GpuSource.DCGM)
     assert (gpu.model_name, gpu.at_unix_ns) == ("NVIDIA A100-SXM4-80GB", NOW_UNIX_NS)
     assert gpu.processes is None
@@ -127,7 +127,7 @@ def test_not_a_number_is_unknown() -> None:
 def test_slices_are_separate_and_have_no_power() -> None:
     """An exporter repeats the card's power for each slice, so the sum would be too high."""
     slices = b"".join(
-        exposition(TOLD, f'{ABOUT},GPU_I_PROFILE="1g.10gb",GPU_I_ID="{number}"')
+        exposition(REPORTED, f'{ABOUT},GPU_I_PROFILE="1g.10gb",GPU_I_ID="{number}"')
         for number in (3, 5)
     )
     first, last = gpus(slices)
@@ -179,8 +179,8 @@ async def _ask(discovery: Discovery) -> Reading:
 def test_a_failing_exporter_does_not_affect_the_others(stranger: Stranger) -> None:
     async def ask() -> Reading:
         async with (
-            stranger(saying(exposition(TOLD))) as good,
-            stranger(saying(b"", "500 no")) as bad,
+            stranger(responding(exposition(REPORTED))) as good,
+            stranger(responding(b"", "500 no")) as bad,
         ):
             reading = await _read(good, bad)
             assert [each.what for each in reading.failures] == [bad]
@@ -202,7 +202,7 @@ def test_a_failing_exporter_does_not_affect_the_others(stranger: Stranger) -> No
 )
 def test_another_server_is_no_exporter(stranger: Stranger, body: bytes, why: Why) -> None:
     async def ask() -> tuple[ReaderError, str]:
-        async with stranger(saying(body)) as url:
+        async with stranger(responding(body)) as url:
             with pytest.raises(ReaderError) as series:
                 await _read(url)
             return series.value, url
@@ -223,7 +223,7 @@ def test_an_exporter_with_tls_gets_its_token(ca: Path, issue: Issue, tmp_path: P
     good = Access(token_file=tmp_path / "token", ca_file=ca)
 
     async def ask() -> None:
-        async with guarded(TOKEN, issue(), body_sent=exposition(TOLD)) as port:
+        async with guarded(TOKEN, issue(), body_sent=exposition(REPORTED)) as port:
             url = f"https://127.0.0.1:{port}"
             reading = await _ask(place(url, good))
             assert [gpu.gpu for gpu in reading.gpus] == ["GPU-a"]

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from tests.collector.gpus.conftest import BOOTED_S, NOW_UNIX_NS, FakeProc
 from tests.collector.gpus.making import of_dcgm, reading
 
 HERE = "gpu-host"
-Tell = Callable[..., None]
 
 
 @pytest.fixture

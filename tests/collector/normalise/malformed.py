@@ -13,7 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-DOORS = ("grpc", "http-protobuf", "http-json")
+PROTOCOLS = ("grpc", "http-protobuf", "http-json")
 ALLOWED = {
     "grpc": {"OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"},
     "http-protobuf": {"200", "400", "413"},
@@ -40,7 +40,7 @@ def json_of(message: ExportTraceServiceRequest) -> bytes:
     return json.dumps(walk(MessageToDict(message, use_integers_for_enums=True))).encode()
 
 
-def spoilt(good: bytes, number: int, seed: int, *, text: bool) -> Iterator[bytes]:
+def corrupted(good: bytes, number: int, seed: int, *, text: bool) -> Iterator[bytes]:
     """Return this number of payloads, each with one to four random changes."""
     chance = random.Random(seed)
     odd = _ODD_JSON if text else _ODD
@@ -67,9 +67,9 @@ def spoilt(good: bytes, number: int, seed: int, *, text: bool) -> Iterator[bytes
         yield bytes(body[: 64 * 1024])
 
 
-def answers(door: str, port: int, bodies: Iterator[bytes]) -> Iterator[str]:
+def answers(protocol: str, port: int, bodies: Iterator[bytes]) -> Iterator[str]:
     """Send each payload, and yield the responses in order."""
-    return _by_grpc(port, bodies) if door == "grpc" else _by_http(door, port, bodies)
+    return _by_grpc(port, bodies) if protocol == "grpc" else _by_http(protocol, port, bodies)
 
 
 def _by_grpc(port: int, bodies: Iterator[bytes]) -> Iterator[str]:
@@ -84,8 +84,8 @@ def _by_grpc(port: int, bodies: Iterator[bytes]) -> Iterator[str]:
         yield from (each.code().name for each in waiting)
 
 
-def _by_http(door: str, port: int, bodies: Iterator[bytes]) -> Iterator[str]:
-    kind = "application/json" if door == "http-json" else "application/x-protobuf"
+def _by_http(protocol: str, port: int, bodies: Iterator[bytes]) -> Iterator[str]:
+    kind = "application/json" if protocol == "http-json" else "application/x-protobuf"
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     for number, body in enumerate(bodies):
         headers = {"Content-Type": kind}

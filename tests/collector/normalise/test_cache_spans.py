@@ -1,4 +1,4 @@
-"""Lookups in caches before the model, in the shape that each cache documents, and spoilt ones."""
+"""Lookups in caches before the model, in the shape that each documents, and malformed ones."""
 
 from typing import Any
 

@@ -166,11 +166,11 @@ def test_other_metrics_are_skipped_and_counted(metrics_message: Factory, now_uni
 
 
 def _at(name: str, **values: Any) -> Callable[[Message], None]:
-    def spoil(message: Message) -> None:
+    def corrupt(message: Message) -> None:
         for key, value in values.items():
             setattr(_point(message, name), key, value)
 
-    return spoil
+    return corrupt
 
 
 def _delta(message: Message) -> None:
@@ -198,7 +198,7 @@ def _no_engine(message: Message) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "reason"),
+    ("corrupt", "reason"),
     [
         (_at(names.STEPS, as_int=-1), Refusal.NEGATIVE),
         (_at(names.STEPS, as_double=1.5), Refusal.WRONG_TYPE),
@@ -221,10 +221,10 @@ def _no_engine(message: Message) -> None:
     ],
 )
 def test_a_wrong_point_is_refused_and_the_others_kept(
-    metrics_message: Factory, now_unix_ns: int, spoil: Callable[[Message], None], reason: Refusal
+    metrics_message: Factory, now_unix_ns: int, corrupt: Callable[[Message], None], reason: Refusal
 ) -> None:
     message = metrics_message()
-    spoil(message)
+    corrupt(message)
     batch = normalise_points(message.SerializeToString(), now_unix_ns)
     assert batch.refused == {reason: 1}
     assert batch.accepted == 11

@@ -32,7 +32,7 @@ from tests.collector.normalise.metric_messages import (
 Message = ExportMetricsServiceRequest
 
 
-def _knowing(*bodies: bytes) -> KnownLayouts:
+def _layouts_of(*bodies: bytes) -> KnownLayouts:
     layouts = KnownLayouts()
     for body in bodies:
         layouts.add(learn(body, NOW_UNIX_NS))
@@ -78,7 +78,7 @@ def _read(layouts: KnownLayouts, body: bytes) -> Batch:
 def test_a_later_message_gives_the_rows_that_all_its_points_give(
     make: Callable[[int], bytes],
 ) -> None:
-    layouts = _knowing(make(0))
+    layouts = _layouts_of(make(0))
     for second in (0, 1, 3_600):
         body = make(second)
         read = _read(layouts, body)
@@ -89,7 +89,7 @@ def test_a_later_message_gives_the_rows_that_all_its_points_give(
 def test_a_row_of_a_layout_is_a_row_like_any_other() -> None:
     """It can be changed for a clock correction, compared, and passed to another process."""
     body = engine_message(1) + gpu_message(1)
-    read, other = _read(_knowing(body), body), normalise_points(body, NOW_UNIX_NS)
+    read, other = _read(_layouts_of(body), body), normalise_points(body, NOW_UNIX_NS)
     pairs: list[tuple[Any, Any]] = [
         *zip(read.samples, other.samples, strict=True),
         *zip(read.gpus, other.gpus, strict=True),
@@ -122,7 +122,7 @@ def test_any_numbers_give_the_rows_that_all_points_give(data: st.DataObject) -> 
     failures = {"record": 2, "join": 5}
     messages = [engine_message(engines=2, failures=failures), gpu_message(gpus=2)]
     body = data.draw(st.sampled_from(messages))
-    layouts = _knowing(body)
+    layouts = _layouts_of(body)
     [(_, scoped, _)] = encoded_scopes(body)
     changed = bytearray(scoped)
     found = numbers_in(scoped)
@@ -143,7 +143,7 @@ def test_any_numbers_give_the_rows_that_all_points_give(data: st.DataObject) -> 
 
 
 def test_every_time_of_a_sample_moves_with_it() -> None:
-    layouts = _knowing(engine_message(0, engines=2))
+    layouts = _layouts_of(engine_message(0, engines=2))
     for later_ns in (SECOND_NS, 86_399 * SECOND_NS):
         body = engine_message(later_ns // SECOND_NS, engines=2, started_unix_ns=NOW_UNIX_NS)
         read = _read(layouts, body)
@@ -153,7 +153,7 @@ def test_every_time_of_a_sample_moves_with_it() -> None:
 
 def test_replicas_share_a_layout() -> None:
     """A fleet's replicas of one model need one layout."""
-    layouts = _knowing(*(engine_message(replica=f"replica-{count}") for count in range(3)))
+    layouts = _layouts_of(*(engine_message(replica=f"replica-{count}") for count in range(3)))
     assert len(layouts) == 1
     body = engine_message(1, replica="a-new-replica-with-another-length")
     assert [row.replica for row in _read(layouts, body).samples] == [
@@ -162,7 +162,7 @@ def test_replicas_share_a_layout() -> None:
 
 
 def test_a_simulated_sender_does_not_use_the_layout_of_a_real_one() -> None:
-    layouts = _knowing(engine_message())
+    layouts = _layouts_of(engine_message())
     assert layouts.read(engine_message(simulated=True), NOW_UNIX_NS) is None
 
 
@@ -184,13 +184,13 @@ def test_a_simulated_sender_does_not_use_the_layout_of_a_real_one() -> None:
 )
 def test_an_invalid_or_unknown_message_has_no_result(body: bytes) -> None:
     """Refusals are counted in one place, so a layout never refuses an item itself."""
-    assert _knowing(engine_message()).read(body, NOW_UNIX_NS) is None
+    assert _layouts_of(engine_message()).read(body, NOW_UNIX_NS) is None
 
 
 def test_an_integer_in_a_field_of_seconds_becomes_a_float() -> None:
     totals = {**TOTALS, names.BUSY_TIME: 0}
     [sample] = _read(
-        _knowing(engine_message(totals=totals)), engine_message(7, totals=totals)
+        _layouts_of(engine_message(totals=totals)), engine_message(7, totals=totals)
     ).samples
     assert repr(sample.busy_s_total) == "7.0"
 
@@ -210,7 +210,7 @@ def test_skipped_points_stay_skipped() -> None:
         point.flags = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
         point.ClearField("value")
 
-    layouts = _knowing(_changed(engine_message(), newer))
+    layouts = _layouts_of(_changed(engine_message(), newer))
     body = _changed(engine_message(5), newer)
     read = _read(layouts, body)
     assert read == normalise_points(body, NOW_UNIX_NS)
@@ -226,7 +226,7 @@ def test_truncated_texts_are_counted_each_time() -> None:
                         pair.value.string_value = "c" * 300
 
     body = _changed(engine_message(1, replica="r" * 300), long)
-    read = _read(_knowing(_changed(engine_message(), long)), body)
+    read = _read(_layouts_of(_changed(engine_message(), long)), body)
     assert read.truncated_texts == normalise_points(body, NOW_UNIX_NS).truncated_texts
     assert read.truncated_texts == len(GAUGES) + 1
 
@@ -250,7 +250,7 @@ def test_an_unusual_message_is_read_point_by_point(
     change: Callable[[Any], object],
 ) -> None:
     """Whether it is learned or not, each of its messages gives the same rows."""
-    layouts = _knowing(_changed(engine_message(), change))
+    layouts = _layouts_of(_changed(engine_message(), change))
     body = _changed(engine_message(1), change)
     read = layouts.read(body, NOW_UNIX_NS)
     assert read is None or read == normalise_points(body, NOW_UNIX_NS)

@@ -8,7 +8,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from collector.server import Collector
 from collector.testing import MemorySink, running
-from tests.collector.normalise.malformed import ALLOWED, DOORS, answers, json_of, spoilt
+from tests.collector.normalise.malformed import ALLOWED, PROTOCOLS, answers, corrupted, json_of
 
 FEW, MANY = 1_000, int(os.environ.get("MALFORMED_PAYLOADS", "3000"))
 """100,000 payloads per protocol take five minutes in total."""
@@ -30,30 +30,32 @@ def _rss_mib() -> float:
     # `make test-real` sends more payloads.
     [FEW, pytest.param(MANY, marks=pytest.mark.real)],
 )
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_malformed_payloads_are_answered_and_the_next_good_one_is_kept(
-    door: str,
+    protocol: str,
     number: int,
     trace_message: Callable[..., ExportTraceServiceRequest],
     now_unix_ns: int,
 ) -> None:
     """No payload may cause an internal error."""
     message, sink = trace_message(), MemorySink()
-    good = json_of(message) if door == "http-json" else message.SerializeToString()
+    good = json_of(message) if protocol == "http-json" else message.SerializeToString()
     collector = Collector(sink, grpc_port=0, http_port=0, clock_unix_ns=lambda: now_unix_ns)
     answered: Counter[str] = Counter()
     with running(collector):
-        port = collector.grpc_port if door == "grpc" else collector.http_port
+        port = collector.grpc_port if protocol == "grpc" else collector.http_port
         early_mib = 0.0
         for part in range(10):
-            bodies = spoilt(good, number // 10, seed=part, text=door == "http-json")
-            answered.update(answers(door, port, bodies))
+            bodies = corrupted(good, number // 10, seed=part, text=protocol == "http-json")
+            answered.update(answers(protocol, port, bodies))
             sink.requests.clear()
             early_mib = early_mib or _rss_mib()
-        assert set(answered) <= ALLOWED[door]
+        assert set(answered) <= ALLOWED[protocol]
         assert answered.total() == number
         assert _rss_mib() - early_mib < GROWTH_MIB
-        assert list(answers(door, port, iter([good]))) == ["OK" if door == "grpc" else "200"]
+        assert list(answers(protocol, port, iter([good]))) == [
+            "OK" if protocol == "grpc" else "200"
+        ]
         assert len(sink.requests) == 1
         messages = collector.counters.report().messages
         assert not sum(n for key, n in messages.items() if key[2] == "failed")

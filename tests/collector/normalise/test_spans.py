@@ -122,12 +122,12 @@ def _eight_days(message: Message) -> None:
 
 
 def _starts_at(unix_ns: int) -> Callable[[Message], None]:
-    def spoil(message: Message) -> None:
+    def corrupt(message: Message) -> None:
         span = _span(message)
         length_ns = span.end_time_unix_nano - span.start_time_unix_nano
         span.start_time_unix_nano, span.end_time_unix_nano = unix_ns, unix_ns + length_ns
 
-    return spoil
+    return corrupt
 
 
 def _id(name: str, value: bytes) -> Callable[[Message], None]:
@@ -139,7 +139,7 @@ def _attribute(name: str, **value: Any) -> Callable[[Message], None]:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "reason"),
+    ("corrupt", "reason"),
     [
         (_id("trace_id", b""), Refusal.MISSING_ID),
         (_id("trace_id", bytes(16)), Refusal.MISSING_ID),
@@ -181,11 +181,11 @@ def _attribute(name: str, **value: Any) -> Callable[[Message], None]:
     ],
 )
 def test_only_the_wrong_request_of_a_message_is_refused(
-    trace_message: Factory, now_unix_ns: int, spoil: Callable[[Message], None], reason: Refusal
+    trace_message: Factory, now_unix_ns: int, corrupt: Callable[[Message], None], reason: Refusal
 ) -> None:
     """The response contains the reason."""
     message, good = trace_message(), trace_message()
-    spoil(message)
+    corrupt(message)
     message.resource_spans[0].scope_spans[0].spans.append(_span(good))
     batch = normalise_spans(message.SerializeToString(), now_unix_ns)
     assert batch.refused == {reason: 1}

@@ -55,13 +55,13 @@ def test_a_fault_in_pricing_loses_no_request(
     sink = MemorySink()
     seen: list[int] = []
 
-    class Spoilt(Pricing):
+    class Broken(Pricing):
         def update(self, *_: Any, **__: Any) -> None:
             raise ZeroDivisionError
 
     async def receive() -> Intake:
         steps: list[Step] = [
-            RequestPricing(Spoilt(PRICES)),
+            RequestPricing(Broken(PRICES)),
             lambda batch, _: seen.append(len(batch.requests)),
         ]
         intake = Intake(

@@ -36,7 +36,7 @@ def stranger() -> Stranger:
     return serve
 
 
-def saying(body: bytes, status: str = "200 OK", *headers: str) -> Manner:
+def responding(body: bytes, status: str = "200 OK", *headers: str) -> Manner:
     """Return a function that sends this response."""
 
     async def manner(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

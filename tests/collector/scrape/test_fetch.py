@@ -6,7 +6,7 @@ import pytest
 
 from collector.scrape.failure_reasons import Reason, ScrapeError
 from collector.scrape.fetch import MOST_BYTES, fetch, http_client
-from tests.collector.scrape.conftest import Manner, Stranger, saying
+from tests.collector.scrape.conftest import Manner, Stranger, responding
 
 
 async def _never(reader: Any, writer: Any) -> None:
@@ -50,11 +50,11 @@ BOMB = gzip.compress(b"tgi_queue_size 1\n" * 100_000)
 @pytest.mark.parametrize(
     ("manner", "expected"),
     [
-        (saying(b"", "302 Found", "Location: http://127.0.0.1:1/"), Reason.REDIRECT),
-        (saying(b"", "301 Moved", "Location: file:///etc/passwd"), Reason.REDIRECT),
-        (saying(b"no", "500 Broken"), Reason.HTTP_STATUS),
-        (saying(b"", "204 No Content"), Reason.HTTP_STATUS),
-        (saying(BOMB, "200 OK", "Content-Encoding: gzip"), Reason.MALFORMED),
+        (responding(b"", "302 Found", "Location: http://127.0.0.1:1/"), Reason.REDIRECT),
+        (responding(b"", "301 Moved", "Location: file:///etc/passwd"), Reason.REDIRECT),
+        (responding(b"no", "500 Broken"), Reason.HTTP_STATUS),
+        (responding(b"", "204 No Content"), Reason.HTTP_STATUS),
+        (responding(BOMB, "200 OK", "Content-Encoding: gzip"), Reason.MALFORMED),
         (_endless, Reason.TOO_LARGE),
         (_other_protocol, Reason.MALFORMED),
         (_cut_short, Reason.MALFORMED),
@@ -92,7 +92,7 @@ def test_a_closed_port_or_unknown_name_is_unreachable(url: str) -> None:
 
 def test_a_whole_answer_is_returned_unchanged(stranger: Stranger) -> None:
     async def ask() -> None:
-        async with stranger(saying(b"tgi_queue_size 1\n")) as url, http_client() as client:
+        async with stranger(responding(b"tgi_queue_size 1\n")) as url, http_client() as client:
             assert await fetch(client, url, 20.0) == b"tgi_queue_size 1\n"
 
     asyncio.run(ask())

@@ -13,7 +13,7 @@ from collector.testing import MemorySink
 from telemetry.engines import EngineSample
 from telemetry.requests import Source
 from tests.collector.conftest import WallClock
-from tests.collector.scrape.conftest import Stranger, saying
+from tests.collector.scrape.conftest import Stranger, responding
 
 NOW_UNIX_NS = 1_796_000_000 * 10**9
 
@@ -36,7 +36,7 @@ class Found:
 def exposed(tokens: float, started_s: float | None = None) -> Any:
     """Return the metrics of a server that has generated this number of tokens."""
     start = f"process_start_time_seconds {started_s}\n" if started_s else ""
-    return saying(f"vllm:generation_tokens_total {tokens}\n{start}".encode())
+    return responding(f"vllm:generation_tokens_total {tokens}\n{start}".encode())
 
 
 async def scraped(
@@ -87,7 +87,7 @@ def test_a_newer_process_start_begins_a_new_count(stranger: Stranger) -> None:
 
 
 def test_a_failure_is_counted_and_the_next_answer_taken(stranger: Stranger) -> None:
-    sink, scraper = asyncio.run(scraped(stranger, [saying(b"", "500 no"), exposed(1)]))
+    sink, scraper = asyncio.run(scraped(stranger, [responding(b"", "500 no"), exposed(1)]))
     [state] = scraper.report()
     assert state.up is True
     assert state.failures == {Reason.HTTP_STATUS: 1}
@@ -185,7 +185,7 @@ def test_no_value_of_any_series_ends_the_asking(stranger: Stranger, value: str) 
     series = [f"{name} {value}\n" for name in sorted(NAMES)]
     twice = [f'{name}{{engine="0",model_name="{n}"}} {value}\n' for name in NAMES for n in "ab"]
     texts = [*series, "".join(series), "".join(twice)]
-    manners = [saying(f"vllm:num_requests_running 3\n{text}".encode()) for text in texts]
+    manners = [responding(f"vllm:num_requests_running 3\n{text}".encode()) for text in texts]
     sink, scraper = asyncio.run(scraped(stranger, manners))
     [state] = scraper.report()
     assert Reason.FAILED not in state.failures
@@ -198,7 +198,7 @@ def test_totals_whose_sum_overflows_are_unknown(stranger: Stranger) -> None:
     """The store would refuse the whole sample."""
     lines = [f'vllm:generation_tokens_total{{model_name="{n}"}} 9e18' for n in "ab"]
     text = "\n".join([*lines, "vllm:num_requests_running 3", ""]).encode()
-    sink, scraper = asyncio.run(scraped(stranger, [saying(text)]))
+    sink, scraper = asyncio.run(scraped(stranger, [responding(text)]))
     [sample] = sink.samples
     assert (sample.decode_tokens_total, sample.running) == (None, 3)
     assert scraper.report()[0].unusable_values == 1

@@ -87,7 +87,7 @@ def test_a_slower_link_alone_has_the_whole_share() -> None:
 
 
 def test_the_time_of_a_grammar_makes_the_link_no_slower() -> None:
-    """A request with fetched tokens can also wait for a grammar. Rows say which wait was which."""
+    """A request with fetched tokens can also wait for a grammar. Rows contain the reasons."""
     requests = over_the_link(4.0, 1.0)
     late = requests.received_unix_ns >= WINDOW.from_unix_ns
     loading_s = requests.numbers["queue_held_s"]

@@ -10,7 +10,7 @@ from tests.diagnosis.making import S, labels
 WINDOW = Span(0, 100 * S)
 
 
-def _told(waiting: float) -> Samples:
+def _samples(waiting: float) -> Samples:
     at = np.arange(100, dtype=np.int64) * S
     return Samples(
         at, labels(["r0"] * 100), np.zeros(100, dtype=np.int64), {"waiting": np.full(100, waiting)}
@@ -27,15 +27,15 @@ def _requests(number: int) -> Requests:
 
 def test_a_queue_that_adds_up_raises_no_doubt() -> None:
     """Four requests per second that wait for two seconds each are eight waiting requests."""
-    assert not contradictions(_requests(400), _told(8.0), WINDOW)
+    assert not contradictions(_requests(400), _samples(8.0), WINDOW)
 
 
 @pytest.mark.parametrize("number", [100, 800])
 def test_a_queue_that_does_not_add_up_is_reported_with_its_replica(number: int) -> None:
-    (doubt,) = contradictions(_requests(number), _told(8.0), WINDOW)
+    (doubt,) = contradictions(_requests(number), _samples(8.0), WINDOW)
     assert doubt.startswith("r0 reports 8.0 waiting requests")
 
 
 def test_a_queue_below_one_request_is_not_checked() -> None:
     """One sample per second is too coarse for such a queue."""
-    assert not contradictions(_requests(4), _told(0.5), WINDOW)
+    assert not contradictions(_requests(4), _samples(0.5), WINDOW)

@@ -34,11 +34,9 @@ def test_every_latency_has_a_histogram_of_seconds() -> None:
 
 
 def test_an_objectives_threshold_is_a_bound() -> None:
-    promised = Goodput(
-        None, parse("ttft_s <= 0.42 and (tpot_s < 0.033 or outcome == 'stop')", GOOD)
-    )
+    goodput = Goodput(None, parse("ttft_s <= 0.42 and (tpot_s < 0.033 or outcome == 'stop')", GOOD))
     before = {each.name: each.bounds_s for each in HISTOGRAMS}
-    after = {each.name: each.bounds_s for each in histograms([promised])}
+    after = {each.name: each.bounds_s for each in histograms([goodput])}
     assert set(after["tailspan_ttft_seconds"]) - set(before["tailspan_ttft_seconds"]) == {0.42}
     assert set(after["tailspan_tpot_seconds"]) - set(before["tailspan_tpot_seconds"]) == {0.033}
     assert list(after["tailspan_ttft_seconds"]) == sorted(after["tailspan_ttft_seconds"])

@@ -45,8 +45,8 @@ def _family() -> Any:
     )
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
-        for told in fields.split(","):
-            number, field, kind = told.split()
+        for definition in fields.split(","):
+            number, field, kind = definition.split()
             repeated, kind = kind.startswith("*"), kind.lstrip("*")
             added = message.field.add(name=field, number=int(number), label=3 if repeated else 1)
             if kind in _SCALARS:

@@ -47,22 +47,22 @@ def test_buckets_equal_those_of_single_counts(of: Histogram, values_s: list[floa
     assert held.cells.cumulative(counts)[0].tolist() == [*accumulate(classic)]
     native = held.cells.native(counts)[0].tolist()
     first = held.cells.first - 1
-    told = {first + place: count for place, count in enumerate(native) if count}
-    assert told == _native(held.cells, values_s)
+    values = {first + place: count for place, count in enumerate(native) if count}
+    assert values == _native(held.cells, values_s)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), durations), max_size=30))
-def test_a_column_is_counted_as_its_values_are(told: list[tuple[int, float]]) -> None:
+def test_a_column_is_counted_as_its_values_are(values: list[tuple[int, float]]) -> None:
     one = [distribution(HISTOGRAMS[0]) for _ in range(5)]
     many = [distribution(HISTOGRAMS[0]) for _ in range(5)]
-    for number, (place, value_s) in enumerate(told):
+    for number, (place, value_s) in enumerate(values):
         observe(one[place], value_s, (f"{number:032x}", value_s, 1.0))
-    places = np.array([place for place, _ in told], dtype=np.int64)
-    values_s = np.array([value_s for _, value_s in told], dtype=np.float64)
+    places = np.array([place for place, _ in values], dtype=np.int64)
+    values_s = np.array([value_s for _, value_s in values], dtype=np.float64)
     for each in observed(many[0].cells, places, values_s):
         many[each.at].add(each)
         for bucket, number in each.latest.items():
-            many[each.at].exemplars[bucket] = (f"{number:032x}", told[number][1], 1.0)
+            many[each.at].exemplars[bucket] = (f"{number:032x}", values[number][1], 1.0)
     for alone, together in zip(one, many, strict=True):
         assert together.counts == alone.counts
         assert together.sum_s == pytest.approx(alone.sum_s)

@@ -26,8 +26,8 @@ def test_promtool_check_finds_no_error(
     exporter = PrometheusExporter(
         Counters().report, clock_unix_ns=clock, usd_per_s=lambda replica, engine: 0.0005
     )
-    told: dict[str, Any] = {"cost_usd": 0.001, "priced_by": PricedBy.LEDGER, "wasted_s": 0.1}
-    exporter.on_stored([request_row(**told) for _ in range(400)], [sample_row()])
+    fields: dict[str, Any] = {"cost_usd": 0.001, "priced_by": PricedBy.LEDGER, "wasted_s": 0.1}
+    exporter.on_stored([request_row(**fields) for _ in range(400)], [sample_row()])
     values: dict[str, Any] = dict.fromkeys(GPU_GAUGES, 1)
     gpu = GpuSample(
         replica="r1",

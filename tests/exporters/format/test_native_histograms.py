@@ -120,8 +120,8 @@ def test_prometheus_finds_quantiles_within_a_bucket(scraped: Scraped, request_ro
     assert scraped.number(f"histogram_sum({SERIES})") == pytest.approx(values_s.sum() + 0.2)
     words = urllib.parse.urlencode({"query": SERIES, "start": time.time() - 60, "end": time.time()})
     with urllib.request.urlopen(f"{scraped.url}/api/v1/query_exemplars?{words}") as answer:
-        [told] = json.loads(answer.read())["data"]
-    assert all(len(each["labels"]["trace_id"]) == 32 for each in told["exemplars"])
+        [reported] = json.loads(answer.read())["data"]
+    assert all(len(each["labels"]["trace_id"]) == 32 for each in reported["exemplars"])
 
 
 def test_a_restart_is_only_a_reset(scraped: Scraped, request_row: Factory) -> None:

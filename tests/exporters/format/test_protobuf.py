@@ -26,7 +26,7 @@ TTFT = Histogram("tailspan_ttft_seconds", "A latency.", "ttft_s", False, (0.01, 
 CREATED_UNIX_S = 1_789_000_000.5
 
 
-def _told(*of_each: list[float]) -> Any:
+def _decoded(*of_each: list[float]) -> Any:
     """Encode the histograms of this number of replicas, and return the decoded messages."""
     held = {}
     for replica, values_s in enumerate(of_each):
@@ -46,7 +46,7 @@ def _told(*of_each: list[float]) -> Any:
     )
 )
 def test_each_histogram_is_complete(of_each: list[list[float]]) -> None:
-    for histogram, values_s in zip(_told(*of_each), of_each, strict=True):
+    for histogram, values_s in zip(_decoded(*of_each), of_each, strict=True):
         assert histogram.sample_count == len(values_s)
         assert histogram.sample_sum == pytest.approx(sum(values_s))
         assert [bucket.upper_bound for bucket in histogram.bucket] == [*TTFT.bounds_s, np.inf]
@@ -66,23 +66,23 @@ def test_each_histogram_is_complete(of_each: list[list[float]]) -> None:
 
 
 def test_values_with_a_long_gap_are_two_spans() -> None:
-    [near] = _told([1.0, 2 ** ((GAP + 1) / 8)])
+    [near] = _decoded([1.0, 2 ** ((GAP + 1) / 8)])
     assert [(span.offset, span.length) for span in near.positive_span] == [(0, GAP + 2)]
     assert list(near.positive_delta) == [1, -1, *[0] * (GAP - 1), 1]
-    [far] = _told([1.0, 2 ** ((GAP + 2) / 8)])
+    [far] = _decoded([1.0, 2 ** ((GAP + 2) / 8)])
     assert [(span.offset, span.length) for span in far.positive_span] == [(0, 1), (GAP + 1, 1)]
     assert list(far.positive_delta) == [1, 0]
 
 
 def test_short_durations_alone_make_a_native_histogram() -> None:
-    [histogram] = _told([0.0, 0.001])
+    [histogram] = _decoded([0.0, 0.001])
     assert (histogram.zero_count, histogram.zero_threshold) == (2, 2**-7)
     assert not histogram.positive_span
 
 
 def test_a_native_histogram_has_a_start_and_exemplars() -> None:
     """Prometheus also uses the exemplar of a bucket for the native histogram."""
-    [histogram] = _told([0.5])
+    [histogram] = _decoded([0.5])
     assert histogram.created_timestamp.seconds + histogram.created_timestamp.nanos / 1e9 == (
         CREATED_UNIX_S
     )
@@ -102,15 +102,15 @@ def test_values_are_those_of_the_text(by_labels: dict[tuple[str, ...], float]) -
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     )
-    told = read(write(families, Format.PROTOBUF))
-    assert [family.type for family in told] == [COUNTER, GAUGE]
+    exported = read(write(families, Format.PROTOBUF))
+    assert [family.type for family in exported] == [COUNTER, GAUGE]
     found = sorted(
         (
             family.name,
             sorted((label.name, label.value) for label in metric.label),
             metric.counter.value if family.type == COUNTER else metric.gauge.value,
         )
-        for family in told
+        for family in exported
         for metric in family.metric
     )
     assert found == expected

@@ -43,7 +43,7 @@ def _samples(families: Any) -> list[tuple[Any, ...]]:
     ]
 
 
-def _told(by_labels: dict[tuple[str, ...], float], counts: list[int], sum_s: float) -> Given:
+def _given(by_labels: dict[tuple[str, ...], float], counts: list[int], sum_s: float) -> Given:
     exemplars = {1: ("ab" * 16, 0.5, 1_790_000_000.123)}
     of = cells(HISTOGRAM.bounds_s)
     held = Distribution(of, of.none(), sum_s, exemplars)
@@ -65,15 +65,15 @@ def _told(by_labels: dict[tuple[str, ...], float], counts: list[int], sum_s: flo
 def test_both_formats_equal_the_librarys(
     by_labels: dict[tuple[str, ...], float], counts: list[int], sum_s: float
 ) -> None:
-    told = _told(by_labels, counts, sum_s)
+    reported = _given(by_labels, counts, sum_s)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(told)
-    plain = write(told.families(), Format.PLAIN).decode()
+    registry.register(reported)
+    plain = write(reported.families(), Format.PLAIN).decode()
     library = generate_latest(registry).decode()
     assert _samples(text_string_to_metric_families(plain)) == _samples(
         text_string_to_metric_families(library)
     )
-    text = write(told.families(), Format.OPENMETRICS).decode()
+    text = write(reported.families(), Format.OPENMETRICS).decode()
     library = WRITER.generate_latest(registry).decode()
     assert _samples(OPENMETRICS.text_string_to_metric_families(text)) == _samples(
         OPENMETRICS.text_string_to_metric_families(library)
@@ -82,21 +82,21 @@ def test_both_formats_equal_the_librarys(
 
 def test_a_bucket_names_a_request_in_openmetrics_alone() -> None:
     """Prometheus' text format has no exemplars."""
-    told = _told({("llama", "stop"): 1}, [0, 1, 0, 0], 0.5)
+    reported = _given({("llama", "stop"): 1}, [0, 1, 0, 0], 0.5)
     [exemplar] = [
         sample.exemplar
         for family in OPENMETRICS.text_string_to_metric_families(
-            write(told.families(), Format.OPENMETRICS).decode()
+            write(reported.families(), Format.OPENMETRICS).decode()
         )
         for sample in family.samples
         if sample.exemplar
     ]
     assert exemplar.labels == {"trace_id": "ab" * 16}
     assert (exemplar.value, float(exemplar.timestamp)) == (0.5, 1_790_000_000.123)
-    assert b"trace_id" not in write(told.families(), Format.PLAIN)
+    assert b"trace_id" not in write(reported.families(), Format.PLAIN)
 
 
 def test_the_number_of_series_is_that_of_the_lines() -> None:
-    for family in _told({("llama", "stop"): 1, ("llama", "abort"): 0}, [0, 1, 0, 0], 1).families():
+    for family in _given({("llama", "stop"): 1, ("llama", "abort"): 0}, [0, 1, 0, 0], 1).families():
         lines = family.text(openmetrics=False).splitlines()
         assert family.series == sum(not line.startswith("#") for line in lines)

@@ -6,7 +6,7 @@ from tailspan_vllm.export.transport import Outcome, Verdict, http_failure
 
 from exporters.forwarding.forwarder import Forwarder
 from exporters.forwarding.http_post import HttpPost
-from rig.answering import Asked, Reply, answering
+from rig.answering import ReceivedRequest, Reply, answering
 
 ACCEPTED = Outcome(Verdict.ACCEPTED)
 UNREACHABLE = Outcome(Verdict.UNREACHABLE)
@@ -129,7 +129,7 @@ def test_metrics_count_messages_by_result() -> None:
 def test_over_http() -> None:
     statuses = [200, 307, 429]
 
-    def answer(_: Asked) -> Reply:
+    def answer(_: ReceivedRequest) -> Reply:
         return Reply(statuses.pop(0), headers={"Retry-After": "3", "Location": "/elsewhere"})
 
     with answering(answer) as backend:
@@ -138,7 +138,7 @@ def test_over_http() -> None:
         assert not post("/v1/traces", b"body", "application/x-protobuf").retryable
         busy = post("/v1/traces", b"body", "application/x-protobuf")
         assert (busy.verdict, busy.wait_s) == (Verdict.BUSY, 3.0)
-    first = backend.asked[0]
+    first = backend.received[0]
     assert (first.path, first.body) == ("/otlp/v1/traces", b"body")
     assert first.headers["authorization"] == "Bearer x"
 

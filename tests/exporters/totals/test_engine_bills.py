@@ -54,9 +54,9 @@ def test_a_new_engine_is_billed_from_its_start(sample_row: Sample, clock: Any) -
 
 def test_a_long_silence_is_neither_billed_nor_idle(sample_row: Sample, clock: Any) -> None:
     now = clock.unix_ns
-    told = [(0, 0.0), (1, 1.0), (100, 50.0), (101, 50.5)]
+    reported = [(0, 0.0), (1, 1.0), (100, 50.0), (101, 50.5)]
     found = billed(
-        [sample_row(at_unix_ns=now + at * NS, busy_s_total=busy) for at, busy in told], clock
+        [sample_row(at_unix_ns=now + at * NS, busy_s_total=busy) for at, busy in reported], clock
     )
     assert found.up_s == pytest.approx(2)
     assert found.idle_s == pytest.approx(0.5)
@@ -126,13 +126,13 @@ def test_the_price_is_removed_when_the_engine_is_silent(sample_row: Sample, cloc
 @given(
     st.lists(st.tuples(st.floats(0.1, 90), st.floats(0, 2), st.booleans()), min_size=1, max_size=30)
 )
-def test_no_counter_ever_decreases(told: list[tuple[float, float, bool]]) -> None:
+def test_no_counter_ever_decreases(values: list[tuple[float, float, bool]]) -> None:
     """Prometheus would treat a decrease as a reset."""
     now = 1_790_000_000 * NS
     bills = EngineBills(lambda: now, lambda replica, engine: 0.25)
     at, started, busy_s = now, now - 3_600 * NS, 0.0
     before = EngineBill(None, None, 0.0, 0.0, 0.0, 0.0)
-    for silence_s, share, restarts in told:
+    for silence_s, share, restarts in values:
         at += round(silence_s * NS)
         started, busy_s = (at, 0.0) if restarts else (started, busy_s + share * silence_s)
         bills.add(EngineSample(
@@ -159,7 +159,7 @@ def test_a_sample_of_the_future_stops_no_bill(sample_row: Sample, clock: Any) ->
 def test_the_number_of_invented_processes_is_bounded(sample_row: Sample, clock: Any) -> None:
     bills = EngineBills(clock, lambda replica, engine: None)
 
-    def tell(process: int, second: int) -> None:
+    def add(process: int, second: int) -> None:
         at_unix_ns = clock.unix_ns + second * NS + process
         started_unix_ns = clock.unix_ns - 60 * NS
         bills.add(
@@ -173,9 +173,9 @@ def test_the_number_of_invented_processes_is_bounded(sample_row: Sample, clock: 
         )
 
     for process in range(1, 500):
-        tell(process, 1)
-        tell(process, 2)
-        tell(process - 1, 3)
+        add(process, 1)
+        add(process, 2)
+        add(process - 1, 3)
     (engine,) = bills._engines.values()
     assert len(engine.servers) <= 64
     assert len(engine.processes) <= 64

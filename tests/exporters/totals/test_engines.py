@@ -155,10 +155,10 @@ def test_processes_without_end_are_bounded(engines: EngineTotals, sample_row: Fa
         max_size=40,
     )
 )
-def test_without_a_restart_no_total_goes_back(told: list[tuple[int, int, int | None]]) -> None:
+def test_without_a_restart_no_total_goes_back(values: list[tuple[int, int, int | None]]) -> None:
     engines = EngineTotals(lambda: NOW)
     last = 0.0
-    for process, after_s, steps in told:
+    for process, after_s, steps in values:
         engines.add(
             EngineSample(
                 replica="r1",
@@ -178,9 +178,9 @@ def test_machine_wide_values_are_not_summed_over_processes(
     engines: EngineTotals, sample_row: Factory
 ) -> None:
     """Each API server reports the CPU time of the whole machine."""
-    told = {"host_cpu_busy_s_total": 50.0, "process_cpu_s_total": 2.0}
-    engines.add(sample_row(process=1, **told))
-    engines.add(sample_row(process=2, **told))
+    values = {"host_cpu_busy_s_total": 50.0, "process_cpu_s_total": 2.0}
+    engines.add(sample_row(process=1, **values))
+    engines.add(sample_row(process=2, **values))
     totals = engines.view()[KEY].totals
     assert (totals["host_cpu_busy_s_total"], totals["process_cpu_s_total"]) == (50.0, 4.0)
 

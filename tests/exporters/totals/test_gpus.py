@@ -32,8 +32,8 @@ def test_gpu_series_have_base_units(exporter: PrometheusExporter, clock: Any) ->
     for name, of in GPU_GAUGES.items():
         assert read(exporter, of.name, **ABOUT) == values[name]
     assert read(exporter, "tailspan_gpu_energy_joules_total", **ABOUT) == 7e6
-    told_s = read(exporter, "tailspan_gpu_last_sample_timestamp_seconds", **ABOUT)
-    assert told_s == clock.unix_ns / 1e9
+    reported_s = read(exporter, "tailspan_gpu_last_sample_timestamp_seconds", **ABOUT)
+    assert reported_s == clock.unix_ns / 1e9
 
 
 def test_unreported_values_have_no_series(exporter: PrometheusExporter, clock: Any) -> None:

@@ -51,8 +51,8 @@ def test_too_few_requests_have_no_quantile(
     assert _quantile(exporter, "tailspan_recent_model_ttft_seconds", q, **MODEL) is None
     exporter.on_stored([request_row(**_ended(clock, replica="r2"))], [])
     assert _quantile(exporter, "tailspan_recent_ttft_seconds", q, **PAIR) is None
-    told = _quantile(exporter, "tailspan_recent_model_ttft_seconds", q, **MODEL)
-    assert told == pytest.approx(0.51, rel=0.01)
+    reported = _quantile(exporter, "tailspan_recent_model_ttft_seconds", q, **MODEL)
+    assert reported == pytest.approx(0.51, rel=0.01)
 
 
 def test_the_window_slides(exporter: PrometheusExporter, request_row: Row, clock: Any) -> None:
@@ -66,8 +66,8 @@ def test_the_window_slides(exporter: PrometheusExporter, request_row: Row, clock
     assert _quantile(exporter, name, "0.5", **PAIR) == pytest.approx(0.1, rel=0.01)
     clock.advance(200)
     assert _quantile(exporter, name, "0.5", **PAIR) is None
-    told = [family.name for family in exporter.collect()]
-    assert not [name for name in told if name.startswith("tailspan_recent")]
+    reported = [family.name for family in exporter.collect()]
+    assert not [name for name in reported if name.startswith("tailspan_recent")]
 
 
 def test_old_requests_do_not_count(
@@ -85,7 +85,7 @@ def test_old_requests_do_not_count(
 
 
 @pytest.mark.parametrize(
-    ("about", "told"),
+    ("about", "expected"),
     [
         ({"streamed": False}, {"tpot", "itl_max", "e2e", "queue"}),
         ({"streamed": None}, {"ttft", "tpot", "itl_max", "e2e", "queue"}),
@@ -100,13 +100,13 @@ def test_only_valid_latencies_count(
     request_row: Row,
     clock: Any,
     about: dict[str, Any],
-    told: set[str],
+    expected: set[str],
 ) -> None:
     """An unstreamed response has its first byte at its end, and an aborted request was not fast."""
     exporter.on_stored([request_row(**_ended(clock, **about)) for _ in range(10)], [])
     names = {each.name for each in RECENT}
     found = {family.name for family in exporter.collect()} & names
-    assert found == {f"tailspan_recent_{stem}_seconds" for stem in told}
+    assert found == {f"tailspan_recent_{stem}_seconds" for stem in expected}
 
 
 def test_hostile_labels_make_a_bounded_number_of_windows(clock: Any, request_row: Row) -> None:
@@ -151,8 +151,8 @@ def test_a_slice_of_many_requests_has_the_same_counts_in_less_memory() -> None:
     for part in np.split(bins.astype(np.int16), [3, 900, 1_100, 5_000]):
         window.add(part, 1)
     window.add(np.array([7], np.int16), 2)
-    told = {each: int(np.count_nonzero(bins == each)) for each in set(bins.tolist())}
-    assert window.copy().numbers == {**told, 7: told[7] + 1}
+    values = {each: int(np.count_nonzero(bins == each)) for each in set(bins.tolist())}
+    assert window.copy().numbers == {**values, 7: values[7] + 1}
     window.slide(2)
     assert window.copy().numbers == {7: 1}
     assert window.copy() == ([7], {7: 1})
@@ -163,8 +163,8 @@ def test_a_scrape_is_consistent(exporter: PrometheusExporter, request_row: Row, 
     families = exporter.collect()
     first = next(families)
     exporter.on_stored([request_row(**_ended(clock, queue_s=50.0)) for _ in range(99)], [])
-    told = {family.name: family for family in [first, *families]}
-    (sample,) = told["tailspan_recent_queue_seconds"].samples
+    exported = {family.name: family for family in [first, *families]}
+    (sample,) = exported["tailspan_recent_queue_seconds"].samples
     assert sample.value == pytest.approx(0.2, rel=0.01)
 
 

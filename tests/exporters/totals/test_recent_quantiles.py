@@ -12,8 +12,8 @@ windows = st.dictionaries(st.integers(-600, 400), st.integers(1, 300), min_size=
 
 @given(st.lists(windows, max_size=6))
 def test_each_window_has_its_own_quantiles(counts: list[dict[int, int]]) -> None:
-    told = [*quantiles_s([Counted(sorted(each), each) for each in counts], LABELS)]
-    assert told == [
+    reported = [*quantiles_s([Counted(sorted(each), each) for each in counts], LABELS)]
+    assert reported == [
         (window, label, quantile_s(each, float(label)))
         for window, each in enumerate(counts)
         for label in LABELS

@@ -102,11 +102,11 @@ def test_the_latest_request_is_the_exemplar_of_its_bucket(request_row: Factory) 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.sampled_from(["r1", "r2"])), min_size=1))
-def test_each_value_is_in_one_bucket(request_row: Factory, told: list[tuple[float, str]]) -> None:
+def test_each_value_is_in_one_bucket(request_row: Factory, rows: list[tuple[float, str]]) -> None:
     totals = RequestTotals()
-    totals.add(_bulk(*(request_row(ttft_s=value, replica=replica) for value, replica in told)))
+    totals.add(_bulk(*(request_row(ttft_s=value, replica=replica) for value, replica in rows)))
     for (_, replica), each in totals.copy().items():
-        values = [value for value, of in told if of == replica]
+        values = [value for value, of in rows if of == replica]
         ttft = each.histograms["tailspan_ttft_seconds"]
         assert sum(ttft.counts) == len(values)
         assert abs(ttft.sum_s - sum(values)) <= 1e-9 * sum(values)
@@ -141,5 +141,5 @@ def test_costs_are_summed_where_they_are_known(request_row: Factory) -> None:
     assert tenants.copy()["llama", ""].costs == {}
     costly = request_row(cost_usd=0.25, billed_s=2.0, wasted_s=0.5)
     tenants.add(_bulk(costly, request_row(cost_usd=0.5, billed_s=1.0)))
-    told = {"cost_usd": 0.75, "billed_s": 3.0, "wasted_s": 0.5}
-    assert tenants.copy()["llama", ""].costs == told
+    values = {"cost_usd": 0.75, "billed_s": 3.0, "wasted_s": 0.5}
+    assert tenants.copy()["llama", ""].costs == values

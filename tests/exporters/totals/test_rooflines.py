@@ -51,26 +51,26 @@ def metrics(clock: Any, *starts: EngineStart) -> RooflineMetrics:
     return RooflineMetrics(LatestStarts(lambda _: starts, clock).of, clock)
 
 
-def work(told: RooflineMetrics, clock: Any, sample_row: Factory, seconds: int = 10) -> None:
+def work(exporter: RooflineMetrics, clock: Any, sample_row: Factory, seconds: int = 10) -> None:
     for second in range(seconds + 1):
-        told.on_stored([], [sample_row(**steps_of(second))])
+        exporter.on_stored([], [sample_row(**steps_of(second))])
         clock.advance(1)
 
 
-def read(told: RooflineMetrics, name: str, **labels: str) -> float | None:
+def read(exporter: RooflineMetrics, name: str, **labels: str) -> float | None:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(told)
+    registry.register(exporter)
     return registry.get_sample_value(ROOFLINES[name].name, {**LABELS, **labels})
 
 
 def test_utilisation_of_the_last_minute(clock: Any, sample_row: Factory) -> None:
     """A step moves 49.4 GB in 16 ms; the peak is 3.35 TB/s."""
-    told = metrics(clock, a_start())
-    work(told, clock, sample_row, seconds=90)
-    assert read(told, "mbu") == pytest.approx(0.921, abs=2e-3)
-    assert read(told, "mfu") == pytest.approx(0.039, abs=2e-3)
-    assert read(told, "modelled_bytes_per_s") == pytest.approx(3.1e12, rel=0.02)
-    assert len(told._engines["r1", 0].rows) <= 61
+    exporter = metrics(clock, a_start())
+    work(exporter, clock, sample_row, seconds=90)
+    assert read(exporter, "mbu") == pytest.approx(0.921, abs=2e-3)
+    assert read(exporter, "mfu") == pytest.approx(0.039, abs=2e-3)
+    assert read(exporter, "modelled_bytes_per_s") == pytest.approx(3.1e12, rel=0.02)
+    assert len(exporter._engines["r1", 0].rows) <= 61
 
 
 @pytest.mark.parametrize(
@@ -85,32 +85,32 @@ def test_utilisation_of_the_last_minute(clock: Any, sample_row: Factory) -> None
 def test_engines_with_an_unknown_start_are_omitted(
     changes: dict[str, Any], clock: Any, sample_row: Factory
 ) -> None:
-    told = metrics(clock, a_start(**changes))
-    work(told, clock, sample_row)
-    assert list(told.families()) == []
+    exporter = metrics(clock, a_start(**changes))
+    work(exporter, clock, sample_row)
+    assert list(exporter.families()) == []
 
 
 def test_an_unknown_device_has_bytes_and_no_utilisation(clock: Any, sample_row: Factory) -> None:
-    told = metrics(clock, a_start(device="cpu"))
-    work(told, clock, sample_row)
-    assert read(told, "modelled_bytes_per_s") is not None
-    assert read(told, "mbu") is None
+    exporter = metrics(clock, a_start(device="cpu"))
+    work(exporter, clock, sample_row)
+    assert read(exporter, "modelled_bytes_per_s") is not None
+    assert read(exporter, "mbu") is None
 
 
 def test_a_silent_engines_series_end(clock: Any, sample_row: Factory) -> None:
-    told = metrics(clock, a_start())
-    work(told, clock, sample_row)
+    exporter = metrics(clock, a_start())
+    work(exporter, clock, sample_row)
     clock.advance(61)
-    assert list(told.families()) == []
-    assert told._engines == {}
+    assert list(exporter.families()) == []
+    assert exporter._engines == {}
 
 
 def test_an_idle_engine_is_absent(clock: Any, sample_row: Factory) -> None:
-    told = metrics(clock, a_start())
+    exporter = metrics(clock, a_start())
     for _ in range(5):
-        told.on_stored([], [sample_row(**steps_of(7))])
+        exporter.on_stored([], [sample_row(**steps_of(7))])
         clock.advance(1)
-    assert list(told.families()) == []
+    assert list(exporter.families()) == []
 
 
 def test_starts_are_asked_for_now_and_then(clock: Any, sample_row: Factory) -> None:
@@ -124,13 +124,13 @@ def test_starts_are_asked_for_now_and_then(clock: Any, sample_row: Factory) -> N
             raise OSError("away")
         return [a_start()]
 
-    told = RooflineMetrics(LatestStarts(starts, clock).of, clock)
-    work(told, clock, sample_row)
-    assert read(told, "mbu") is not None
-    list(told.families())
+    exporter = RooflineMetrics(LatestStarts(starts, clock).of, clock)
+    work(exporter, clock, sample_row)
+    assert read(exporter, "mbu") is not None
+    list(exporter.families())
     assert len(asked) == 1
     clock.advance(31)
-    assert read(told, "mbu") is not None
+    assert read(exporter, "mbu") is not None
     assert len(asked) == 2
 
 
@@ -138,22 +138,22 @@ def test_engines_are_bounded(
     clock: Any, sample_row: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rooflines, "MOST_ENGINES", 3)
-    told = metrics(clock)
-    told.on_stored([], [sample_row(replica=f"r{number}") for number in range(9)])
-    assert len(told._engines) == 3
+    exporter = metrics(clock)
+    exporter.on_stored([], [sample_row(replica=f"r{number}") for number in range(9)])
+    assert len(exporter._engines) == 3
 
 
 def test_one_engines_samples_are_bounded(
     clock: Any, sample_row: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("exporters.totals.rooflines.MOST_ROWS", 10)
-    told = metrics(clock, a_start())
+    exporter = metrics(clock, a_start())
     for number in range(50):
-        told.on_stored([], [sample_row(at_unix_ns=clock() - number % 3 * S)])
-    (engine,) = told._engines.values()
+        exporter.on_stored([], [sample_row(at_unix_ns=clock() - number % 3 * S)])
+    (engine,) = exporter._engines.values()
     assert len(engine.rows) == 10
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(told)
+    registry.register(exporter)
     left_out = "tailspan_roofline_left_out_samples_total"
     assert registry.get_sample_value(left_out, {"of": "sample"}) == 40
 
@@ -165,9 +165,9 @@ def test_many_engines_give_the_same_results_as_each_alone(clock: Any, sample_row
     alone = {}
     for start in starts:
         clock.unix_ns = begun_unix_ns
-        told = metrics(clock, start)
-        _work_of(told, clock, sample_row, [start.replica])
-        alone[start.replica] = _read_all(told, start.replica)
+        exporter = metrics(clock, start)
+        _work_of(exporter, clock, sample_row, [start.replica])
+        alone[start.replica] = _read_all(exporter, start.replica)
     clock.unix_ns = begun_unix_ns
     together = metrics(clock, *starts)
     _work_of(together, clock, sample_row, list(alone))
@@ -178,19 +178,21 @@ def test_many_engines_give_the_same_results_as_each_alone(clock: Any, sample_row
 @pytest.mark.parametrize("astray_s", [-(10**9), 10**9])
 def test_a_wrong_clock_affects_one_engine(astray_s: int, clock: Any, sample_row: Factory) -> None:
     starts = [a_start(replica=replica) for replica in ("r1", "r2")]
-    told = metrics(clock, *starts)
-    _work_of(told, clock, sample_row, ["r1", "r2"])
-    before = _read_all(told, "r1")
+    exporter = metrics(clock, *starts)
+    _work_of(exporter, clock, sample_row, ["r1", "r2"])
+    before = _read_all(exporter, "r1")
     lost = sample_row(replica="r2", at_unix_ns=clock() + astray_s * S, **steps_of(11))
-    told.on_stored([], [lost])
-    assert _read_all(told, "r1") == before
+    exporter.on_stored([], [lost])
+    assert _read_all(exporter, "r1") == before
     for second in range(12, 15):
-        told.on_stored([], [sample_row(replica="r2", **steps_of(second))])
+        exporter.on_stored([], [sample_row(replica="r2", **steps_of(second))])
         clock.advance(1)
-    assert _read_all(told, "r2")[1] is not None
+    assert _read_all(exporter, "r2")[1] is not None
 
 
-def _work_of(told: RooflineMetrics, clock: Any, sample_row: Factory, replicas: list[str]) -> None:
+def _work_of(
+    exporter: RooflineMetrics, clock: Any, sample_row: Factory, replicas: list[str]
+) -> None:
     """Add samples of replicas; replica n starts n seconds late and reads n tenths less context."""
     for second in range(12):
         for replica in replicas:
@@ -198,9 +200,9 @@ def _work_of(told: RooflineMetrics, clock: Any, sample_row: Factory, replicas: l
             work = steps_of(second)
             work["context_tokens_total"] *= 1 - number / 10
             if second >= number:
-                told.on_stored([], [sample_row(replica=replica, **work)])
+                exporter.on_stored([], [sample_row(replica=replica, **work)])
         clock.advance(1)
 
 
-def _read_all(told: RooflineMetrics, replica: str) -> list[float | None]:
-    return [read(told, name, replica=replica) for name in ROOFLINES]
+def _read_all(exporter: RooflineMetrics, replica: str) -> list[float | None]:
+    return [read(exporter, name, replica=replica) for name in ROOFLINES]

@@ -127,7 +127,9 @@ def test_requests_go_to_all_front_ends_and_totals_to_one(token: str, engine: Eng
 
 def ids_read(front: FrontEnd) -> list[str]:
     return [
-        told.request_id for told in map(decode, front.read()) if isinstance(told, RequestAccount)
+        reported.request_id
+        for reported in map(decode, front.read())
+        if isinstance(reported, RequestAccount)
     ]
 
 
@@ -401,7 +403,7 @@ def test_a_record_waits_for_its_account_once(engine: EngineEnd, join: AccountJoi
 
 
 @pytest.mark.parametrize(
-    ("left", "told"),
+    ("left", "expected"),
     [
         (98.0, (None, None, None)),
         (99.5, (99.125, None, None)),
@@ -413,7 +415,7 @@ def test_an_unseen_abort_gets_the_engines_instants(
     engine: EngineEnd,
     join: AccountJoin,
     left: float,
-    told: tuple[float | None, float | None, float | None],
+    expected: tuple[float | None, float | None, float | None],
 ) -> None:
     record = a_record("a")
     record.received, record.handed, record.delivered = 97.0, 97.5, left
@@ -423,7 +425,7 @@ def test_an_unseen_abort_gets_the_engines_instants(
     assert join.apply(record)
     assert ACCOUNT.bill is not None
     assert (record.billed_s, record.wasted_s) == ACCOUNT.bill
-    assert (record.queued, record.scheduled, record.first_token) == told
+    assert (record.queued, record.scheduled, record.first_token) == expected
     assert record.delivered == left
 
 
@@ -485,9 +487,9 @@ def test_the_identity_is_the_first_message(token: str, engine: EngineEnd) -> Non
     with closing(FrontEnd(token)) as front:
         front.discover()
         engine.flush()
-        told = [decode(message) for message in front.read()]
-    assert told[0] == IDENTITY
-    assert len(told) == 2
+        reported = [decode(message) for message in front.read()]
+    assert reported[0] == IDENTITY
+    assert len(reported) == 2
 
 
 def test_a_record_without_a_model_gets_that_of_its_engine(token: str, engine: EngineEnd) -> None:

@@ -20,14 +20,14 @@ from tailspan_vllm.request.parts import QueueParts
 class Front(EngineEnd):
     def __init__(self) -> None:
         self.dropped = 0
-        self.told: list[Any] = []
+        self.messages: list[Any] = []
         self.flushes = 0
 
     def put(self, message: bytes) -> None:
-        self.told.append(decode(message))
+        self.messages.append(decode(message))
 
     def send_to_one(self, message: bytes) -> None:
-        self.told.append(decode(message))
+        self.messages.append(decode(message))
 
     def flush(self) -> None:
         self.flushes += 1
@@ -35,7 +35,9 @@ class Front(EngineEnd):
     @property
     def accounts(self) -> dict[str, Account]:
         return {
-            told.request_id: told.account for told in self.told if isinstance(told, RequestAccount)
+            message.request_id: message.account
+            for message in self.messages
+            if isinstance(message, RequestAccount)
         }
 
 
@@ -117,7 +119,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     for _ in range(99):
         made.step()
     made.step(ending=["teacher"])
-    made.front.told.clear()
+    made.front.messages.clear()
     return made
 
 
@@ -228,7 +230,7 @@ def test_totals_count_every_step_once(server: Server) -> None:
     for _ in range(200):
         server.step()
     server.step(ending=["one"])
-    samples = [told for told in server.front.told if isinstance(told, dict)]
+    samples = [message for message in server.front.messages if isinstance(message, dict)]
     totals = samples[-1]["totals"]
     assert totals[names.STEPS] == 301  # including the last step, right after a sample
     assert totals[names.BUSY_TIME] == pytest.approx(3.01)
@@ -252,8 +254,10 @@ def test_external_cached_tokens_are_in_the_account() -> None:
     server.requests["newer"].prefill_stats = SimpleNamespace(num_external_cached_tokens=6)
     server.step()
     server.step(ending=("older", "newer", "neither"))
-    told = {name: account.external_cached_tokens for name, account in server.front.accounts.items()}
-    assert told == {"older": 4, "newer": 6, "neither": None}
+    cached = {
+        name: account.external_cached_tokens for name, account in server.front.accounts.items()
+    }
+    assert cached == {"older": 4, "newer": 6, "neither": None}
 
 
 def test_the_account_has_the_queue_causes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,9 +333,9 @@ def test_requests_that_wait_for_an_adapter_are_counted_with_each_sample() -> Non
     server.scheduler.skipped_waiting = [SimpleNamespace(lora_request="ada")] * 2
     for adapters in (False, True):
         server.observer._adapters = adapters
-        server.front.told.clear()
+        server.front.messages.clear()
         server.observer._sample(server.scheduler)
-        (sample,) = server.front.told
+        (sample,) = server.front.messages
         assert sample["gauges"].get(names.WAITING_LORAS) == (2 if adapters else None)
         assert sample["state"][names.WAITING] == 3
 
@@ -393,7 +397,9 @@ def test_requests_with_unseen_ends_are_dropped_and_counted(server: Server) -> No
     for _ in range(12):
         server.step()
     assert "late" in server.front.accounts
-    totals = next(told for told in reversed(server.front.told) if isinstance(told, dict))["totals"]
+    totals = next(
+        message for message in reversed(server.front.messages) if isinstance(message, dict)
+    )["totals"]
     assert totals[names.ACCOUNTS_DROPPED] == server.observer._no_account
 
 

@@ -6,25 +6,25 @@ from hypothesis import strategies as st
 from tailspan_vllm.engine_core.queue_waits import Hold, Obstacle, Queue, Waited
 from tailspan_vllm.request.parts import HeldParts, QueueParts
 
-NOBODY: dict[str, Hold] = {}
+NO_HOLDS: dict[str, Hold] = {}
 
 
 def test_a_request_that_is_let_in_at_once_waited_for_the_step() -> None:
     queue = Queue()
-    queue.decided(10.0, None, NOBODY)
+    queue.decided(10.0, None, NO_HOLDS)
     queue.joined("r", 10.25)
-    queue.decided(11.0, None, NOBODY)
+    queue.decided(11.0, None, NO_HOLDS)
     assert queue.admitted("r", 11.0) == Waited(10.25, QueueParts(0.0, 0.0, 0.0, 0.0, 0.75))
 
 
 def test_obstacles_follow_one_another() -> None:
     queue = Queue()
     queue.joined("r", 9.5)
-    queue.decided(10.0, Obstacle.SEATS, NOBODY)
-    queue.decided(12.0, Obstacle.KV, NOBODY)
-    queue.decided(13.0, Obstacle.BUDGET, NOBODY)
+    queue.decided(10.0, Obstacle.SEATS, NO_HOLDS)
+    queue.decided(12.0, Obstacle.KV, NO_HOLDS)
+    queue.decided(13.0, Obstacle.BUDGET, NO_HOLDS)
     queue.joined("later", 13.25)
-    queue.decided(13.5, None, NOBODY)
+    queue.decided(13.5, None, NO_HOLDS)
     assert queue.admitted("r", 13.5) == Waited(9.5, QueueParts(2.0, 1.0, 0.5, 0.0, 0.5))
     assert queue.admitted("later", 13.5) == Waited(13.25, QueueParts(0.0, 0.0, 0.0, 0.0, 0.25))
 
@@ -33,10 +33,10 @@ def test_a_held_request_does_not_wait_for_a_slot() -> None:
     queue = Queue()
     queue.joined("held", 10.0)
     queue.joined("other", 10.0)
-    queue.decided(10.0, Obstacle.SEATS, NOBODY)
+    queue.decided(10.0, Obstacle.SEATS, NO_HOLDS)
     queue.decided(11.0, Obstacle.SEATS, {"held": Hold.GRAMMAR})
-    queue.decided(14.0, Obstacle.SEATS, NOBODY)
-    queue.decided(16.0, None, NOBODY)
+    queue.decided(14.0, Obstacle.SEATS, NO_HOLDS)
+    queue.decided(16.0, None, NO_HOLDS)
     assert queue.admitted("held", 16.0) == Waited(
         10.0, QueueParts(3.0, 0.0, 0.0, 3.0, 0.0), HeldParts(0.0, 3.0, 0.0)
     )
@@ -54,16 +54,16 @@ def test_an_aborted_request_waited_until_its_abort() -> None:
     )
     queue.joined("late", 10.5)
     assert queue.left("late", 10.75) == Waited(10.5, QueueParts(0.0, 0.0, 0.0, 0.0, 0.25))
-    queue.decided(11.0, None, NOBODY)
+    queue.decided(11.0, None, NO_HOLDS)
     assert queue.admitted("stays", 11.0) == Waited(9.5, QueueParts(0.0, 1.0, 0.0, 0.0, 0.5))
 
 
 def test_an_unseen_request_has_no_parts() -> None:
     queue = Queue()
     queue.joined("gone", 10.0)
-    queue.decided(10.0, Obstacle.KV, NOBODY)
+    queue.decided(10.0, Obstacle.KV, NO_HOLDS)
     queue.left("gone", 10.5)
-    queue.decided(11.0, None, NOBODY)
+    queue.decided(11.0, None, NO_HOLDS)
     assert queue.admitted("gone", 11.0) is None
     assert queue.admitted("unseen", 11.0) is None
     assert queue.left("unseen", 11.0) is None
@@ -78,9 +78,9 @@ def test_the_reasons_of_a_held_request_follow_one_another() -> None:
     assert queue.decided(12.0, Obstacle.SEATS, {"r": Hold.GRAMMAR}) == {}
     assert queue.decided(13.0, None, {"r": Hold.ADAPTER}) == {"r": Hold.ADAPTER}
     queue.decided(14.0, None, {"r": Hold.OTHER})
-    queue.decided(14.5, Obstacle.BUDGET, NOBODY)
+    queue.decided(14.5, Obstacle.BUDGET, NO_HOLDS)
     queue.decided(15.5, None, {"r": Hold.KV_LOAD})
-    queue.decided(17.0, None, NOBODY)
+    queue.decided(17.0, None, NO_HOLDS)
     over = queue.admitted("r", 17.0)
     assert over == Waited(9.5, QueueParts(0.0, 0.0, 1.0, 6.0, 0.5), HeldParts(1.5, 3.0, 1.0))
 
@@ -90,7 +90,7 @@ def test_without_reasons_the_held_time_is_not_divided() -> None:
     queue.holds_known = False
     queue.joined("r", 10.0)
     queue.decided(10.0, None, {"r": Hold.OTHER})
-    queue.decided(12.0, None, NOBODY)
+    queue.decided(12.0, None, NO_HOLDS)
     assert queue.admitted("r", 12.0) == Waited(10.0, QueueParts(0.0, 0.0, 0.0, 2.0, 0.0), None)
 
 
@@ -126,7 +126,7 @@ DECISIONS = st.lists(
 def test_sums_agree_with_going_through_the_decisions(decisions: list[Decision]) -> None:
     queue, now = Queue(), 0.0
     waits: dict[str, list[float]] = {}  # seconds of each waiting request, by obstacle
-    in_force: tuple[Obstacle | None, dict[str, Hold]] = (None, NOBODY)
+    in_force: tuple[Obstacle | None, dict[str, Hold]] = (None, NO_HOLDS)
     holds: dict[str, list[float]] = {}  # seconds of each waiting request, by reason
     came: dict[str, float] = {}
     for number, each in enumerate(decisions):

@@ -295,7 +295,7 @@ def test_without_a_required_method_nothing_is_wrapped(name: str) -> None:
         cls = fake.scheduler_class(fake.Calls())
         setattr(cls, name, replacement)
         as_they_were = dict(vars(cls))
-        (missing,) = install_on(cls, lambda: pytest.fail("nobody is to be asked"))
+        (missing,) = install_on(cls, lambda: pytest.fail("this function must not be called"))
         assert f"Scheduler.{name}" in missing
         assert dict(vars(cls)) == as_they_were
 
@@ -313,8 +313,8 @@ def test_a_ledger_that_fails_repeatedly_is_disabled(
         engine.call("schedule", fake.output({"one": 1}))
     assert len(called) == guard.LIMIT
     assert guard.failures["schedule"] == guard.LIMIT
-    said = [record.message for record in caplog.records]
-    assert said == [
+    reported = [record.message for record in caplog.records]
+    assert reported == [
         "tailspan: schedule failed; vLLM continues without it",
         "tailspan: step ledger: switched off; vLLM continues: schedule failed 100 times in a row",
     ]

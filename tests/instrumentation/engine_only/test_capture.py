@@ -51,8 +51,8 @@ class Core:
         self.capture = EngineCapture(
             settings_from({"OTEL_SDK_DISABLED": "true"}), 3, f"{token}-engine-3", 8123
         )
-        self.told: list[Any] = []
-        setattr(self.capture.sender, "submit", self.told.append)  # noqa: B010  # a method is replaced
+        self.submitted: list[Any] = []
+        setattr(self.capture.sender, "submit", self.submitted.append)  # noqa: B010  # a method is replaced
         monkeypatch.setattr(self.capture.sender, "start", lambda: None)
         self.link = EngineEnd(token, "engine-3")
         self.join = AccountJoin(f"{token}-engine-3")
@@ -82,7 +82,7 @@ class Core:
         self.scheduler.requests.pop(request.request_id, None)
 
     def record(self, place: int = 0) -> RequestRecord:
-        record: RequestRecord = self.told[place]()
+        record: RequestRecord = self.submitted[place]()
         self.join.read()
         self.link.flush()
         self.join.read()
@@ -157,7 +157,7 @@ def test_without_an_account_the_phases_are_unknown(core: Core) -> None:
     request = a_request("x")
     core.begin(request)
     core.end(request)
-    record: RequestRecord = core.told[0]()
+    record: RequestRecord = core.submitted[0]()
     assert record.queued is None
     assert record.delivered > record.received
 
@@ -169,7 +169,7 @@ def test_every_reason_has_an_outcome(core: Core, reason: str, outcome: str) -> N
     request = a_request("x", reason)
     core.begin(request)
     core.end(request)
-    assert core.told[0]().outcome == outcome
+    assert core.submitted[0]().outcome == outcome
 
 
 def test_preemptions_and_an_adapter_are_reported(core: Core) -> None:
@@ -178,7 +178,7 @@ def test_preemptions_and_an_adapter_are_reported(core: Core) -> None:
     core.step(request, 8, new=True)
     core.calls.check(core.scheduler, "_preempt_request", object(), request, 1.0)
     core.end(request)
-    record = core.told[0]()
+    record = core.submitted[0]()
     assert (record.preemptions, len(record.preempted_at), record.lora) == (1, 1, "ada")
     state = core.capture._engines[3]
     assert state.totals[names.ENGINE_PREEMPTIONS] == 1
@@ -190,7 +190,7 @@ def test_the_next_input_of_a_session_is_no_new_request(core: Core) -> None:
     core.begin(request)
     core.end(request)
     core.end(request)
-    assert len(core.told) == 1
+    assert len(core.submitted) == 1
 
 
 def test_the_engine_is_sampled_before_its_first_request(core: Core) -> None:
@@ -226,7 +226,7 @@ def test_a_number_of_open_requests_is_the_limit(
         core.begin(request)
     for request in requests:
         core.end(request)
-    assert len(core.told) == 2
+    assert len(core.submitted) == 2
 
 
 OURS = [
@@ -268,7 +268,7 @@ def test_ids_without_a_random_suffix_are_kept(core: Core) -> None:
     request.request_id = "cmpl-mine-0"
     core.begin(request)
     core.end(request)
-    record = core.told[0]()
+    record = core.submitted[0]()
     assert (record.request_id, record.operation) == ("cmpl-mine-0", "text_completion")
 
 
@@ -286,7 +286,7 @@ def test_after_the_hooks_are_switched_off_no_request_looks_unfinished(
         core.step(request, 1)
     assert not len(core.capture.in_flight)
     core.end(request)
-    assert core.told == []
+    assert core.submitted == []
 
 
 def test_steps_above_the_limit_are_counted(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:

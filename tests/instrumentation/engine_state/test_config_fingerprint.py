@@ -24,19 +24,19 @@ def a_config(**changes: Any) -> SimpleNamespace:
 
 
 def test_arguments_keep_their_types() -> None:
-    told = arguments_of(a_config(cache__gpu_memory_utilization=0.9, model__quantization=None))
-    assert told["cache.block_size"] == 16
-    assert told["cache.gpu_memory_utilization"] == 0.9
-    assert told["model.dtype"] == "bfloat16"
-    assert told["attention.backend"] == "FLASH_ATTN"
-    assert "model.quantization" not in told
-    assert "lora.max_loras" not in told
+    reported = arguments_of(a_config(cache__gpu_memory_utilization=0.9, model__quantization=None))
+    assert reported["cache.block_size"] == 16
+    assert reported["cache.gpu_memory_utilization"] == 0.9
+    assert reported["model.dtype"] == "bfloat16"
+    assert reported["attention.backend"] == "FLASH_ATTN"
+    assert "model.quantization" not in reported
+    assert "lora.max_loras" not in reported
 
 
 def test_paths_and_secrets_are_hidden() -> None:
-    told = repr(arguments_of(a_config()))
-    assert "ada" not in told
-    assert "sk-123" not in told
+    reported = repr(arguments_of(a_config()))
+    assert "ada" not in reported
+    assert "sk-123" not in reported
     assert arguments_of(a_config())["model.model"] != arguments_of(
         a_config(model__model="/home/ada/models/other")
     ).get("model.model")
@@ -44,8 +44,8 @@ def test_paths_and_secrets_are_hidden() -> None:
 
 def test_a_hub_name_that_looks_like_a_path_is_a_digest_too() -> None:
     """`ada/private-model` may be a folder."""
-    told = arguments_of(a_config(model__model="ada/private-model"))
-    assert str(told["model.model"]).startswith("sha256:")
+    reported = arguments_of(a_config(model__model="ada/private-model"))
+    assert str(reported["model.model"]).startswith("sha256:")
 
 
 def test_the_fingerprint_follows_arguments_and_not_measurements() -> None:

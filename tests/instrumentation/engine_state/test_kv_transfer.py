@@ -56,7 +56,7 @@ OFFLOADING_BEFORE = {
 
 
 @pytest.mark.parametrize(
-    ("stats", "told"),
+    ("stats", "expected"),
     [
         (NIXL, {KV_TRANSFER_BYTES: 1024, KV_TRANSFER_TIME: 0.75, KV_TRANSFER_FAILURES: 1}),
         (OFFLOADING, OF_OFFLOADING),
@@ -80,8 +80,8 @@ OFFLOADING_BEFORE = {
         ),
     ],
 )
-def test_each_known_shape_is_converted_to_one_form(stats: Any, told: dict[str, float]) -> None:
-    assert transferred(stats) == told
+def test_each_known_shape_is_converted_to_one_form(stats: Any, expected: dict[str, float]) -> None:
+    assert transferred(stats) == expected
 
 
 @pytest.mark.parametrize("stats", [None, {}, {"hits": 3}, {"bytes_transferred": "many"}, 7])

@@ -17,7 +17,7 @@ def a_config(text: dict[str, Any], **changes: Any) -> SimpleNamespace:
 
 
 def test_numbers_kinds_and_ranks_are_reported() -> None:
-    told = shape_of(
+    reported = shape_of(
         a_config(
             {
                 "architectures": ["LlamaForCausalLM"],
@@ -28,7 +28,7 @@ def test_numbers_kinds_and_ranks_are_reported() -> None:
             }
         )
     )
-    assert told == {
+    assert reported == {
         "architecture": "LlamaForCausalLM",
         "model_type": "llama",
         "hidden_size": 4096,
@@ -42,9 +42,9 @@ def test_numbers_kinds_and_ranks_are_reported() -> None:
 
 def test_lists_are_counts_of_their_values() -> None:
     """With one attribute per layer, there would be about a hundred attributes."""
-    told = shape_of(a_config({"layer_types": ["sliding_attention"] * 5 + ["full_attention"]}))
-    assert told["layer_types.sliding_attention"] == 5
-    assert told["layer_types.full_attention"] == 1
+    reported = shape_of(a_config({"layer_types": ["sliding_attention"] * 5 + ["full_attention"]}))
+    assert reported["layer_types.sliding_attention"] == 5
+    assert reported["layer_types.full_attention"] == 1
 
 
 def test_a_multimodal_model_reports_its_decoder() -> None:
@@ -53,13 +53,15 @@ def test_a_multimodal_model_reports_its_decoder() -> None:
         hidden_size=1,
         quantization_config={"quant_method": "fp8"},
     )
-    told = shape_of(a_config({}, hf_config=whole, hf_text_config=SimpleNamespace(hidden_size=9)))
-    assert told["hidden_size"] == 9
-    assert told["quantization_config.quant_method"] == "fp8"
+    reported = shape_of(
+        a_config({}, hf_config=whole, hf_text_config=SimpleNamespace(hidden_size=9))
+    )
+    assert reported["hidden_size"] == 9
+    assert reported["quantization_config.quant_method"] == "fp8"
 
 
 def test_quantisation_has_no_module_names() -> None:
-    told = shape_of(
+    reported = shape_of(
         a_config(
             {
                 "quantization_config": {
@@ -74,7 +76,7 @@ def test_quantisation_has_no_module_names() -> None:
         )
     )
     weights = "quantization_config.config_groups.group_0.weights"
-    assert {key: value for key, value in told.items() if key.startswith("quantization")} == {
+    assert {key: value for key, value in reported.items() if key.startswith("quantization")} == {
         "quantization_config.quant_method": "compressed-tensors",
         f"{weights}.num_bits": 4,
         f"{weights}.group_size": 128,
@@ -83,13 +85,13 @@ def test_quantisation_has_no_module_names() -> None:
 
 
 def test_no_path_is_reported() -> None:
-    told = shape_of(
+    reported = shape_of(
         a_config(
             {"model_type": "/home/ada/model", "_name_or_path": "ada/private", "n_inner": "a b"}
         )
     )
-    assert "ada" not in repr(told)
-    assert "n_inner" not in told
+    assert "ada" not in repr(reported)
+    assert "n_inner" not in reported
 
 
 def test_an_enum_is_its_name() -> None:

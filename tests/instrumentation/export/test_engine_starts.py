@@ -14,10 +14,10 @@ RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "replica-1"})
 class Collector:
     def __init__(self, *answers: Verdict) -> None:
         self._answers = list(answers)
-        self.told: list[Any] = []
+        self.received: list[Any] = []
 
     def __call__(self, message: ExportLogsServiceRequest) -> Outcome:
-        self.told.append(message.resource_logs[0].scope_logs[0].log_records)
+        self.received.append(message.resource_logs[0].scope_logs[0].log_records)
         return Outcome(self._answers.pop(0) if self._answers else Verdict.ACCEPTED)
 
 
@@ -30,7 +30,7 @@ def test_a_start_is_sent_once_if_accepted() -> None:
     starts = EngineStarts(collector)
     for second in range(5):
         starts.send([a_state(arguments={"scheduler.max_num_seqs": 4})], RESOURCE, float(second))
-    ((record,),) = collector.told
+    ((record,),) = collector.received
     assert record.event_name == names.ENGINE_STARTED
     assert record.time_unix_nano == 10**18
     assert f"{names.ARGUMENT}scheduler.max_num_seqs" in {pair.key for pair in record.attributes}
@@ -41,8 +41,8 @@ def test_a_start_is_sent_again_at_growing_intervals() -> None:
     starts = EngineStarts(collector, backoff=Backoff(jitter=lambda: 1.0))
     for now in (0.0, 0.5 * FIRST_PAUSE_S, FIRST_PAUSE_S, 2.5 * FIRST_PAUSE_S, 3 * FIRST_PAUSE_S):
         starts.send([a_state()], RESOURCE, now)
-    assert len(collector.told) == 3
-    assert len({record[0].SerializeToString() for record in collector.told}) == 1
+    assert len(collector.received) == 3
+    assert len({record[0].SerializeToString() for record in collector.received}) == 1
 
 
 def test_a_start_that_is_refused_is_not_sent_again_and_takes_no_other_along() -> None:
@@ -50,7 +50,7 @@ def test_a_start_that_is_refused_is_not_sent_again_and_takes_no_other_along() ->
     starts = EngineStarts(collector)
     for second in range(3):
         starts.send([a_state(), a_state(engine=1)], RESOURCE, float(second))
-    assert len(collector.told) == 2
+    assert len(collector.received) == 2
 
 
 def test_after_an_outage_it_is_resent_unchanged() -> None:
@@ -60,7 +60,7 @@ def test_after_an_outage_it_is_resent_unchanged() -> None:
     starts.send([a_state()], RESOURCE, 0.0)
     starts.resend()
     starts.send([a_state()], RESOURCE, 1.0)
-    first, second = collector.told
+    first, second = collector.received
     assert first[0] == second[0]
 
 
@@ -70,11 +70,11 @@ def test_another_configuration_is_another_start() -> None:
     starts.send([a_state()], RESOURCE, 0.0)
     starts.send([a_state("decade00")], RESOURCE, 1.0)
     starts.send([a_state("decade00", started_unix_ns=3 * 10**18)], RESOURCE, 2.0)
-    instants = [records[0].time_unix_nano for records in collector.told]
+    instants = [records[0].time_unix_nano for records in collector.received]
     assert instants == [10**18, 2 * 10**18, 3 * 10**18]
 
 
 def test_an_engine_without_configuration_sends_no_start() -> None:
     collector = Collector()
     EngineStarts(collector).send([a_state(None)], RESOURCE, 0.0)
-    assert not collector.told
+    assert not collector.received

@@ -16,7 +16,7 @@ class Log:
         self._caplog = caplog
         self.now = 0.0
         self.reports = ExportLog(
-            settings_from({**HERE, **environ}), logging.getLogger("said"), lambda: self.now
+            settings_from({**HERE, **environ}), logging.getLogger("test"), lambda: self.now
         )
 
     @property

@@ -24,7 +24,7 @@ from tailspan_vllm.request.record_builder import RecordBuilder
 from collector.normalise.log_events import normalise_events
 
 RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "replica-1", names.CLOUD_REGION: "here"})
-TELLER = RecordBuilder({}, b"x-tenant-id")
+BUILDER = RecordBuilder({}, b"x-tenant-id")
 STATE = SimpleNamespace(
     lora_name="adapter", prompt_len=20, output_kind=SimpleNamespace(name="DELTA")
 )
@@ -45,9 +45,9 @@ class Collector:
 
     def send(self, in_flight: InFlight, after_s: float = 0.0) -> None:
         self.now += after_s
-        self.reports.send(in_flight, TELLER.in_flight, RESOURCE)
+        self.reports.send(in_flight, BUILDER.in_flight, RESOURCE)
 
-    def told(self) -> list[Any]:
+    def received(self) -> list[Any]:
         ahead_ns = time.time_ns() + 86_400 * 10**9  # the reports carry future times
         batch = normalise_events(self.messages[-1].SerializeToString(), ahead_ns)
         assert not batch.refused
@@ -61,7 +61,7 @@ def a_flight(age_s: float, **headers: bytes) -> Flight:
     exchange = Exchange(scope, {b"x-tenant-id", b"traceparent"})
     exchange.received -= age_s
     flight = Flight(exchange, None, None)
-    flight.asked(STATE)
+    flight.copy_parameters(STATE)
     exchange.flights[flight] = None
     return flight
 
@@ -80,9 +80,9 @@ def test_a_report_has_the_same_fields_as_the_row() -> None:
     assert flight.exchange is not None
     flight.exchange.answered({"status": 200, "headers": [(b"content-type", b"text/event-stream")]})
     collector.send(in_flight(flight))
-    (report,) = collector.told()
+    (report,) = collector.received()
     flight.ended = flight.exchange.delivered = time.monotonic()
-    record = TELLER.flight(flight)
+    record = BUILDER.flight(flight)
     span = span_of(record, RESOURCE)
     assert span.context is not None
     assert report.span_id == f"{span.context.span_id:016x}"
@@ -101,7 +101,7 @@ def test_only_requests_that_have_run_for_long_are_reported() -> None:
     collector.send(in_flight(a_flight(4.9), a_flight(1)))
     assert not collector.messages
     collector.send(in_flight(a_flight(9), a_flight(1)), REPORT_S)
-    assert len(collector.told()) == 2
+    assert len(collector.received()) == 2
 
 
 def test_an_offline_request_is_not_reported() -> None:
@@ -115,13 +115,13 @@ def test_each_report_has_the_age_at_the_previous_one() -> None:
     collector, flight = Collector(), a_flight(20)
     several = in_flight(flight)
     collector.send(several)
-    (first,) = collector.told()
+    (first,) = collector.received()
     collector.send(several, 0.5 * REPORT_S)
     assert len(collector.messages) == 1
     assert flight.exchange is not None
     flight.exchange.first_byte = flight.exchange.received + 22.0
     collector.send(several, 0.5 * REPORT_S)
-    (second,) = collector.told()
+    (second,) = collector.received()
     assert second.reported_in_flight_s == first.age_s
     assert second.age_s == pytest.approx(first.age_s + REPORT_S)
     assert second.ttft_s == pytest.approx(22.0)
@@ -144,18 +144,18 @@ def test_a_refused_report_does_not_count_as_sent() -> None:
     collector.send(in_flight(flight), REFUSED_PAUSE_S - 1)
     assert len(collector.messages) == 1
     collector.send(in_flight(flight), 1)
-    (report,) = collector.told()
+    (report,) = collector.received()
     assert report.reported_in_flight_s is None
 
 
 def test_a_request_that_ends_during_a_report_is_omitted() -> None:
     collector, several = Collector(), in_flight(a_flight(20), a_flight(20))
 
-    def tell(flight: Flight, now: float) -> Any:
+    def build(flight: Flight, now: float) -> Any:
         several.remove(flight)
-        return TELLER.in_flight(flight, now)
+        return BUILDER.in_flight(flight, now)
 
-    collector.reports.send(several, tell, RESOURCE)
+    collector.reports.send(several, build, RESOURCE)
     assert not collector.messages
 
 
@@ -166,12 +166,12 @@ def test_a_report_of_a_hundred_thousand_requests_is_bounded() -> None:
     assert rest.exchange is not None
     several = in_flight(*oldest, *(Flight(rest.exchange, None, None) for _ in range(100_000)))
     collector.send(several)
-    assert len(collector.told()) == MAX_REQUESTS
-    assert {each.span_id for each in collector.told()} == {f"{f.span_id:016x}" for f in oldest}
+    assert len(collector.received()) == MAX_REQUESTS
+    assert {each.span_id for each in collector.received()} == {f"{f.span_id:016x}" for f in oldest}
     assert len(collector.messages[0].SerializeToString()) < 2**20
     several.remove_all(oldest)
     collector.send(several, REPORT_S)
-    assert len(collector.told()) == MAX_REQUESTS
+    assert len(collector.received()) == MAX_REQUESTS
     assert not collector.reports._before
 
 
@@ -195,7 +195,7 @@ def test_requests_that_start_and_end_during_a_report_do_no_harm() -> None:
         collector = Collector()
         for _ in range(20):
             collector.send(several, REPORT_S)
-            assert all(each.age_s >= 5 for each in collector.told())
+            assert all(each.age_s >= 5 for each in collector.received())
     finally:
         stop.set()
         thread.join()

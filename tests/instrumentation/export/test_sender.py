@@ -23,7 +23,7 @@ from collector.server import Collector
 from collector.testing import MemorySink, running
 from rig.ports import free_port
 
-TELL = RecordBuilder({}, b"x-tenant-id").in_flight
+BUILD = RecordBuilder({}, b"x-tenant-id").in_flight
 
 
 def a_record(number: int) -> RequestRecord:
@@ -95,7 +95,7 @@ def test_grpc_takes_what_we_encode(sending: Callable[..., Sender]) -> None:
         sender = sending(
             f"http://127.0.0.1:{collector.grpc_port}", OTEL_EXPORTER_OTLP_PROTOCOL="grpc"
         )
-        sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None, TELL)
+        sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None, BUILD)
         for number in range(3):
             sender.submit(partial(a_record, number))
         until(lambda: len(sink.requests) == 3 and sink.samples)
@@ -131,7 +131,7 @@ def test_a_full_batch_does_not_wait_for_its_turn(sending: Callable[..., Sender])
 def test_every_second_has_a_sample(sending: Callable[..., Sender]) -> None:
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", OTEL_BSP_SCHEDULE_DELAY="60000")
-        sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None, TELL)
+        sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None, BUILD)
         sender.start()
         until(lambda: sink.samples)
         until(lambda: len(sender._reader.samples) >= 2)
@@ -147,7 +147,7 @@ def test_a_full_queue_drops_and_counts(
 ) -> None:
     port = free_port()
     sender = sending(f"http://127.0.0.1:{port}", OTEL_BSP_MAX_QUEUE_SIZE="5")
-    sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None, TELL)
+    sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None, BUILD)
     with caplog.at_level(logging.WARNING):
         for number in range(12):
             sender.submit(partial(a_record, number))
@@ -213,7 +213,7 @@ def test_a_start_is_sent_after_an_outage(sending: Callable[..., Sender], protoco
         there = collector.grpc_port if protocol == "grpc" else port
         sender = sending(f"http://127.0.0.1:{there}", OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
         state = EngineState(0, time.time_ns(), "m", "c0ffee00", arguments={"model.dtype": "bf16"})
-        sender.observe({0: state}, lambda: None, lambda: None, TELL)
+        sender.observe({0: state}, lambda: None, lambda: None, BUILD)
         sender.start()
         until(lambda: sink.starts)
         until(lambda: len({sample.at_unix_ns for sample in sink.samples}) > 3)
@@ -283,8 +283,8 @@ def test_a_refused_request_does_not_affect_the_others_and_is_logged(
         sender.submit(partial(copy, record))
     until(lambda: sender._drops.snapshot().get("refused") == 4)
     until(lambda: not len(sender._served))
-    told = b"".join(picky.accepted)
-    assert all(f"chatcmpl-{number}".encode() in told for number in range(200) if number % 50 != 7)
+    body = b"".join(picky.accepted)
+    assert all(f"chatcmpl-{number}".encode() in body for number in range(200) if number % 50 != 7)
     assert "refuses spans: HTTP 400" in caplog.text
     assert "no collector" not in caplog.text
 
@@ -379,7 +379,7 @@ def test_a_replica_is_not_named_before_its_port_is_known(sending: Callable[..., 
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", port=None)
         state = EngineState(0, time.time_ns(), "m", "c0ffee00")
-        sender.observe({0: state}, lambda: None, lambda: None, TELL)
+        sender.observe({0: state}, lambda: None, lambda: None, BUILD)
         sender.start()
         until(lambda: len(sender._reader.samples) >= 3)
         assert not sink.samples
@@ -395,7 +395,7 @@ def test_a_late_replica_name_is_used_from_then_on(
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", port=None)
         state = EngineState(0, time.time_ns(), "m", "c0ffee00")
-        sender.observe({0: state}, lambda: None, lambda: None, TELL)
+        sender.observe({0: state}, lambda: None, lambda: None, BUILD)
         sender.start()
         until(lambda: sink.starts)
         sender.serves_port(8300)
@@ -428,5 +428,5 @@ def test_refused_requests_displace_no_other(sending: Callable[..., Sender], pick
     assert drops["unauthenticated"] >= 1000 - 70
     picky.held.set()
     until(lambda: not len(sender._served))
-    told = b"".join(picky.accepted)
-    assert all(f"chatcmpl-{10_000 + number}".encode() in told for number in range(100))
+    body = b"".join(picky.accepted)
+    assert all(f"chatcmpl-{10_000 + number}".encode() in body for number in range(100))

@@ -3,7 +3,7 @@ from tailspan_vllm.export.span_queue import QUEUE_FULL, SPAN_BYTES, Allowance, D
 from tailspan_vllm.request.record import RequestRecord
 
 
-def _tell() -> RequestRecord:
+def _build() -> RequestRecord:
     raise AssertionError
 
 
@@ -12,8 +12,8 @@ def test_requests_are_bounded_in_whatever_state() -> None:
     backlog = SpanQueue(3, drops)
     backlog.add(b"span")
     backlog.records.append((0.0, None))  # type: ignore[arg-type]  # any record
-    backlog.submit(_tell)
-    backlog.submit(_tell)
+    backlog.submit(_build)
+    backlog.submit(_build)
     assert len(backlog) == 3
     assert drops.snapshot() == {QUEUE_FULL: 1}
 

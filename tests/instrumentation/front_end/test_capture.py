@@ -44,12 +44,12 @@ def a_state(**given: Any) -> State:
 class Server:
     def __init__(self) -> None:
         self.capture = Capture(settings_from({"OTEL_SDK_DISABLED": "true"}))
-        self.told: list[Any] = []
-        setattr(self.capture.sender, "submit", lambda tell, *_: self.told.append(tell))  # noqa: B010  # a method is replaced
+        self.submitted: list[Any] = []
+        setattr(self.capture.sender, "submit", lambda build, *_: self.submitted.append(build))  # noqa: B010  # a method is replaced
 
     @property
     def records(self) -> list[RequestRecord]:
-        return [tell() for tell in self.told]
+        return [build() for build in self.submitted]
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_request_is_one_record(
     (record,) = server.records
     assert (record.outcome, record.request_id, record.output_tokens) == ("abort", "chatcmpl-1", 7)
     server.capture.give_up_on(exchange)
-    assert len(server.told) == 1
+    assert len(server.submitted) == 1
 
 
 def test_tokens_written_to_the_cache_are_known_after_the_first_token(
@@ -161,8 +161,8 @@ def test_the_load_is_that_of_the_arrival(server: Server) -> None:
     state.load = SimpleNamespace(num_waiting_reqs=0, num_running_reqs=0, kv_cache_usage=0.0)
     for flight in (first, second):
         server.capture.flight_ended(flight, a_state(), "stop")
-    told = [(record.waiting_at_arrival, record.running_at_arrival) for record in server.records]
-    assert told == [(2, 1), (5, 3)]
+    reported = [(record.waiting_at_arrival, record.running_at_arrival) for record in server.records]
+    assert reported == [(2, 1), (5, 3)]
     assert [record.kv_usage_at_arrival for record in server.records] == [None, 0.5]
 
 
@@ -205,7 +205,7 @@ def test_ten_thousand_prompts_take_linear_time(server: Server, exchange: Exchang
     server.capture.exchange_ended(exchange)
     for flight in reversed(flights):
         server.capture.flight_ended(flight, a_state(), "abort")
-    assert len(server.told) == 10_000
+    assert len(server.submitted) == 10_000
     assert not exchange.flights
 
 

@@ -39,8 +39,8 @@ class Server:
     def __init__(self, calls: fake.Calls | None = None, processor: Any = None) -> None:
         self.calls = calls or fake.Calls()
         self.capture = Capture(settings_from({"OTEL_SDK_DISABLED": "true"}))
-        self.told: list[Any] = []
-        setattr(self.capture.sender, "submit", lambda tell, *_: self.told.append(tell))  # noqa: B010  # a method is replaced
+        self.submitted: list[Any] = []
+        setattr(self.capture.sender, "submit", lambda build, *_: self.submitted.append(build))  # noqa: B010  # a method is replaced
         processor = processor or fake.output_processor_class(self.calls)
         stats = fake.iteration_stats_class(self.calls)
         manager = fake.stat_logger_manager_class(self.calls)
@@ -51,7 +51,7 @@ class Server:
 
     @property
     def records(self) -> list[RequestRecord]:
-        return [tell() for tell in self.told]
+        return [build() for build in self.submitted]
 
     def add(self, request_id: str, changed: Any = None) -> Any:
         request = fake.request(request_id)
@@ -188,7 +188,7 @@ def test_any_changed_attribute_of_vllm_is_harmless(kind: str, attribute: str, ch
     exchange = server.serve(changed)
     if exchange.flights:
         server.capture.give_up_on(exchange)
-    assert 1 <= len(server.told) <= 4
+    assert 1 <= len(server.submitted) <= 4
     assert not server.capture._lost
 
 
@@ -288,7 +288,7 @@ def test_a_failed_request_is_reported_by_the_http_edge(monkeypatch: pytest.Monke
         assert [(record.outcome, record.basis) for record in server.records] == [("stop", "edge")]
         assert not server.capture._lost
         server.serve()
-        assert len(server.told) == 4
+        assert len(server.submitted) == 4
 
 
 def test_many_prompts_of_one_call_take_linear_time() -> None:
@@ -306,7 +306,7 @@ def test_many_prompts_of_one_call_take_linear_time() -> None:
         server.processor.abort_requests([name], internal=True)
         server.calls.made.clear()
     current.reset(token)
-    assert len(server.told) == len(ids)
+    assert len(server.submitted) == len(ids)
     assert not getattr(server.processor, OPEN)
     assert not exchange.flights
     assert time.monotonic() - begun < 20  # 0.5 s; with quadratic time, minutes

@@ -81,8 +81,8 @@ def test_half_a_character_is_replaced(hostile: str) -> None:
         instrumentation_scope=SCOPE,
     )
     message = traces(encode([span]))
-    (told,) = message.resource_spans[0].scope_spans[0].spans[0].attributes
-    assert set(told.value.string_value) == {"?"}
+    (reported,) = message.resource_spans[0].scope_spans[0].spans[0].attributes
+    assert set(reported.value.string_value) == {"?"}
 
 
 def test_an_empty_batch_is_not_encoded() -> None:

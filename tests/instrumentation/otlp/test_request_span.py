@@ -106,8 +106,8 @@ def test_encoded_spans_are_valid_otlp() -> None:
     state = EngineState(0, 1, "m", gauges={names.WAITING: 3}, totals={names.STEPS: 5})
     data = metrics_of([Sample(2, state.snapshot({names.SPANS_DROPPED: 0}, {}))], RESOURCE)
     (resource_metrics,) = encode_metrics(data).resource_metrics
-    told = {metric.name for metric in resource_metrics.scope_metrics[0].metrics}
-    assert told == {names.WAITING, names.STEPS, names.SPANS_DROPPED}
+    values = {metric.name for metric in resource_metrics.scope_metrics[0].metrics}
+    assert values == {names.WAITING, names.STEPS, names.SPANS_DROPPED}
 
 
 def test_samples_of_several_instants_are_sent_together() -> None:
@@ -126,14 +126,14 @@ def test_samples_of_several_instants_are_sent_together() -> None:
 
 
 def test_every_metric_has_a_unit() -> None:
-    told = [
+    reported = [
         name
         for value in vars(names).values()
         for name in (value if isinstance(value, tuple) else (value,))
     ]
     metrics = {
         name
-        for name in told
+        for name in reported
         if isinstance(name, str)
         and name.startswith(
             ("tailspan.engine.", "tailspan.process.", "tailspan.host.", "tailspan.instr")

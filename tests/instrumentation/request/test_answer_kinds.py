@@ -117,14 +117,14 @@ def test_in_any_order_the_kinds_sum_to_the_tokens(parts: list[tuple[str, int]]) 
     for kind, tokens in parts:
         stream.sends(ROUTES[CHAT][kind], tokens)
     kinds = {kind for kind, _ in parts} - {"other"}
-    told = stream.tokens()
+    reported = stream.tokens()
     assert (stream.first_content() is not None) == ("content" in kinds)
     if not kinds:
-        assert told == KindTokens()
+        assert reported == KindTokens()
         return
-    assert None not in told
-    assert sum(each or 0 for each in told) == stream.stats.num_generation_tokens
-    for kind, tokens in told._asdict().items():
+    assert None not in reported
+    assert sum(each or 0 for each in reported) == stream.stats.num_generation_tokens
+    for kind, tokens in reported._asdict().items():
         assert kind in kinds or tokens == 0
 
 
@@ -177,8 +177,8 @@ def test_chunks_divided_at_any_byte_have_the_same_first_content(
             assert stream.first_content() is None
     assert stream.first_content() is not None
     if cuts:
-        told = stream.tokens()
-        assert told == KindTokens() or sum(each or 0 for each in told) == len(cuts) + 1
+        reported = stream.tokens()
+        assert reported == KindTokens() or sum(each or 0 for each in reported) == len(cuts) + 1
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.sampled_from([True, False]))

@@ -49,13 +49,13 @@ class Process:
     def look_at_all(
         self, seconds: int = 1, stepping: int | None = None
     ) -> dict[int, dict[str, Any]]:
-        told: dict[int, dict[str, Any]] = {}
+        values: dict[int, dict[str, Any]] = {}
         for _ in range(seconds):
             self.clock.now += 1
             if stepping is not None:
                 self.states[stepping].add(names.STEPS, 1)
-            told = self.last_step.gauges(self.states, self.in_flight)
-        return told
+            values = self.last_step.gauges(self.states, self.in_flight)
+        return values
 
 
 @pytest.fixture
@@ -110,18 +110,18 @@ def test_a_hang_of_one_engine_shows_while_another_takes_steps(clock: Clock) -> N
     process.look_at_all()
     process.begin(engine=0)
     process.begin(engine=1)
-    told = process.look_at_all(100, stepping=1)
-    assert told[0][names.LAST_STEP_AGE] == 100
-    assert told[1][names.LAST_STEP_AGE] == 0
-    assert told[0][names.IN_FLIGHT] == told[1][names.IN_FLIGHT] == 2
+    reported = process.look_at_all(100, stepping=1)
+    assert reported[0][names.LAST_STEP_AGE] == 100
+    assert reported[1][names.LAST_STEP_AGE] == 0
+    assert reported[0][names.IN_FLIGHT] == reported[1][names.IN_FLIGHT] == 2
 
 
 def test_an_engine_without_requests_has_no_age_of_a_step(clock: Clock) -> None:
     process = Process(clock, engines=2)
     process.begin(engine=1)
-    told = process.look_at_all(100, stepping=1)
-    assert names.LAST_STEP_AGE not in told[0]
-    assert told[1][names.LAST_STEP_AGE] == 0
+    reported = process.look_at_all(100, stepping=1)
+    assert names.LAST_STEP_AGE not in reported[0]
+    assert reported[1][names.LAST_STEP_AGE] == 0
     process.begin(engine=0)
     assert process.look_at_all(3, stepping=1)[0][names.LAST_STEP_AGE] == 3
 

@@ -10,9 +10,9 @@ instants = st.lists(
 @given(instants, st.integers(0, 4))
 def test_phases_sum_to_the_end_to_end_time(times: list[float], reached: int) -> None:
     received, *middle, delivered = times
-    told = dict(zip(("queued", "scheduled", "first_token", "last_token"), middle, strict=True))
-    unreached = dict.fromkeys(list(told)[reached:])
-    phases = split(received=received, delivered=delivered, **{**told, **unreached})
+    values = dict(zip(("queued", "scheduled", "first_token", "last_token"), middle, strict=True))
+    unreached = dict.fromkeys(list(values)[reached:])
+    phases = split(received=received, delivered=delivered, **{**values, **unreached})
     known = [phase for phase in phases if phase is not None]
     assert len(known) == reached + 1
     assert abs(sum(known) - (delivered - received)) < 1e-6

@@ -24,9 +24,9 @@ def test_only_a_required_hook_breaks_a_version() -> None:
 
 
 def test_the_terminal_shows_the_differences() -> None:
-    told = list(lines("0.12.0", _lacking(OPTIONAL.what)))
-    assert told[0] == f"vLLM 0.12.0: {len(HOOKS) - 1} of {len(HOOKS)} hooks as required"
-    assert told[1:] == [f"  missing: {OPTIONAL.what} (no such thing): {OPTIONAL.otherwise}"]
+    reported = list(lines("0.12.0", _lacking(OPTIONAL.what)))
+    assert reported[0] == f"vLLM 0.12.0: {len(HOOKS) - 1} of {len(HOOKS)} hooks as required"
+    assert reported[1:] == [f"  missing: {OPTIONAL.what} (no such thing): {OPTIONAL.otherwise}"]
     assert "BROKEN" in list(lines("0.12.0", _lacking(REQUIRED.what)))[1]
 
 
@@ -52,6 +52,6 @@ def test_the_docs_are_the_contracts() -> None:
         for line in page.splitlines()
         if "✓" in line or "–" in line
     ]
-    told = [row for row in rows if row in {hook.what for hook in HOOKS}]
-    assert told[: len(HOOKS)] == [hook.what for hook in HOOKS]
+    reported = [row for row in rows if row in {hook.what for hook in HOOKS}]
+    assert reported[: len(HOOKS)] == [hook.what for hook in HOOKS]
     assert all(f"## {part}\n" in page for part in CONTRACT)

@@ -1,6 +1,6 @@
 import threading
 
-from rig.answering import Asked, Reply, answering
+from rig.answering import ReceivedRequest, Reply, answering
 from rig.faults.open_loop import send_on_time
 from rig.load import Call
 
@@ -8,7 +8,7 @@ from rig.load import Call
 def test_a_slow_response_does_not_delay_later_requests() -> None:
     together = threading.Barrier(5)
 
-    def wait(_: Asked) -> Reply:
+    def wait(_: ReceivedRequest) -> Reply:
         together.wait(20)
         return Reply(body=b"data: done\n\n")
 

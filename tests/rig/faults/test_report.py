@@ -25,10 +25,10 @@ QUIET = replace(MISSED, cause="no_incident")
 
 
 def test_a_line_has_the_cause_and_its_share() -> None:
-    told = line(FOUND)
-    assert "80%" in told
-    assert "right" in told
-    assert told.endswith("preemption")
+    reported = line(FOUND)
+    assert "80%" in reported
+    assert "right" in reported
+    assert reported.endswith("preemption")
 
 
 def test_a_fault_that_was_not_seen_is_wrong() -> None:
@@ -37,10 +37,10 @@ def test_a_fault_that_was_not_seen_is_wrong() -> None:
 
 
 def test_the_sum_separates_false_alarms() -> None:
-    told = summary([FOUND, MISSED, QUIET, replace(FOUND, cause="no_incident")])
-    assert "1 of 2 faults named first (1 causes)" in told
-    assert "1 not detected" in told
-    assert "1 of 2 false alarms" in told
+    text = summary([FOUND, MISSED, QUIET, replace(FOUND, cause="no_incident")])
+    assert "1 of 2 faults named first (1 causes)" in text
+    assert "1 not detected" in text
+    assert "1 of 2 false alarms" in text
 
 
 def test_recorded_cases_are_found_in_any_folder(tmp_path: Path) -> None:

@@ -97,14 +97,14 @@ async def _mistakes(client: Client) -> list[tuple[bool, dict[str, Any]]]:
 
 
 def _check_mistakes(found: list[tuple[bool, dict[str, Any]]]) -> None:
-    (soon, since, nobody, long, endless, delete, nested) = found
+    (soon, since, empty, long, endless, delete, nested) = found
     assert soon[0]
     assert soon[1]["parameter"] == "last"
     assert since[0]
     assert since[1]["allowed"].startswith("last, from")
-    assert not nobody[0]
-    assert nobody[1]["answer"] == []
-    assert "No requests received" in nobody[1]["note"]
+    assert not empty[0]
+    assert empty[1]["answer"] == []
+    assert "No requests received" in empty[1]["note"]
     assert not long[0]
     assert long[1]["answer"][-1]["omitted"] > 0
     assert not endless[0] or endless[1]["status"] in (400, 422)

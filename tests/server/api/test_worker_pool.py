@@ -50,7 +50,7 @@ async def pool_of(**limits: Any) -> AsyncIterator[WorkerPool]:
 
 
 async def _pid(pool: WorkerPool, **about: Any) -> int:
-    async with pool.asked(about) as reply:
+    async with pool.reply_to(about) as reply:
         found: int = json.loads(reply.body)["pid"]
         return found
 

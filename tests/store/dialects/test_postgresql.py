@@ -30,7 +30,7 @@ def away(postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
 
 
 @pytest.mark.parametrize(
-    ("about", "said"),
+    ("about", "expected"),
     [
         ({"password": "hunter2"}, 'password authentication failed for user "tailspan"'),
         ({"database": "nope"}, 'database "nope" does not exist'),
@@ -42,12 +42,12 @@ def test_a_failed_login_shows_no_password(
     new_url: Callable[[], str],
     postgresql: PostgreSQL,
     about: dict[str, str],
-    said: str,
+    expected: str,
     create: bool,
 ) -> None:
     if "schema" in about and not create:
-        said = "is empty"
-    with pytest.raises(StoreError, match=said) as caught:
+        expected = "is empty"
+    with pytest.raises(StoreError, match=expected) as caught:
         open_database(postgresql.url(**about), create=create)
     assert "hunter2" not in str(caught.value)
     assert PASSWORD not in str(caught.value)

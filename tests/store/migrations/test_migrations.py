@@ -139,15 +139,15 @@ def test_the_revisions_form_one_line_of_whole_numbers(schema: Schema) -> None:
 
 def test_only_an_upgrade_is_reported(file: Path, newer: Callable[[str], Path]) -> None:
     """Without a message, a migration of several minutes looks like a hang."""
-    told: list[str] = []
+    messages: list[str] = []
     first = migrations.head()
-    open_database(f"sqlite:///{file}", report=told.append).dispose()
+    open_database(f"sqlite:///{file}", report=messages.append).dispose()
     newer("pass")
     for _ in range(2):
-        open_database(f"sqlite:///{file}", report=told.append).dispose()
-    assert len(told) == 2
-    assert told[0].startswith(f"Upgrading {file} from schema {first} to 9999.")
-    assert told[1].startswith("Upgraded in ")
+        open_database(f"sqlite:///{file}", report=messages.append).dispose()
+    assert len(messages) == 2
+    assert messages[0].startswith(f"Upgrading {file} from schema {first} to 9999.")
+    assert messages[1].startswith("Upgraded in ")
 
 
 def test_a_reader_does_not_upgrade(file: Path, newer: Callable[[str], Path]) -> None:

@@ -80,12 +80,12 @@ def test_an_older_version_writes_beside_and_after_a_newer_one(
         opened(url)
         writer.submit([request_row(next(numbers))], []).result(10)
         monkeypatch.undo()
-        told: list[str] = []
-        restarted = opened(url, report=told.append)
+        messages: list[str] = []
+        restarted = opened(url, report=messages.append)
         with Writer(restarted) as again:
             again.submit([request_row(next(numbers))], []).result(10)
-    assert len(told) == 1
-    assert "upgraded to schema 9999 by a newer Tailspan. This version" in told[0]
+    assert len(messages) == 1
+    assert "upgraded to schema 9999 by a newer Tailspan. This version" in messages[0]
     assert ids(opened(url, create=False)) == ["chatcmpl-1", "chatcmpl-2", "chatcmpl-3"]
     with restarted.connect() as connection:
         added = connection.execute(text("SELECT colour, shade FROM requests")).all()

@@ -20,7 +20,7 @@ Requests = Callable[..., RequestTimeline]
 
 
 @pytest.fixture
-def told(engine: Engine, request_row: Requests) -> Iterator[Callable[..., None]]:
+def store_both(engine: Engine, request_row: Requests) -> Iterator[Callable[..., None]]:
     """Return a function that stores a request from both sides.
 
     The request takes 2 s at the client; after 0.3 s it reaches the server, where it takes 1.5 s.
@@ -28,7 +28,7 @@ def told(engine: Engine, request_row: Requests) -> Iterator[Callable[..., None]]
     with ExitStack() as stack:
         writer = stack.enter_context(Writer(engine))
 
-        def tell(number: int, ahead_s: float, **about: Any) -> None:
+        def store(number: int, ahead_s: float, **about: Any) -> None:
             start_ns = START_NS + number * SECOND_NS
             client = request_row(
                 number,
@@ -45,32 +45,34 @@ def told(engine: Engine, request_row: Requests) -> Iterator[Callable[..., None]]
             )
             writer.submit([client, server], []).result(30)
 
-        yield tell
+        yield store
 
 
 @pytest.mark.parametrize("ahead_s", [-600.0, -2.0, 0.0, 3.0])
-def test_a_clock_has_two_bounds(engine: Engine, told: Callable[..., None], ahead_s: float) -> None:
+def test_a_clock_has_two_bounds(
+    engine: Engine, store_both: Callable[..., None], ahead_s: float
+) -> None:
     for number in range(3):
-        told(number, ahead_s)
+        store_both(number, ahead_s)
     (found,) = offsets(engine, EVER)
     assert (found.replica, found.requests) == ("a", 3)
     assert found.low_s == pytest.approx(ahead_s - 0.2)
     assert found.high_s == pytest.approx(ahead_s + 0.3)
 
 
-def test_too_few_requests_have_no_offset(engine: Engine, told: Callable[..., None]) -> None:
+def test_too_few_requests_have_no_offset(engine: Engine, store_both: Callable[..., None]) -> None:
     for number in range(2):
-        told(number, 5.0)
-    told(3, 5.0, outcome=Outcome.ABORT)
-    told(4, 5.0, clock_ahead_s=5.0)
-    told(5, 5.0, replica=None)
-    told(6, 5.0, e2e_s=2.5)
+        store_both(number, 5.0)
+    store_both(3, 5.0, outcome=Outcome.ABORT)
+    store_both(4, 5.0, clock_ahead_s=5.0)
+    store_both(5, 5.0, replica=None)
+    store_both(6, 5.0, e2e_s=2.5)
     assert offsets(engine, EVER) == []
 
 
-def test_one_outlier_does_not_count(engine: Engine, told: Callable[..., None]) -> None:
+def test_one_outlier_does_not_count(engine: Engine, store_both: Callable[..., None]) -> None:
     for number, ahead_s in enumerate((0.0, 3000.0, 0.0)):
-        told(number, ahead_s)
+        store_both(number, ahead_s)
     (found,) = offsets(engine, EVER)
     assert found.low_s == pytest.approx(-0.2)
     assert found.high_s == pytest.approx(0.3)

@@ -11,8 +11,8 @@ from store.replicas.engine_starts import (
     MOST_UNSEEN,
     UNSEEN_NS,
     StartKey,
+    deletable,
     delete_starts,
-    expendable,
     in_force,
     starts_of,
 )
@@ -102,7 +102,7 @@ NOW_NS = START_NS + 500 * DAY_NS
 
 
 def gone(*starts: StartKey, seen: str = "", hours_ns: int | None = 400 * DAY_NS) -> list[StartKey]:
-    return list(expendable(starts, seen.__contains__, 7 * DAY_NS, hours_ns, NOW_NS))
+    return list(deletable(starts, seen.__contains__, 7 * DAY_NS, hours_ns, NOW_NS))
 
 
 def ago(ns: int, replica: str = "a", engine: int = 0) -> StartKey:

@@ -30,12 +30,12 @@ def network(engine: Engine) -> list[float | None]:
 def test_the_instrumentations_row_takes_precedence(
     engine: Engine, write: Write, request_row: Row, ours_first: bool
 ) -> None:
-    told = [
+    reported = [
         request_row(1, request_id="chatcmpl-1"),
         request_row(2, request_id="chatcmpl-1", **NATIVE),
         request_row(3, request_id="chatcmpl-1", **CLIENT),
     ]
-    for row in told if ours_first else reversed(told):
+    for row in reported if ours_first else reversed(reported):
         write(row)
     assert shown(engine) == ["instrumentation"]
     assert label_values(engine, WINDOW, "source") == ["instrumentation"]

@@ -48,18 +48,20 @@ def awake(at_s: float) -> float:
     return next((until for start, until in QUIET_S if start < at_s < until), at_s)
 
 
-def heard(sample_row: Samples, replica: str, seed: int, every_s: float = 7.0) -> list[EngineSample]:
+def engine_samples(
+    sample_row: Samples, replica: str, seed: int, every_s: float = 7.0
+) -> list[EngineSample]:
     """Return three hours of an engine with gaps, restarts and missing totals."""
     drawn = random.Random(seed)
     rows, at_s, started_s, process = [], 20.0, 5.0, 1
     totals = dict.fromkeys(WORK, 0.0)
     while at_s < 3 * HOUR_S - 600:
-        told: dict[str, float | int] = {
+        values: dict[str, float | int] = {
             name: value if name in ("busy_s_total", "prefill_attention_total") else int(value)
             for name, value in totals.items()
         }
         if 3_450 < at_s < 3_700:
-            del told["context_tokens_total"]
+            del values["context_tokens_total"]
         fitted = {name: drawn.random() for name in COEFFICIENTS} if at_s > 200 else {}
         rows.append(
             sample_row(
@@ -68,7 +70,7 @@ def heard(sample_row: Samples, replica: str, seed: int, every_s: float = 7.0) ->
                 started_unix_ns=round((START_S + started_s) * S),
                 at_unix_ns=round((START_S + at_s) * S),
                 region="eu" if drawn.random() < 0.5 else None,
-                **told,
+                **values,
                 **fitted,
             )
         )
@@ -103,10 +105,14 @@ def powered(gpu_row: Gpus, replica: str, seed: int) -> list[GpuSample]:
 
 
 def fleet(sample_row: Samples, gpu_row: Gpus) -> list[EngineSample | GpuSample]:
-    return [*heard(sample_row, "a", 1), *heard(sample_row, "b", 2, 11.0), *powered(gpu_row, "a", 3)]
+    return [
+        *engine_samples(sample_row, "a", 1),
+        *engine_samples(sample_row, "b", 2, 11.0),
+        *powered(gpu_row, "a", 3),
+    ]
 
 
-def told(engine: Engine, window: Window = EVER) -> tuple[Any, ...]:
+def results(engine: Engine, window: Window = EVER) -> tuple[Any, ...]:
     """Return every result that a bill reads from samples: engine hours, GPU energy, names."""
     found = accounts(engine, window)
     times = uptime_of(found.engines, found.from_unix_ns, found.to_unix_ns)
@@ -149,21 +155,21 @@ def test_rollups_and_pending_rows_equal_all_rows(
     engine: Engine, write: Write, sample_row: Samples, gpu_row: Gpus
 ) -> None:
     write(*fleet(sample_row, gpu_row))
-    of_rows = {window: told(engine, window) for window in (EVER, INSIDE)}
+    of_rows = {window: results(engine, window) for window in (EVER, INSIDE)}
     assert len(of_rows[EVER][0]) == 6
     assert of_rows[EVER][2] > 200
     begin(engine)
     for window, expected in of_rows.items():
-        same(told(engine, window), expected)
+        same(results(engine, window), expected)
     assert settle(engine, START_S + 3_700).made > 5  # some minutes of the first hour
     assert pending(engine, MINUTE_S, 0, LATER_S, SAMPLED)
     for window, expected in of_rows.items():
-        same(told(engine, window), expected)
+        same(results(engine, window), expected)
     settle(engine, LATER_S)
     for width_s in (MINUTE_S, HOUR_S):
         assert pending(engine, width_s, 0, LATER_S, SAMPLED) == []
     for window, expected in of_rows.items():
-        same(told(engine, window), expected)
+        same(results(engine, window), expected)
 
 
 @pytest.mark.usefixtures("by")
@@ -175,30 +181,30 @@ def test_late_samples_count_at_once(
     write(*early)
     settle(engine, LATER_S)
     write(*late, *early[:20])
-    before = told(engine)
+    before = results(engine)
     settle(engine, LATER_S)
-    same(told(engine), before)
+    same(results(engine), before)
     with writing(engine) as connection:
         for kind in KINDS:
             dialects.of(engine).remove(connection, kind.kept, kind.kept.c.width_s > 0)
         for table in (SAMPLED.state, SAMPLED.marks):
             dialects.of(engine).remove(connection, table, table.c.width_s > 0)
-    same(told(engine), before)
+    same(results(engine), before)
 
 
 def test_older_rows_are_rolled_up(
     engine: Engine, write: Write, sample_row: Samples, gpu_row: Gpus
 ) -> None:
     write(*fleet(sample_row, gpu_row))
-    of_rows = told(engine)
+    of_rows = results(engine)
     with writing(engine) as connection:
         dialects.of(engine).remove(connection, SAMPLE_MARKS, true())
     first = settle(engine, LATER_S, most=5)
     assert first.made == 5
     assert first.left > 10
-    same(told(engine), of_rows)
+    same(results(engine), of_rows)
     settle(engine, LATER_S)
-    same(told(engine), of_rows)
+    same(results(engine), of_rows)
 
 
 def kept(engine: Engine, width_s: int) -> int:
@@ -212,21 +218,21 @@ def test_a_bill_is_kept_after_samples_and_minutes_are_deleted(
     engine: Engine, write: Write, sample_row: Samples, gpu_row: Gpus
 ) -> None:
     write(*fleet(sample_row, gpu_row))
-    of_rows = told(engine)
+    of_rows = results(engine)
     delete_older(engine, 7 * DAY_S * S, LATER_S * S, pause=lambda: None)
-    same(told(engine), of_rows)
+    same(results(engine), of_rows)
     assert accounts(engine, EVER).engines_from_unix_ns == 0
     write(sample_row(replica="a", at_unix_ns=(START_S + 60) * S))  # refused as too late
     settle(engine, LATER_S)
     assert marked(engine, MINUTE_S, SAMPLED) == {}
-    same(told(engine), of_rows)
+    same(results(engine), of_rows)
     delete_older_rollups(engine, 20 * DAY_S * S, 400 * DAY_S * S, LATER_S * S)
     assert kept(engine, MINUTE_S) == 0
     assert kept(engine, HOUR_S) == 3
-    same(told(engine), of_rows)
+    same(results(engine), of_rows)
     inside = accounts(engine, INSIDE)
     assert inside.from_unix_ns == START_S * S
-    same(told(engine, INSIDE), of_rows)
+    same(results(engine, INSIDE), of_rows)
     delete_older_rollups(engine, 20 * DAY_S * S, 20 * DAY_S * S, LATER_S * S)
     assert kept(engine, HOUR_S) == 0
     assert accounts(engine, EVER).engines_from_unix_ns > EVER.to_unix_ns
@@ -246,7 +252,7 @@ def test_simulated_rollups_are_deleted(engine: Engine, write: Write, sample_row:
 
 def test_long_windows_use_hours(engine: Engine, write: Write, sample_row: Samples) -> None:
     """A month of minutes would be many rows; only idle energy needs minutes."""
-    write(*heard(sample_row, "a", 4))
+    write(*engine_samples(sample_row, "a", 4))
     settle(engine, LATER_S)
     (day,) = stretches(engine, Window(START_S * S, (START_S + DAY_S) * S), [ENGINES])
     (week,) = stretches(engine, Window(START_S * S, (START_S + 7 * DAY_S) * S), [ENGINES])

@@ -1,4 +1,4 @@
-"""Named values are whole, or the answer says that they are not."""
+"""Named values are complete, or the answer reports that they are not."""
 
 import random
 import tracemalloc

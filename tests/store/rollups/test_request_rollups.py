@@ -97,11 +97,11 @@ def same_as_rows(engine: Engine, window: Window = EVER) -> None:
         groups = groups or [()] * table.num_rows
         keys = list(zip(groups, step.tolist(), strict=True))
         expected = Counter(keys)
-        told = {
+        values = {
             (question.groups[cell // steps.number], cell % steps.number): number
             for cell, number in zip(sums.cells.tolist(), sums.requests.tolist(), strict=True)
         }
-        assert told == expected
+        assert values == expected
         for latency in LATENCIES:
             exact = defaultdict(list)
             for key, value in zip(keys, table[latency].to_pylist(), strict=True):

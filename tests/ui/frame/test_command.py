@@ -109,12 +109,12 @@ def test_the_command_has_the_pages_range(
     """The page shows times in the browser's zone, and the command in UTC."""
     monkeypatch.setattr("ui.frame.app._zone", lambda: ZoneInfo("Asia/Kolkata"))
     test = page(database(incident((START_S - 600) * S)), page=key, tenant="acme", **RANGE)
-    said = markup(test)
-    assert "times in Asia/Kolkata, UTC+05:30" in said
+    shown = markup(test)
+    assert "times in Asia/Kolkata, UTC+05:30" in shown
     if key == "what-if":  # a page without a change shows no command
         return
     words = shlex.split(test.code[-1].value)
-    assert "with times in UTC" in said
+    assert "with times in UTC" in shown
     done = CliRunner().invoke(tailspan, words[1:])
     assert done.exit_code in (0, 1), done.output
     if key == "slos":
@@ -126,7 +126,7 @@ def test_the_command_has_the_pages_range(
         ends = [instant_ns(words[words.index(each) + 1]) for each in ("--from", "--to")]
     assert Window(*ends) == WINDOW
     if key == "root-cause":  # prints no range; the numbers of requests must agree
-        assert "400 requests now" in said
+        assert "400 requests now" in shown
         assert "400 requests against 400" in done.output
         return
     assert "2025-11-20 10:20:00 to" in done.output

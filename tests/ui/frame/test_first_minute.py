@@ -27,12 +27,12 @@ def test_progress_is_shown_instead_of_an_incomplete_page(
     now_s = time.time_ns() // 10**9
     url = database(incident((now_s - 2_400) * 10**9))  # the last request is 20 minutes old
     monkeypatch.setenv(ENVIRONMENT_KEY, f"{now_s - 2_400}/{now_s}")
-    said = markup(page(url, page=page_key))
-    assert "The simulated fleet is starting." in said
-    assert "Simulated data" in said
-    assert "No requests" not in said
-    assert "No data" not in said
-    assert "burning" not in said
+    shown = markup(page(url, page=page_key))
+    assert "The simulated fleet is starting." in shown
+    assert "Simulated data" in shown
+    assert "No requests" not in shown
+    assert "No data" not in shown
+    assert "burning" not in shown
 
 
 def test_the_page_follows_when_the_past_is_evaluated(
@@ -47,6 +47,6 @@ def test_the_page_follows_when_the_past_is_evaluated(
     engine = open_database(url)
     Evaluator(engine, load([OBJECTIVES]).objectives).evaluate(now_s)
     engine.dispose()
-    said = markup(test.run())
-    assert "The simulated fleet is starting." not in said
-    assert "SLO “chat”" in said
+    shown = markup(test.run())
+    assert "The simulated fleet is starting." not in shown
+    assert "SLO “chat”" in shown

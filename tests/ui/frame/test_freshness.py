@@ -14,29 +14,29 @@ from tests.ui.opening import Database, Open, markup
 def test_stale_data_is_shown(page: Open, database: Database, incident: Any, page_key: str) -> None:
     url = database(incident(time.time_ns() - 4_080 * 10**9))
     test = page(url, page=page_key, last="6h")
-    said = markup(test)
-    assert "<b>No data for 48 min" in said
-    assert "class='stale'>stale" in said
-    assert "class='live'" not in said
-    assert "state fine" not in said
-    assert "answer fine" not in said
-    assert "class='budget some'" not in said
-    headlines = [each for each in said.splitlines() if "headline" in each]
+    shown = markup(test)
+    assert "<b>No data for 48 min" in shown
+    assert "class='stale'>stale" in shown
+    assert "class='live'" not in shown
+    assert "state fine" not in shown
+    assert "answer fine" not in shown
+    assert "class='budget some'" not in shown
+    headlines = [each for each in shown.splitlines() if "headline" in each]
     assert "No data for 48 min" in headlines[0]
 
 
 def test_a_page_with_new_data_is_live(page: Open, database: Database, incident: Any) -> None:
-    said = markup(page(database(incident(time.time_ns() - 1_205 * 10**9)), page="overview"))
-    assert "No data" not in said
-    assert re.search("class='live' data-drawn='[0-9]+' data-every='10'>live", said)
+    shown = markup(page(database(incident(time.time_ns() - 1_205 * 10**9)), page="overview"))
+    assert "No data" not in shown
+    assert re.search("class='live' data-drawn='[0-9]+' data-every='10'>live", shown)
 
 
 def test_a_past_range_is_not_stale(page: Open, database: Database, incident: Any) -> None:
     began = time.time_ns() // 10**9 - 90_000
     url = database(incident(began * 10**9))
-    said = markup(page(url, page="overview", **{"from": str(began), "to": str(began + 1_200)}))
-    assert "No data" not in said
-    assert "class='paused'>paused" in said
+    shown = markup(page(url, page="overview", **{"from": str(began), "to": str(began + 1_200)}))
+    assert "No data" not in shown
+    assert "class='paused'>paused" in shown
 
 
 def test_old_data_that_arrives_is_no_outage(
@@ -47,7 +47,7 @@ def test_old_data_that_arrives_is_no_outage(
     url = database(incident(now - 3_000 * 10**9))
     assert "No data for" in markup(page(url))
     fill(url, [one_request(9_999, received_unix_ns=now - 600 * 10**9)], [])
-    said = markup(page(url, page="requests"))
-    assert "Earlier data is arriving" in said
-    assert "No data for" not in said
-    assert "stale" not in said
+    shown = markup(page(url, page="requests"))
+    assert "Earlier data is arriving" in shown
+    assert "No data for" not in shown
+    assert "stale" not in shown

@@ -51,32 +51,32 @@ def shown(test: AppTest) -> dict[str, str]:
 def explained(url: str, named: str, files: Path) -> dict[str, Any]:
     words = ["explain", "--incident", named, "--objectives", str(files), "--format", "json"]
     result = CliRunner().invoke(tailspan, [*words, "--database", url], catch_exceptions=False)
-    told: dict[str, Any] = json.loads(result.stdout)
-    return told
+    printed: dict[str, Any] = json.loads(result.stdout)
+    return printed
 
 
 def test_a_link_equals_explain(page: Open, database: Database, incident: Any, files: Path) -> None:
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (BEGAN_S - 240, BEGAN_S - 120), (BEGAN_S, START_S + 1_200))
-    told = explained(url, f"chat@{BEGAN_S + 60}", files)
-    assert told["verdict"] == "incident"
-    assert told["baseline"]["to"] == BEGAN_S - 240
+    reported = explained(url, f"chat@{BEGAN_S + 60}", files)
+    assert reported["verdict"] == "incident"
+    assert reported["baseline"]["to"] == BEGAN_S - 240
     test = followed(page, url, "chat", BEGAN_S + 60)
     assert test.query_params == {"incident": f"chat@{BEGAN_S + 60}"}
     assert shown(test) == {
         "page": "root-cause",
-        "from": f"{told['window']['from']:.0f}",
-        "to": f"{told['window']['to']:.0f}",
-        "baseline": f"{told['baseline']['from']:.0f}/{told['baseline']['to']:.0f}",
+        "from": f"{reported['window']['from']:.0f}",
+        "to": f"{reported['window']['to']:.0f}",
+        "baseline": f"{reported['baseline']['from']:.0f}/{reported['baseline']['to']:.0f}",
         "incident": f"chat@{BEGAN_S + 60}",
-        **({} if told["metric"] == "ttft" else {"latency": told["metric"]}),
+        **({} if reported["metric"] == "ttft" else {"latency": reported["metric"]}),
     }
-    said = markup(test)
-    assert html.escape(told["verdict_sentence"]) in said
-    assert f"{told['requests']:,} requests now" in said
+    content = markup(test)
+    assert html.escape(reported["verdict_sentence"]) in content
+    assert f"{reported['requests']:,} requests now" in content
     # A copy of the address, and a link with the full query, show the same page.
-    assert markup(followed(page, url, "chat", BEGAN_S + 60)) == said
-    assert markup(page(url, **shown(test))) == said
+    assert markup(followed(page, url, "chat", BEGAN_S + 60)) == content
+    assert markup(page(url, **shown(test))) == content
 
 
 @pytest.mark.parametrize("tenant", ["acme", 'a@b&c="d" }', "other"])
@@ -92,17 +92,17 @@ def test_the_incident_of_a_group_opens_with_its_filters(
     )
     name = groups.name("chat", ("tenant",), (tenant,))
     burned(url, name, (BEGAN_S, START_S + 1_200))
-    told = explained(url, f"{name}@{BEGAN_S + 60}", files)
+    reported = explained(url, f"{name}@{BEGAN_S + 60}", files)
     test = followed(page, url, name, BEGAN_S + 60)
     asked = shown(test)
     assert asked.get("tenant") == (None if tenant == "other" else tenant)
     assert asked["incident"] == f"{name}@{BEGAN_S + 60}"
     assert (asked["from"], asked["to"]) == (str(BEGAN_S), str(START_S + 1_200))
-    said = markup(test)
-    assert f"{told['requests']:,} requests now" in said
-    if told["verdict_sentence"] is not None:
-        assert html.escape(told["verdict_sentence"]) in said
-    assert markup(page(url, **asked)) == said
+    content = markup(test)
+    assert f"{reported['requests']:,} requests now" in content
+    if reported["verdict_sentence"] is not None:
+        assert html.escape(reported["verdict_sentence"]) in content
+    assert markup(page(url, **asked)) == content
 
 
 def test_open_incidents_end_now(page: Open, database: Database, incident: Any, files: Path) -> None:
@@ -134,9 +134,9 @@ def test_only_its_own_slo_counts(
     url = database(incident(START_S * 10**9))
     burned(url, "loose", (BEGAN_S, START_S + 1_200))
     assert explained(url, "loose", files)["verdict_sentence"] is None
-    said = markup(followed(page, url, "loose", BEGAN_S + 60))
-    assert "Incident <b>loose</b>" in said
-    assert "no cause found yet" in said
+    content = markup(followed(page, url, "loose", BEGAN_S + 60))
+    assert "Incident <b>loose</b>" in content
+    assert "no cause found yet" in content
 
 
 def test_no_latency_opens_overview(
@@ -152,7 +152,7 @@ def test_no_latency_opens_overview(
 
 
 @pytest.mark.parametrize(
-    ("named", "said"),
+    ("named", "expected"),
     [
         ("web@1", "one of these SLOs: chat, loose: showing the last 15m"),
         ("chat@noon", "allowed: SLO or SLO@TIME"),
@@ -161,12 +161,12 @@ def test_no_latency_opens_overview(
     ],
 )
 def test_an_unknown_incident_has_a_notice(
-    page: Open, database: Database, incident: Any, files: Path, named: str, said: str
+    page: Open, database: Database, incident: Any, files: Path, named: str, expected: str
 ) -> None:
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (BEGAN_S, START_S + 1_200))
     test = page(url, page="root-cause", incident=named)
-    assert said in html.unescape(markup(test))
+    assert expected in html.unescape(markup(test))
     assert "<script>@" not in markup(test)
     assert shown(test) == {"page": "root-cause", "last": "15m"}
 
@@ -176,10 +176,10 @@ def test_a_part_of_an_objective_is_not_the_whole_objective(
 ) -> None:
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (BEGAN_S, START_S + 1_200))
-    said = markup(followed(page, url, "chat", BEGAN_S + 60))
-    assert "The part of objective <b>chat</b> about TTFT fell:" in said
-    assert "the target of the whole objective is 99 %" in said
-    assert "Objective <b>loose</b> met:" in said
+    content = markup(followed(page, url, "chat", BEGAN_S + 60))
+    assert "The part of objective <b>chat</b> about TTFT fell:" in content
+    assert "the target of the whole objective is 99 %" in content
+    assert "Objective <b>loose</b> met:" in content
     words = ["explain", "--incident", f"chat@{BEGAN_S + 60}", "--objectives", str(files)]
     printed = CliRunner().invoke(tailspan, [*words, "--metric", "ttft", "--database", url]).stdout
     assert "The part of objective chat about TTFT fell:" in printed
@@ -195,12 +195,12 @@ def test_probes_have_a_link_to_the_outside_page(
     url = database(incident(START_S * 10**9))
     burned(url, "outside", (BEGAN_S - 60, None))
     asked = {"page": "root-cause", "from": str(BEGAN_S), "to": str(START_S + 1_200)}
-    said = markup(page(url, **asked))
-    assert "Incident <b>outside</b>" in said
-    assert "this objective counts probes" in said
-    assert "outside?incident=outside" in said
-    assert "no cause found yet" not in said
-    assert "Still slow" not in said
+    content = markup(page(url, **asked))
+    assert "Incident <b>outside</b>" in content
+    assert "this objective counts probes" in content
+    assert "outside?incident=outside" in content
+    assert "no cause found yet" not in content
+    assert "Still slow" not in content
     refused = CliRunner().invoke(
         tailspan,
         ["explain", "--incident", "outside", "--objectives", str(files), "--database", url],
@@ -217,8 +217,8 @@ def test_a_baseline_without_data_does_not_hide_the_cause(
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (BEGAN_S, START_S + 1_200))
     ends = {"from": str(BEGAN_S), "to": str(START_S + 1_200)}
-    said = markup(page(url, page="root-cause", baseline="24h", **ends))
-    assert "<b>No data one day earlier.</b> The range has <b>400 requests</b>" in said
-    assert "Choose another comparison" in said
-    assert "no cause found yet" not in said
-    assert "of the growth of" in said
+    content = markup(page(url, page="root-cause", baseline="24h", **ends))
+    assert "<b>No data one day earlier.</b> The range has <b>400 requests</b>" in content
+    assert "Choose another comparison" in content
+    assert "no cause found yet" not in content
+    assert "of the growth of" in content

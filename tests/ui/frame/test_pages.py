@@ -13,8 +13,8 @@ from ui.frame.view import RANGES_S
 
 def test_every_page_has_a_body_and_a_unique_name() -> None:
     assert all(callable(getattr(module_of(page), "show", None)) for page in PAGES)
-    for told in ("key", "name"):
-        assert len({getattr(page, told) for page in PAGES}) == len(PAGES)
+    for attribute in ("key", "name"):
+        assert len({getattr(page, attribute) for page in PAGES}) == len(PAGES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.key)
@@ -66,6 +66,6 @@ def test_a_failing_store_is_reported(page: Open, database: Database, fleet: Any,
 def test_an_unknown_page_lists_the_known_ones(page: Open, tmp_path: Path) -> None:
     test = page(f"sqlite:///{tmp_path / 'none.db'}", page="<b>wy</b>")
     assert test.title[0].value == BY_KEY[FIRST].name
-    said = markup(test)
-    assert "page is “&lt;b&gt;wy&lt;/b&gt;”; allowed:" in said
-    assert all(key in said for key in BY_KEY)
+    shown = markup(test)
+    assert "page is “&lt;b&gt;wy&lt;/b&gt;”; allowed:" in shown
+    assert all(key in shown for key in BY_KEY)

@@ -144,8 +144,8 @@ def _another_replica(reader: Reader, live: LiveFleet) -> None:
 
 
 def _budget(reader: Reader, live: LiveFleet) -> None:
-    said = reader.tab.locator(".slo", has_text="error budget").first.inner_text()
-    assert re.search(r"[\d.]+ % of the error budget of 30d left", said)
+    text = reader.tab.locator(".slo", has_text="error budget").first.inner_text()
+    assert re.search(r"[\d.]+ % of the error budget of 30d left", text)
 
 
 def _cancelled(reader: Reader, live: LiveFleet) -> None:
@@ -198,8 +198,8 @@ def test_ten_tasks_take_at_most_four_clicks(reader: Open, live: LiveFleet) -> No
         person.ready()
         person.undisturbed()
     assert max(counted.values()) <= MOST_CLICKS
-    told = dict(re.findall(r"^\| ([^|]+\?) \| .+ \| (\d) \|$", GUIDE.read_text(), re.MULTILINE))
-    assert told == {task: str(clicks) for task, clicks in counted.items()}
+    values = dict(re.findall(r"^\| ([^|]+\?) \| .+ \| (\d) \|$", GUIDE.read_text(), re.MULTILINE))
+    assert values == {task: str(clicks) for task, clicks in counted.items()}
 
 
 def test_ten_minutes_of_live_move_nothing_and_lose_no_input(

@@ -38,7 +38,7 @@ def over_time(table: pa.Table) -> list[Any]:
 
 
 def test_charts_over_time_share_one_axis(fleet_table: pa.Table) -> None:
-    empty = engines.strip(
+    empty = engines.gauges_of(
         pa.table(
             {
                 name: pa.array([], pa.string() if name == "replica" else pa.float64())
@@ -142,8 +142,8 @@ def test_a_hostile_engine_name_is_text_in_its_chart() -> None:
             "waiting": [1], "running": [1], "kv_usage_ratio": [0.5],
         }
     )  # fmt: skip
-    strip = engines.strip(table, HOUR.from_unix_ns, HOUR.to_unix_ns)
-    sent = request_charts.engines(strip, HOUR, UTC).to_json()
+    gauges = engines.gauges_of(table, HOUR.from_unix_ns, HOUR.to_unix_ns)
+    sent = request_charts.engines(gauges, HOUR, UTC).to_json()
     assert "<a" not in sent
     assert "\\u003ca" not in sent
     assert "$" not in sent

@@ -94,5 +94,5 @@ def test_text_on_a_phase_is_readable() -> None:
 
 
 def test_outcomes_stand_out_from_the_background() -> None:
-    for colour in (*colours.ENDINGS.values(), colours.PROMISED):
+    for colour in (*colours.ENDINGS.values(), colours.THRESHOLD):
         assert min(contrast(colour, background) for background in (WHITE, DARK)) >= 2

@@ -3,8 +3,8 @@ import pyarrow as pa
 from ui.kit import data_sources
 
 
-def _of(*told: str) -> pa.Table:
-    return pa.table({"source": pa.array(told, pa.string())})
+def _of(*sources: str) -> pa.Table:
+    return pa.table({"source": pa.array(sources, pa.string())})
 
 
 def test_instrumented_requests_need_no_note() -> None:
@@ -13,10 +13,10 @@ def test_instrumented_requests_need_no_note() -> None:
 
 
 def test_other_sources_are_counted_with_their_gaps() -> None:
-    told = data_sources.note(_of("instrumentation", "native", "native", "client"))
-    assert told is not None
-    assert "2 requests from the engine's native spans" in told
-    assert "1 request from clients only" in told
+    sources = data_sources.note(_of("instrumentation", "native", "native", "client"))
+    assert sources is not None
+    assert "2 requests from the engine's native spans" in sources
+    assert "1 request from clients only" in sources
 
 
 def test_engines_without_requests_are_no_silence() -> None:

@@ -50,18 +50,18 @@ def test_an_empty_bin_is_a_gap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("per_bin", "said"),
+    ("per_bin", "expected"),
     [((400, 500), None), ((100, 500), "1 of 2 bins"), ((100, 120), "No bin"), ((0, 500), None)],
 )
-def test_a_gap_is_explained(per_bin: tuple[int, int], said: str | None) -> None:
+def test_a_gap_is_explained(per_bin: tuple[int, int], expected: str | None) -> None:
     index = np.repeat([0, 1], per_bin)
     bins = bins_of_width(0, 120 * 10**9, 60 * 10**9)
     found = percentiles.per_bin(np.ones(sum(per_bin)), index, 2)
     sentence = percentiles.gap_sentence(found, bins)
-    if said is None:
+    if expected is None:
         assert sentence is None
     else:
         assert sentence is not None
-        assert said in sentence
+        assert expected in sentence
         assert "381 requests" in sentence
         assert "about 1" in sentence

@@ -56,12 +56,12 @@ def test_rollups_give_the_same_charts_as_requests(engine: Engine, equals: dict[s
     assert not found.simulated
     for latency in LATENCIES:
         exact = percentiles.per_bin(floats(table, latency), index, found.bins.count)
-        told = rollup_reads.per_bin(engine, WINDOW, equals, latency, found.bins)
-        assert told.requests.tolist() == exact.requests.tolist()
+        reported = rollup_reads.per_bin(engine, WINDOW, equals, latency, found.bins)
+        assert reported.requests.tolist() == exact.requests.tolist()
         for name, series in exact.series.items():
             for line in ("value_s", "low_s", "high_s"):
                 np.testing.assert_allclose(
-                    getattr(told.series[name], line), getattr(series, line), rtol=0.01
+                    getattr(reported.series[name], line), getattr(series, line), rtol=0.01
                 )
     means, number = phases.mean_per_bin(phases.layers(table), index, found.bins.count)
     assert found.number.tolist() == number.tolist()
@@ -82,9 +82,9 @@ def test_a_range_without_stored_requests_is_shown_from_rollups(engine: Engine) -
     found = read_requests(engine, WINDOW, {})
     assert found.rolled is not None
     assert found.requests.num_rows == 0
-    said = words.rolled_sentence(found.rolled, 1_800, {})
-    assert "<b>6,000 requests</b>" in said
-    assert "within 1 %" in said
+    text = words.rolled_sentence(found.rolled, 1_800, {})
+    assert "<b>6,000 requests</b>" in text
+    assert "within 1 %" in text
 
 
 def test_few_requests_are_read_one_by_one(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

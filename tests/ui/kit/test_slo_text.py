@@ -6,7 +6,7 @@ from ui.kit.slo_text import criterion, where
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "expected"),
     [
         ("ttft_s <= 0.5 and tpot_s <= 0.05", "first token ≤ 500 ms, then ≤ 50 ms per token"),
         ("tpot_s < 0.05", "< 50 ms per token"),
@@ -15,17 +15,17 @@ from ui.kit.slo_text import criterion, where
         ('outcome == "stop"', 'outcome == "stop"'),
     ],
 )
-def test_limits_on_latencies_are_written_as_text(written: str, said: str) -> None:
-    assert criterion(parse(written, GOOD)) == said
+def test_limits_on_latencies_are_written_as_text(written: str, expected: str) -> None:
+    assert criterion(parse(written, GOOD)) == expected
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "expected"),
     [
         ("streamed == true", "streamed true"),
         ('model == "m" and tenant == "acme"', "model m and tenant acme"),
         ("prompt_tokens > 5", "prompt_tokens > 5"),
     ],
 )
-def test_which_requests_are_meant(written: str, said: str) -> None:
-    assert where(parse(written, WHERE)) == said
+def test_which_requests_are_meant(written: str, expected: str) -> None:
+    assert where(parse(written, WHERE)) == expected

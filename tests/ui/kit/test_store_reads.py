@@ -19,6 +19,6 @@ def test_an_answer_sent_whole_has_no_ttft_on_the_page(
     engine = open_database(database(rows, []), create=False)
     found = read_requests(engine, Window(0, 2**62), {}).requests
     engine.dispose()
-    told = dict(zip(found["streamed"].to_pylist(), found["ttft_s"].to_pylist(), strict=True))
-    assert told == {True: 1.0, False: None, None: 1.0}
+    values = dict(zip(found["streamed"].to_pylist(), found["ttft_s"].to_pylist(), strict=True))
+    assert values == {True: 1.0, False: None, None: 1.0}
     assert found.schema.field("ttft_s").type == pa.float64()

@@ -104,15 +104,15 @@ def test_a_hostile_label_is_shown_as_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "told"),
+    ("ratio", "expected"),
     [
         (0.99834, "99.83 %"), (0.982, "98.2 %"), (0.99, "99 %"), (1.0, "100 %"), (0.5006, "50 %"),
         (0.999998, "99.9998 %"), (0.002, "0.2 %"), (0.0, "0 %"), (-0.12, "−12 %"), (2.5, "250 %"),
         (None, "–"),
     ],
 )  # fmt: skip
-def test_a_ratio_near_1_keeps_its_digits(ratio: float | None, told: str) -> None:
-    assert wording.exact_percent(ratio) == told
+def test_a_ratio_near_1_keeps_its_digits(ratio: float | None, expected: str) -> None:
+    assert wording.exact_percent(ratio) == expected
 
 
 @pytest.mark.parametrize(

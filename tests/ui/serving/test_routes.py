@@ -84,10 +84,10 @@ def test_uploads_and_other_methods_are_refused(method: str) -> None:
 
 
 def test_without_a_sign_in_only_health_and_sign_in_respond() -> None:
-    def nobody(_scope: Scope, _path: str) -> Response:
+    def refuse(_scope: Scope, _path: str) -> Response:
         return PlainTextResponse("sign in", 401)
 
-    routes = Routes(streamlit, admission=nobody)
+    routes = Routes(streamlit, admission=refuse)
     open_ = ("/_stcore/health", "/auth/login", "/oauth2callback", "/static/js/index.js")
     assert {ask(routes, path) for path in open_} == {200}
     shut = ("/", "/index.html", "/_stcore/host-config", "/media/a", "/_stcore/bidi-components/a/b")

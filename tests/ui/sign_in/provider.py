@@ -45,7 +45,7 @@ class Provider:
     def app(self) -> Starlette:
         return Starlette(
             routes=[
-                Route("/.well-known/openid-configuration", self._says),
+                Route("/.well-known/openid-configuration", self._configuration),
                 Route("/authorize", self._authorize),
                 Route("/token", self._token, methods=["POST"]),
                 Route("/jwks", self._keys),
@@ -53,7 +53,7 @@ class Provider:
             ]
         )
 
-    async def _says(self, _: Request) -> Response:
+    async def _configuration(self, _: Request) -> Response:
         return JSONResponse(
             {
                 "issuer": self.issuer,

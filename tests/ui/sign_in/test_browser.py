@@ -104,7 +104,7 @@ def test_a_signed_in_reader_sees_the_linked_page_and_can_sign_out(
 
 
 @pytest.mark.parametrize(
-    ("claims", "age_s", "said"),
+    ("claims", "age_s", "expected"),
     [
         ({"email": "eve@example.com", "email_verified": True}, 0, "eve@example.com has no access"),
         ({"email": "eve@sub.example.org", "email_verified": True}, 0, "has no access"),
@@ -118,14 +118,14 @@ def test_a_refused_reader_sees_the_reason_only(
     tab: Callable[..., Any],
     claims: dict[str, Any],
     age_s: int,
-    said: str,
+    expected: str,
 ) -> None:
     address = guarded()
     provider.who, provider.age_s = claims, age_s
     page = tab(viewport={"width": 1280, "height": 900})
     page.goto(f"{address}/?page=requests&last=5m")
     page.get_by_role("button", name="Sign in").click()
-    page.locator(".headline", has_text=said).wait_for()
+    page.locator(".headline", has_text=expected).wait_for()
     assert page.locator("a[data-key], .js-plotly-plot, .st-key-pages").count() == 0
     assert page.locator("button").count() == 1
 

@@ -13,7 +13,7 @@ from analysis.sign_in_file import SignIn
 from server.explorer_launch import launch
 from tests.ui.opening import Open, markup
 from ui.sign_in.gate import Verdict, judge
-from ui.sign_in.redirect import COOKIE, WayBack
+from ui.sign_in.redirect import COOKIE, ReturnToPage
 
 NOW_S = 1_763_600_000.0
 URL = "https://ops.example.org/tail"
@@ -34,9 +34,9 @@ def asked(*allow: str, **about: Any) -> SignIn:
 @pytest.mark.parametrize(
     ("claims", "verdict"),
     [
-        ({}, Verdict.WELCOME),
-        ({"email": "JANE@EXAMPLE.ORG"}, Verdict.WELCOME),
-        ({"email": "eve@partner.example"}, Verdict.WELCOME),
+        ({}, Verdict.ALLOWED),
+        ({"email": "JANE@EXAMPLE.ORG"}, Verdict.ALLOWED),
+        ({"email": "eve@partner.example"}, Verdict.ALLOWED),
         ({"email": "jane@partner.example"}, Verdict.REFUSED),
         ({"email": "jane@sub.example.org"}, Verdict.REFUSED),
         ({"email": "jane@example.org@evil.example"}, Verdict.REFUSED),
@@ -60,14 +60,14 @@ def test_only_allowed_addresses_are_admitted(claims: dict[str, Any], verdict: Ve
 
 def test_anyone_signed_in_may_look_without_an_address() -> None:
     anyone = asked("*")
-    assert judge({"is_logged_in": True, "iat": NOW_S}, anyone, NOW_S) is Verdict.WELCOME
+    assert judge({"is_logged_in": True, "iat": NOW_S}, anyone, NOW_S) is Verdict.ALLOWED
     assert judge({"is_logged_in": True, "iat": 0}, anyone, NOW_S) is Verdict.ENDED
     assert judge({}, anyone, NOW_S) is Verdict.UNKNOWN
 
 
 def test_a_provider_that_verifies_no_address_can_be_trusted() -> None:
     claims = {**JANE, "email_verified": None}
-    assert judge(claims, asked(trusts_unverified=True), NOW_S) is Verdict.WELCOME
+    assert judge(claims, asked(trusts_unverified=True), NOW_S) is Verdict.ALLOWED
 
 
 def test_without_a_sign_in_no_data_is_shown(
@@ -92,7 +92,9 @@ def answers(status: int, *cookies: str, to: str = URL) -> TestClient:
         return response
 
     app = Starlette(routes=[Route("/{path:path}", answer)])
-    return TestClient(WayBack(app, URL), base_url="https://ops.example.org", follow_redirects=False)
+    return TestClient(
+        ReturnToPage(app, URL), base_url="https://ops.example.org", follow_redirects=False
+    )
 
 
 LEFT = {"referer": f"{URL}/?page=root-cause&tenant=a%20b&sign_in=failed"}

@@ -29,8 +29,8 @@ def roles(tmp_path: Path) -> Roles:
 @pytest.mark.parametrize(
     ("groups", "verdict"),
     [
-        (["acme"], Verdict.WELCOME),
-        ("acme", Verdict.WELCOME),
+        (["acme"], Verdict.ALLOWED),
+        ("acme", Verdict.ALLOWED),
         (["other"], Verdict.NO_ROLE),
         (None, Verdict.NO_ROLE),
         ([["acme"]], Verdict.MALFORMED),
@@ -40,7 +40,7 @@ def roles(tmp_path: Path) -> Roles:
 def test_only_people_with_a_role_are_admitted(roles: Roles, groups: Any, verdict: Verdict) -> None:
     claims = {**JANE, "groups": groups}
     assert judge(claims, asked(), NOW_S, roles) is verdict
-    assert judge(claims, asked(), NOW_S) is Verdict.WELCOME
+    assert judge(claims, asked(), NOW_S) is Verdict.ALLOWED
     assert judge({**claims, "iat": 0}, asked(), NOW_S, roles) is Verdict.ENDED
     assert judge({**claims, "email": "x@evil.example"}, asked(), NOW_S, roles) is Verdict.REFUSED
 

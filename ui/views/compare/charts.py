@@ -37,9 +37,9 @@ def waterfall(parts: Parts, change: Interval | None, name: str) -> go.Figure:
     for part, (colour, meaning) in PARTS.items():
         grown = getattr(parts, f"{part}_s")
         if part == "change" and change is not None:
-            meaning += f"<br>95 % interval {wording.growth(change.low)} to "
-            meaning += wording.growth(change.high)
-        figure.add_trace(_bar(part, ends[-1], grown, colour, meaning, wording.growth))
+            meaning += f"<br>95 % interval {wording.signed_seconds(change.low)} to "
+            meaning += wording.signed_seconds(change.high)
+        figure.add_trace(_bar(part, ends[-1], grown, colour, meaning, wording.signed_seconds))
         ends.append(ends[-1] + grown)
     figure.add_trace(_bar("after", 0.0, parts.after_s, END, name, wording.seconds))
     low, high = min(0.0, *ends), max(ends)
@@ -109,7 +109,7 @@ def _hover_text(each: LoadPoint) -> str:
     return (
         f"{each.load:.0f} running, {each.requests:,} requests<br>"
         f"{wording.seconds(each.before_s)} before, {wording.seconds(each.after_s)} after<br>"
-        f"difference {wording.growth(each.low_s)} to {wording.growth(each.high_s)}"
+        f"difference {wording.signed_seconds(each.low_s)} to {wording.signed_seconds(each.high_s)}"
     )
 
 

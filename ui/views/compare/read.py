@@ -17,7 +17,7 @@ NOT_CHOSEN: Final = "Choose two values above"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Reading:
     """The data of the page. Without an answer, `problem` is the reason."""
 
     answer: CompareAnswer | None
@@ -51,7 +51,7 @@ def read_compare(
     quantile: str,
     objectives: Sequence[Objective],
     replay: bool,
-) -> Asked:
+) -> Reading:
     """Compare two sides.
 
     Args:
@@ -63,7 +63,7 @@ def read_compare(
         replay: whether to compute the total change by replay.
     """
     if sides is None:
-        return Asked(None, NOT_CHOSEN, newest_unix_ns(engine), simulated=False)
+        return Reading(None, NOT_CHOSEN, newest_unix_ns(engine), simulated=False)
     before, after = sides
     answer, problem = None, None
     try:
@@ -75,4 +75,4 @@ def read_compare(
     except CompareError as error:
         problem = str(error)
     simulated = any(is_simulated(engine, each.window) for each in (before, after))
-    return Asked(answer, problem, newest_unix_ns(engine), simulated)
+    return Reading(answer, problem, newest_unix_ns(engine), simulated)

@@ -26,10 +26,10 @@ def headline(answer: CompareAnswer) -> str:
 
 def ranges(answer: CompareAnswer, zone: tzinfo) -> str:
     """Return both ranges, with their numbers of requests."""
-    asked = answer.question
+    question = answer.question
     return (
-        f"Before: {answer.requests_before:,} requests, {_side(asked.before, zone)}. "
-        f"After: {answer.requests_after:,} requests, {_side(asked.after, zone)}."
+        f"Before: {answer.requests_before:,} requests, {_side(question.before, zone)}. "
+        f"After: {answer.requests_after:,} requests, {_side(question.after, zone)}."
     )
 
 
@@ -47,15 +47,15 @@ def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
     """Return what limits the result, and what was predicted, as HTML."""
     found = answer.decision
     # If there are no parts, the headline already contains the first reason.
-    said = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
-    said += [html.escape(each) for each in answer.notes]
+    sentences = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
+    sentences += [html.escape(each) for each in answer.notes]
     if found.parts is not None:
-        said.append(compared(found))
-    if total := total_change(answer.total, wording.growth):
-        said.append(html.escape(total))
+        sentences.append(compared(found))
+    if total := total_change(answer.total, wording.signed_seconds):
+        sentences.append(html.escape(total))
     if before := predicted(answer, lambda at_ns: wording.clock(at_ns, zone, date=True)):
-        said.append(html.escape(before))
-    return said
+        sentences.append(html.escape(before))
+    return sentences
 
 
 def parts(answer: CompareAnswer) -> str:
@@ -67,16 +67,20 @@ def parts(answer: CompareAnswer) -> str:
     between = (
         UNKNOWN
         if change is None
-        else f"{wording.growth(change.low)} to {wording.growth(change.high)}"
+        else f"{wording.signed_seconds(change.low)} to {wording.signed_seconds(change.high)}"
     )
     rows = [
         ["before", wording.seconds(found.before_s), ""],
-        ["mix: other requests", wording.growth(found.parts.compared_mix_s), ""],
-        ["load: other work at the same time", wording.growth(found.parts.load_s), ""],
+        ["mix: other requests", wording.signed_seconds(found.parts.compared_mix_s), ""],
+        ["load: other work at the same time", wording.signed_seconds(found.parts.load_s), ""],
         ["= before, at the mix and load after", wording.seconds(found.parts.equal_s), ""],
-        ["change at the same mix and load", wording.growth(found.parts.change_s), between],
+        ["change at the same mix and load", wording.signed_seconds(found.parts.change_s), between],
         ["= after, comparable requests", wording.seconds(found.parts.compared_s), ""],
-        ["mix: requests without a counterpart", wording.growth(found.parts.uncompared_s), ""],
+        [
+            "mix: requests without a counterpart",
+            wording.signed_seconds(found.parts.uncompared_s),
+            "",
+        ],
         ["after", wording.seconds(found.after_s), ""],
     ]
     return _table(["part", "", "95 % interval"], rows)
@@ -96,11 +100,11 @@ def coefficients(answer: CompareAnswer) -> str:
             cells.append(f"{value} [{', '.join(ends)}]")
         rows.append(cells)
     pace = found.pace
-    said = (
+    pace_text = (
         f"<p>Engine steps take {100 * pace.value:.1f} % [{100 * pace.low:.1f}, "
         f"{100 * pace.high:.1f}] of their time before, for the same work.</p>"
     )
-    return said + _table(["µs", "before", "after"], rows)
+    return pace_text + _table(["µs", "before", "after"], rows)
 
 
 def objectives(answer: CompareAnswer) -> str:

@@ -26,8 +26,8 @@ from ui.kit.sections import chapter, chart
 from ui.kit.wide_table import wide_table
 
 HELP: Final = (
-    "Hits of semantic, embedding and response caches in applications and gateways. A hit is no "
-    "request, so it is in no percentile, SLO or bill. **Hit rate**: hits divided by hits and "
+    "Hits of semantic, embedding and response caches in applications and gateways. A hit is not a "
+    "request, so no percentile, SLO or bill includes it. **Hit rate**: hits divided by hits and "
     "misses, with its 95 % interval. **Hit time**: the whole answer, as its client or gateway "
     "measured it. **Lookup**: the search alone, if the cache reports it. **Saved** is " + ESTIMATE
 )
@@ -37,7 +37,7 @@ MOST_ROWS: Final = 12
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
 ) -> CachesAnswer:
-    """Count the lookups of a range. Filters by labels that lookups do not have do not apply."""
+    """Count the lookups of a range. A filter is ignored if lookups do not have its label."""
     where = {name: value for name, value in equals.items() if name in LABELS}
     return answer_caches(engine, CachesQuestion(window, prices, DEFAULT_BY, where))
 
@@ -63,10 +63,10 @@ def show(found: CachesAnswer, view: View) -> None:
 
 def sentence(found: CachesAnswer, total: CacheGroup) -> str:
     """Return the hit rate and what the hits saved."""
-    said = f"Caches in front of the model answered <b>{_rate(total)}</b> {_interval(total)}"
-    said += f" of {wording.counted(total.hits + total.misses, 'lookup')}."
+    text = f"Caches in front of the model answered <b>{_rate(total)}</b> {_interval(total)}"
+    text += f" of {wording.counted(total.hits + total.misses, 'lookup')}."
     if total.saved_usd is not None:
-        said += (
+        text += (
             f" They saved about <b>{wording.usd(total.saved_usd)}</b>, an estimate for"
             f" {total.priced_hits:,} of {wording.counted(total.hits, 'hit')}."
         )
@@ -74,13 +74,13 @@ def sentence(found: CachesAnswer, total: CacheGroup) -> str:
         total.results.get(each, 0) for each in (CacheResult.BYPASS, CacheResult.UNKNOWN)
     )
     if bypassed or unknown:
-        said += (
+        text += (
             f" Not counted: {bypassed:,} requests that bypassed the cache, and {unknown:,} lookups"
             " that report neither a hit nor a miss."
         )
     if found.read < found.reports:
-        said += f" Only the newest {found.read:,} of {found.reports:,} reports were read."
-    return said
+        text += f" Only the newest {found.read:,} of {found.reports:,} reports were read."
+    return text
 
 
 def table(found: CachesAnswer) -> str:

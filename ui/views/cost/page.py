@@ -30,7 +30,7 @@ from ui.views.cost.read import Spending, read_spending
 
 BILL_HELP: Final = (
     "The bill is each engine's price multiplied by the time for which it was up. The parts sum to "
-    "the bill.\n\n" + "\n".join(f"- **{name}**: {said}" for name, said in charts.MEANINGS.items())
+    "the bill.\n\n" + "\n".join(f"- **{name}**: {text}" for name, text in charts.MEANINGS.items())
 )
 TIME_HELP: Final = f"Cost of the engines per hour, by category. {selection.HELP}"
 SIDES_HELP: Final = (
@@ -120,8 +120,8 @@ def show(context: Context, seen: Found) -> None:
     _payers(context, found)
     _managed(found, total)
     caches.show(seen.cached, view)
-    for said in words.notes(found, zone):
-        st.html(f"<p class='note'>{said}</p>")
+    for note in words.notes(found, zone):
+        st.html(f"<p class='note'>{note}</p>")
 
 
 def _notes_below_headline(found: Spending, total: Line) -> None:
@@ -162,8 +162,8 @@ def _payers(context: Context, found: Spending) -> None:
                 help="Download all groups as a table",
                 on_click="ignore",
             )
-        if said := words.how_priced(groups):
-            st.html(f"<p class='note'>{said}</p>")
+        if note := words.how_priced(groups):
+            st.html(f"<p class='note'>{note}</p>")
     if found.usd:
         explanation = f"Cost of the requests per hour: the most expensive values. {selection.HELP}"
         with chapter(f"Over time, by {view.per}", explanation):
@@ -206,18 +206,18 @@ def _managed(found: Spending, total: Line) -> None:
 
 
 def _unpriced(found: Spending) -> None:
-    said = words.without_price(found.bill.unpriced)
-    st.html(f"<p class='notice'>No price: {said}</p>")
+    reasons = words.without_price(found.bill.unpriced)
+    st.html(f"<p class='notice'>No price: {reasons}</p>")
     with st.expander("How to set a price"):
         _give_price(found)
 
 
 def _no_bill(context: Context, found: Spending) -> None:
     if found.bill.unpriced:
-        said = words.without_price(found.bill.unpriced)
+        reasons = words.without_price(found.bill.unpriced)
         st.html(
             "<p class='headline'><b>The cost is unknown:</b> no price list contains"
-            f" these servers.</p><p class='note'>{said}</p>"
+            f" these servers.</p><p class='note'>{reasons}</p>"
         )
         _give_price(found)
         return

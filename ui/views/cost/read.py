@@ -129,16 +129,18 @@ def read_spending(
             _cost_of_step(of_replica(accounts(engine, each, DIMENSIONS), replica), prices, equals)
             for each in pieces(billed, piece_s)
         ]
-    held, missing = managed_prices(tokens_by_model(costs.cells), prices)
-    all_in_view = set(equals) <= {"replica"} and held and not missing and not whole.unpriced
+    managed, missing = managed_prices(tokens_by_model(costs.cells), prices)
+    all_in_view = set(equals) <= {"replica"} and managed and not missing and not whole.unpriced
     return Spending(
         window=billed,
         bill=whole,
         costs=costs,
         steps=steps,
-        compared=held,
+        compared=managed,
         not_compared=missing,
-        break_even=break_even(whole.usd_per_hour, held, sustained_rate(engine, billed, objectives))
+        break_even=break_even(
+            whole.usd_per_hour, managed, sustained_rate(engine, billed, objectives)
+        )
         if all_in_view
         else None,
         energy=total_energy(energy(read_, prices, whole.uptime).values()),

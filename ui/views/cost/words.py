@@ -56,17 +56,17 @@ def sentence(found: Spending, total: Line, view: View) -> str:
         if abs(total.unbilled_usd) > total.bill_usd / 200
         else "",
     ]
-    said = (
+    text = (
         f"Serving{of} cost <b>{wording.usd(total.bill_usd)}</b> in {wording.span(length_s)}:"
         f" {', '.join(filter(None, several))}."
     )
     others = {name: value for name, value in view.equals.items() if name != "replica"}
     if others:
-        said += f" {_of_these(found, total, others)}"
+        text += f" {_of_these(found, total, others)}"
     number = wording.number(found.bill.engines)
     engines = "1 engine" if number == "1" else f"{number} engines"
     hourly = wording.usd(found.bill.usd_per_hour)
-    return f"{said} <small>{engines} at a time, {hourly} per hour</small>"
+    return f"{text} <small>{engines} at a time, {hourly} per hour</small>"
 
 
 def _for_requests(total: Line) -> str:
@@ -124,11 +124,11 @@ def advice(total: Line) -> str | None:
         )
     if total.wasted_usd > 0.05 * total.bill_usd:
         return (
-            "More than 5 % of the bill paid for recomputed work. A larger KV cache "
+            "More than 5 % of the bill is for recomputed work. A larger KV cache "
             "(--gpu-memory-utilization) or a smaller batch (--max-num-seqs) avoids evictions."
         )
     if total.requests_usd > 0 and total.lost_usd > 0.1 * total.requests_usd:
-        return "More than 10 % of the requests' cost paid for responses that were not delivered."
+        return "More than 10 % of the requests' cost is for responses that were not delivered."
     return None
 
 
@@ -265,7 +265,7 @@ def against(found: Spending, total: Line) -> str:
         if there < total.bill_usd
         else f"more than the engines’ <b>{here}</b>"
     )
-    said = (
+    text = (
         f"The same tokens would have cost <b>{wording.usd(there)}</b> at managed APIs,"
         f" {dearer} (idle time included). Self-hosting becomes cheaper at"
         f" <b>{wording.number(even.rps)} requests/s</b> of this mix; the rate now is"
@@ -274,23 +274,23 @@ def against(found: Spending, total: Line) -> str:
     if not even.sustainable.known:
         counted = f"only {even.sustainable.requests:,}" if even.sustainable.requests else "no"
         return (
-            f"{said} It is unknown whether the SLOs would be met at that rate, because {counted}"
+            f"{text} It is unknown whether the SLOs would be met at that rate, because {counted}"
             " requests of this range were counted for an SLO."
         )
     if even.sustainable.rps is None:
         return (
-            f"{said} Among the {even.sustainable.requests:,} requests counted, no rate in this"
+            f"{text} Among the {even.sustainable.requests:,} requests counted, no rate in this"
             " range met the SLOs with certainty, so it is unknown whether these engines can reach"
             " that rate."
         )
     kept = wording.number(even.sustainable.rps)
     if even.reachable:
         return (
-            f"{said} In this range, the SLOs were met at up to {kept}/s, so these engines can reach"
+            f"{text} In this range, the SLOs were met at up to {kept}/s, so these engines can reach"
             " that rate."
         )
     return (
-        f"{said} In this range, the SLOs were met at up to {kept}/s, and higher rates missed them"
+        f"{text} In this range, the SLOs were met at up to {kept}/s, and higher rates missed them"
         " or did not occur. So it is unknown whether these engines can reach that rate. A sweep of"
         " the rate on What if predicts it."
     )
@@ -334,7 +334,7 @@ def _yaml(text: str) -> str:
 
 def without_price(unpriced: Sequence[Unpriced]) -> str:
     """Return which servers have no price, and the reason."""
-    told = []
+    reasons = []
     for each in unpriced[:MOST_UNPRICED]:
         what = (
             "reports no device"
@@ -343,9 +343,9 @@ def without_price(unpriced: Sequence[Unpriced]) -> str:
         )
         name = wording.for_html(each.replica) if each.replica else "a server without a name"
         requests = wording.counted(each.requests, "request")
-        told.append(f"<b>{name}</b> {what}, so the bill omits its {requests}")
+        reasons.append(f"<b>{name}</b> {what}, so the bill omits its {requests}")
     more = len(unpriced) - MOST_UNPRICED
-    return "; ".join(told) + (f"; and {more:,} more servers" if more > 0 else "") + "."
+    return "; ".join(reasons) + (f"; and {more:,} more servers" if more > 0 else "") + "."
 
 
 def drawn(found: Energy) -> str:
@@ -366,36 +366,38 @@ def drawn(found: Energy) -> str:
 
 def notes(found: Spending, zone: tzinfo) -> list[str]:
     """Return notes about time and requests that the bill omits or bills inexactly."""
-    said = []
+    sentences = []
     if found.bill.uptime.gaps_s >= 1:
         gaps = wording.span(found.bill.uptime.gaps_s)
-        said.append(f"Not billed: {gaps} in which an engine sent no sample for more than a minute.")
+        sentences.append(
+            f"Not billed: {gaps} in which an engine sent no sample for more than a minute."
+        )
     if found.bill.uptime.contradicted_s > GAP_S:
         beyond = wording.span(found.bill.uptime.contradicted_s)
-        said.append(
+        sentences.append(
             f"The engines' busy time exceeds the elapsed time by {beyond}. The excess is not in "
             "the bill."
             " Two servers probably share a name (<code>tailspan doctor</code>)."
         )
     if found.engines_from_unix_ns > found.window.from_unix_ns:
         at = wording.clock(found.engines_from_unix_ns, zone, date=True)
-        said.append(
+        sentences.append(
             f"Data about engine time before {at} has expired (<code>tailspan up "
             "--keep-hours</code>)."
             " For that time the bill contains requests and recomputation, but no idle time."
         )
     if not found.apportioned:
-        said.append(
+        sentences.append(
             "Each request counts fully in the hour of its receipt, because the rows that show how "
             "much of its time was in the next hour have expired."
         )
     if found.overflowed:
         many = wording.counted(found.overflowed, "request")
-        said.append(
+        sentences.append(
             f"{many} are counted as _other in a label, because there are too many label values."
             " The groups with a name may lack some of them."
         )
-    return said
+    return sentences
 
 
 def _share(part: float | None, total: Line) -> str:

@@ -60,14 +60,14 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group
 
 def odd(found: Iterable[Group]) -> dict[str, list[str]]:
     """Return, for each replica, the arguments that differ from most other replicas, as text."""
-    told: dict[str, list[str]] = {}
+    by_replica: dict[str, list[str]] = {}
     for group in found:
         for replica in group.replicas if group.differs else ():
-            told.setdefault(replica, []).extend(
+            by_replica.setdefault(replica, []).extend(
                 f"{each.argument} {shown(each.after)}, not {shown(each.before)}"
                 for each in group.differs
             )
-    return told
+    return by_replica
 
 
 def shown(value: object) -> str:

@@ -78,7 +78,7 @@ def _replicas(context: Context, found: Reading) -> None:
     st.html(f"<p class='headline'>{words.sentence(fleet, found.incident)}</p>")
     for note in (
         words.imbalance(fleet.imbalance, fleet.servers, "engine" if fleet.engines else "replica"),
-        words.unheeded(found.unheeded),
+        words.ignored_filters(found.ignored_labels),
         data_sources.thinned_samples(found.samples_every_s),
         words.thinned_requests(found.requests_one_in),
         data_sources.scraped(found.scraped_replicas),

@@ -58,7 +58,7 @@ class Reading:
     has_gpus: bool
     bounds: Sequence[Bound]
     starts: Starts
-    unheeded: Sequence[str]
+    ignored_labels: Sequence[str]
     """Labels of the active filters that apply only to requests, not to engines."""
     incident: IncidentRow | None
     """The newest incident that overlaps the range."""
@@ -71,7 +71,7 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Rea
     with store_errors():
         samples = engine_samples(engine, window, ENGINE_COLUMNS, of_engine)
         gpus = gpu_samples(engine, window, GPU_COLUMNS, of_gpu)
-        asked = requests(engine, window, REQUEST_COLUMNS, equals)
+        traffic = requests(engine, window, REQUEST_COLUMNS, equals)
         starts = (
             in_force(engine, window.from_unix_ns),
             starts_between(engine, window.from_unix_ns, window.to_unix_ns),
@@ -87,10 +87,10 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Rea
     configs = fleet_configs.groups(starts[2], names)
     return Reading(
         window,
-        _fleet(window, names, samples, gpus.table, asked.table, starts, configs),
+        _fleet(window, names, samples, gpus.table, traffic.table, starts, configs),
         configs,
         samples.every_s if samples.one_in > 1 else None,
-        asked.one_in,
+        traffic.one_in,
         newest,
         pretended,
         _scraped(samples.table),
@@ -116,7 +116,7 @@ def _fleet(
     names: Sequence[str],
     samples: Downsampled,
     gpus: pa.Table,
-    asked: pa.Table,
+    request_rows: pa.Table,
     starts: tuple[Sequence[EngineStart], Sequence[EngineStart], Sequence[EngineStart]],
     configs: Sequence[Group],
 ) -> Fleet:
@@ -131,7 +131,7 @@ def _fleet(
         **grid.gpu_grids(gpus, names, np.zeros(gpus.num_rows, dtype=np.int64), 1),
     }
     found, servers = with_server_labels(
-        requests_of(asked), Servers(engines=samples_of(samples.table))
+        requests_of(request_rows), Servers(engines=samples_of(samples.table))
     )
     labels = found.label("replica")
     # The first byte of a non-streamed response is also its last byte.
@@ -214,21 +214,21 @@ def _held_back(gpus: pa.Table) -> dict[str, tuple[float, Sequence[str]]]:
     """Return each replica's share of samples with a throttled clock, and the reasons."""
     if not gpus.num_rows:
         return {}
-    told_of = samples_of(gpus)
-    reasons = told_of.texts.get("throttle_reasons")
+    gpu_columns = samples_of(gpus)
+    reasons = gpu_columns.texts.get("throttle_reasons")
     if reasons is None:
         return {}
     found: dict[str, tuple[float, Sequence[str]]] = {}
-    for code, name in enumerate(told_of.replica.values):
-        mine = (told_of.replica.codes == code) & (reasons.codes >= 0)
+    for code, name in enumerate(gpu_columns.replica.values):
+        mine = (gpu_columns.replica.codes == code) & (reasons.codes >= 0)
         if not mine.any():
             continue
         number = np.bincount(reasons.codes[mine], minlength=len(reasons.values))
-        held = {
+        throttled = {
             text: int(count)
             for text, count in zip(reasons.values, number.tolist(), strict=True)
             if text and count
         }
-        listed = sorted({reason for text in held for reason in text.split(",")})
-        found[name] = (sum(held.values()) / int(number.sum()), listed)
+        listed = sorted({reason for text in throttled for reason in text.split(",")})
+        found[name] = (sum(throttled.values()) / int(number.sum()), listed)
     return found

@@ -71,7 +71,7 @@ def bounds(
         (each.replica, each.engine): each for each in starts
     }
     found = []
-    told = samples_of(samples)
+    counters = samples_of(samples)
     for key, engine in list(engines_of(samples).items())[:MOST]:
         start = by_engine.get((key.replica, key.engine))
         shape, why = _shape(start)
@@ -93,23 +93,23 @@ def bounds(
                 start.device if start is not None else None,
                 window,
                 None if window is not None else why or "its steps are not reported",
-                *_of_steps(told, key.replica, key.engine),
+                *_of_steps(counters, key.replica, key.engine),
             )
         )
     return found
 
 
-def _of_steps(told: Samples, replica: str, engine: int) -> tuple[float | None, float | None]:
+def _of_steps(counters: Samples, replica: str, engine: int) -> tuple[float | None, float | None]:
     """Return the stall ratio and the prompt ratio of an engine. The diagnosis uses the same
     counters.
     """
-    names = told.replica
-    rows = names.is_value(replica) & (told.number("engine") == engine)
-    prompts = told.rate("scheduled_prefill_tokens_total", rows)
-    decodes = told.rate("decodes_total", rows)
+    names = counters.replica
+    rows = names.is_value(replica) & (counters.number("engine") == engine)
+    prompts = counters.rate("scheduled_prefill_tokens_total", rows)
+    decodes = counters.rate("decodes_total", rows)
     tokens = (prompts or 0.0) + (decodes or 0.0)
     return (
-        told.ratio("stall_s_total", "busy_s_total", rows),
+        counters.ratio("stall_s_total", "busy_s_total", rows),
         prompts / tokens if prompts is not None and tokens else None,
     )
 
@@ -153,22 +153,22 @@ def _sentence(bound: Bound, window: Window) -> str:
     Step time beyond the memory and compute times is not by itself evidence of CPU or launch
     overhead. Only time that scheduled work does not explain is evidence of overhead.
     """
-    said = sentence(window)
+    text = sentence(window)
     if window.verdict is not Verdict.OVERHEAD_BOUND:
-        return said
-    said = said.partition(" The rest is ")[0]
+        return text
+    text = text.partition(" The rest is ")[0]
     stall, prompts = bound.stall_ratio, bound.prompt_ratio
     if stall is None:
-        return f"{said} The cause of the remaining time is unknown."
+        return f"{text} The cause of the remaining time is unknown."
     if stall >= STALLING:
         return (
-            f"{said} Scheduled work does not explain {wording.percent(stall)} of the step time:"
+            f"{text} Scheduled work does not explain {wording.percent(stall)} of the step time:"
             " CPU, kernel launches or communication."
         )
     of_prompts = (
         "" if prompts is None else f", of which {wording.percent(prompts)} are prompt tokens"
     )
     return (
-        f"{said} The step time grows with the tokens in a step{of_prompts}; they explain"
+        f"{text} The step time grows with the tokens in a step{of_prompts}; they explain"
         f" {wording.percent(1 - stall)} of it."
     )

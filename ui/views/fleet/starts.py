@@ -93,12 +93,12 @@ def _bar(start: ColdStart, longest_s: float, zone: tzinfo) -> str:
         for part, part_s in start.parts_s.items()
         if part_s > 0
     )
-    said = ", ".join(
+    parts = ", ".join(
         f"{_label(part)} {wording.seconds(part_s)}" for part, part_s in start.parts_s.items()
     )
     return (
         f"<div><span>{_name(start, zone)} <b>{wording.seconds(start.length_s)}</b></span>"
-        f"<div class='bar' role='img' aria-label='Parts of the start: {said}'>{segments}</div>"
+        f"<div class='bar' role='img' aria-label='Parts of the start: {parts}'>{segments}</div>"
         "</div>"
     )
 
@@ -129,21 +129,21 @@ def _sentences(found: Starts, zone: tzinfo) -> Sequence[str]:
     ready = [each for each in found.shown if each.reached is None]
     longest = max(ready, key=lambda each: each.length_s, default=None)
     advice = None if longest is None else Start(longest, (), 0).advice
-    said = []
+    sentences = []
     for shown in found.shown:
         if (failed := Start(shown, (), 0).failed) is not None:
-            said.append(f"{_name(shown, zone)}: {wording.for_html(failed, 300)}")
+            sentences.append(f"{_name(shown, zone)}: {wording.for_html(failed, 300)}")
     if longest is not None and advice is not None:
         name = wording.for_html(longest.replica, 24)
-        said.append(f"Longest start ({name}): {wording.for_html(advice, 300)}")
+        sentences.append(f"Longest start ({name}): {wording.for_html(advice, 300)}")
     for start in found.slow_first:
         for each in start.first_requests:
-            said.append(
+            sentences.append(
                 f"{_name(start.cold_start, zone)}: the first request with {each.from_tokens:,} to "
                 f"{each.to_tokens - 1:,} tokens to compute took {wording.seconds(each.excess_s)} "
                 f"longer than the median of the {each.later:,} after it."
             )
-    return said
+    return sentences
 
 
 HELP: Final = (

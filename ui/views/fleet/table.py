@@ -149,14 +149,14 @@ def top(fleet: Fleet, measure: Measure) -> float:
 def _cell(replica: Replica, measure: Measure, most: float) -> dict[str, Any]:
     value = replica.whole.get(measure.key)
     line = replica.over_time.get(measure.key)
-    told = f"{measure.name}: {measure.shown(value)}"
-    cell: dict[str, Any] = {"text": measure.shown(value), "title": told}
+    title = f"{measure.name}: {measure.shown(value)}"
+    cell: dict[str, Any] = {"text": measure.shown(value), "title": title}
     if measure.key == "step":
         cell["small"] = f"max {wording.seconds(replica.whole.get('longest'))}"
-        cell["title"] = f"{told} mean, the longest {wording.seconds(replica.whole.get('longest'))}"
+        cell["title"] = f"{title} mean, the longest {wording.seconds(replica.whole.get('longest'))}"
     if measure.key == "clock" and replica.facts.held_back:
         reasons = ", ".join(each.replace("_", " ") for each in replica.facts.reasons)
-        cell["title"] = f"{told}; throttled by {wording.plain(reasons, 200)}"
+        cell["title"] = f"{title}; throttled by {wording.plain(reasons, 200)}"
     if line is not None and np.isfinite(line).any():
         cell["line"] = _scaled(line, most)
     return cell
@@ -168,18 +168,18 @@ def _scaled(line: FloatArray, most: float) -> Sequence[float | None]:
 
 
 def _ttft(replica: Replica) -> dict[str, Any]:
-    told = replica.traffic
-    if told is None:
+    traffic = replica.traffic
+    if traffic is None:
         return {"text": wording.UNKNOWN, "title": "No request in this range."}
     between = (
         "too few for an interval"
-        if told.low_s is None
-        else f"[{wording.seconds(told.low_s)} to {wording.seconds(told.high_s)}]"
+        if traffic.low_s is None
+        else f"[{wording.seconds(traffic.low_s)} to {wording.seconds(traffic.high_s)}]"
     )
     return {
-        "text": wording.seconds(told.p99_s),
-        "small": f"n {wording.count(told.requests)}",
-        "title": f"{wording.counted(told.requests, 'request')}, {between}",
+        "text": wording.seconds(traffic.p99_s),
+        "small": f"n {wording.count(traffic.requests)}",
+        "title": f"{wording.counted(traffic.requests, 'request')}, {between}",
     }
 
 
@@ -187,10 +187,10 @@ def _start_cell(replica: Replica, zone: tzinfo, dated: bool) -> dict[str, Any]:
     began = replica.facts.began_unix_ns
     if began is None:
         return {"text": wording.UNKNOWN, "title": "Not reported."}
-    told = {
+    cell = {
         "text": wording.clock(began, zone, date=dated)[-8:],
         "title": f"since {wording.clock(began, zone, date=True)}",
     }
     if replica.facts.restarts:
-        told["small"] = f"{len(replica.facts.restarts)}× restarted"
-    return told
+        cell["small"] = f"{len(replica.facts.restarts)}× restarted"
+    return cell

@@ -96,7 +96,7 @@ def _shares(found: Imbalance, kind: str) -> str:
     )
 
 
-def unheeded(labels: Sequence[str]) -> str | None:
+def ignored_filters(labels: Sequence[str]) -> str | None:
     """Return a sentence about filters that do not apply to engines, or None without such a
     filter.
     """

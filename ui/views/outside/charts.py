@@ -21,9 +21,9 @@ PHASES: Final = {
     "tls": ("TLS", "#e5aa1f", "TLS handshake"),
     "server": ("server", "#2a60b5", "time to the first byte at the server"),
     "network": ("network", "#b0679b", "time to the first event outside the server"),
-    "not_split": ("server and network", "#7fa3d9", "connection ready to first event"),
-    "content": ("to first content", "#c693e7", "first event to first content: reasoning"),
-    "transfer": ("transfer", "#1da9a3", "first content to the end of the answer"),
+    "not_split": ("server and network", "#7fa3d9", "connection ready → first event"),
+    "content": ("to first content", "#c693e7", "first event → first content: reasoning"),
+    "transfer": ("transfer", "#1da9a3", "first content → end of the answer"),
 }
 """Name, colour and meaning of each phase, in the order in which they happen."""
 
@@ -85,7 +85,7 @@ def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
     figure = go.Figure()
     top = 0.0
     answering = [each for each in answer.places if each.wait is not None]
-    for place, colour in zip(foremost(answering), colours.ENGINES, strict=False):
+    for place, colour in zip(drawn_places(answering), colours.ENGINES, strict=False):
         steps = [each for each in place.steps if each.wait_p50_s is not None]
         values = [each.wait_p50_s or 0.0 for each in steps]
         top = max([top, *values])
@@ -148,7 +148,7 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
     return figure.update_layout(hovermode="closest")
 
 
-def foremost(places: Sequence[Place]) -> list[Place]:
+def drawn_places(places: Sequence[Place]) -> list[Place]:
     """Return the places that are drawn as lines: those with the most failures, then the most
     probes, in the order of the table.
     """

@@ -20,7 +20,7 @@ EVERYTHING: Final = ""
 
 ENDPOINTS_HELP: Final = (
     "The results of `tailspan probe`, by endpoint and region. Latencies are those of complete "
-    "answers of the model. **By a cache**: answers of a gateway's cache, which are in no latency. "
+    "answers of the model. **By a cache**: answers of a gateway's cache. No latency includes them. "
     "**First content** counts from the moment when the connection was ready. **Whole wait** "
     "includes the set-up of the connection. **Managed**: the endpoint has a list price. "
     "**Self-hosted**: the server also reported these probes to Tailspan. P95 needs 73 probes."
@@ -32,12 +32,12 @@ PHASES_HELP: Final = (
 )
 TIME_HELP: Final = (
     "The median whole wait of probes that the model answered. At most "
-    f"{charts.MOST_LINES} lines are drawn: of the endpoints with answers, those with the most "
-    "failures first."
+    f"{charts.MOST_LINES} lines are drawn, first those of the endpoints with the most failures. "
+    "An endpoint without answers has no line."
 )
 FAILURES_HELP: Final = (
     "Probes without a complete answer, with the most frequent reasons of each endpoint and region. "
-    "Probes that were not sent do not count: over the budget, or missed by the prober."
+    "Probes that were not sent (over the budget, or missed by the prober) do not count."
 )
 PAIRS_HELP: Final = (
     "**Network**: the time to the first event at the prober minus the time to the first byte at "

@@ -47,11 +47,11 @@ def sentence(answer: OutsideAnswer) -> str:
     if not sent:
         return f"<b>No probe was sent</b> to {endpoints} from {regions}."
     about = "about " if answer.scale > 1 else ""
-    said = (
+    text = (
         f"<b>{wording.exact_percent(good / sent)}</b> of {about}{wording.counted(sent, 'probe')} to"
         f" {endpoints} from {regions} got a complete answer."
     )
-    return said + _worst(places)
+    return text + _worst(places)
 
 
 def _worst(places: Sequence[Place]) -> str:
@@ -75,27 +75,29 @@ def _worst(places: Sequence[Place]) -> str:
 
 def notes(answer: OutsideAnswer) -> list[str]:
     """Return what limits the data, as HTML."""
-    said = []
+    sentences = []
     if answer.scale > 1:
-        said.append(
+        sentences.append(
             f"This range has many probes. Latencies come from {answer.read:,} of them, and each"
             f" answered probe that was read stands for {answer.scale:.1f}. Failures are complete."
         )
     if answer.left_out:
-        said.append(
+        sentences.append(
             f"{answer.left_out:,} more, with fewer failures, are not shown. Choose a region or an"
             " endpoint to see them."
         )
     if cached := sum(p.cached for p in answer.places):
-        said.append(f"Answered by a gateway's cache: {cached:,}. The latencies leave them out.")
+        sentences.append(
+            f"Answered by a gateway's cache: {cached:,}. The latencies leave them out."
+        )
     if against := _best_of_each_hosting(answer.places):
-        said.append(against)
-    return said
+        sentences.append(against)
+    return sentences
 
 
 def _best_of_each_hosting(places: Sequence[Place]) -> str:
     """Compare the best self-hosted and the best managed endpoint of each region."""
-    said = []
+    sentences = []
     for region in sorted({p.region for p in places}, key=str):
         best = {
             hosting: min(
@@ -110,12 +112,14 @@ def _best_of_each_hosting(places: Sequence[Place]) -> str:
         }
         own, managed = best["self-hosted"], best["managed"]
         if own and managed:
-            said.append(
+            sentences.append(
                 f"{wording.for_html(region or 'unknown region')}: self-hosted"
                 f" {wording.for_html(own[1])} {wording.seconds(own[0])}, managed"
                 f" {wording.for_html(managed[1])} {wording.seconds(managed[0])}"
             )
-    return f"Fastest endpoints by median first content: {'; '.join(said)}." if said else ""
+    return (
+        f"Fastest endpoints by median first content: {'; '.join(sentences)}." if sentences else ""
+    )
 
 
 def endpoints(places: Sequence[Place], at_unix_ns: int) -> str:
@@ -170,7 +174,7 @@ def network_and_cache(places: Sequence[Place]) -> str:
         if p.cache is not None:
             pairs = wording.counted(p.cache.pairs, "pair")
             cells[5:] = [
-                f"{wording.growth(p.cache.difference_s)} of {pairs}",
+                f"{wording.signed_seconds(p.cache.difference_s)} of {pairs}",
                 _interval(p.cache),
                 p.cache.effect or UNKNOWN,
                 wording.percent(p.cache.cached_ratio),
@@ -182,7 +186,7 @@ def network_and_cache(places: Sequence[Place]) -> str:
 def _interval(cache: CacheEffect) -> str:
     if cache.effect is None:
         return UNKNOWN
-    low, high = map(wording.growth, (cache.difference_low_s, cache.difference_high_s))
+    low, high = map(wording.signed_seconds, (cache.difference_low_s, cache.difference_high_s))
     return f"{low} to {high}"
 
 

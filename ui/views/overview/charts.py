@@ -36,7 +36,7 @@ def latency(
     before: Trend | None,
     name: str,
     shown: str,
-    promised_s: Sequence[float],
+    thresholds_s: Sequence[float],
     incidents: Sequence[Stretch],
     zone: tzinfo,
     ink: colours.Ink,
@@ -48,14 +48,14 @@ def latency(
         before: the range of the usual bands, or None if there is none.
         name: the latency's column.
         shown: the latency's display name.
-        promised_s: thresholds of the objectives.
+        thresholds_s: thresholds of the objectives.
         incidents: the time ranges in which an error budget burned.
         zone: the reader's time zone.
         ink: colours for the page's background.
     """
     usual = {} if before is None else {each: before.usual(name, each) for each in BANDS}
     bands = {each: found for each, found in usual.items() if found is not None and found[0] > 0}
-    around = [*promised_s, *(value for found in bands.values() for value in found)]
+    around = [*thresholds_s, *(value for found in bands.values() for value in found)]
     figure = charts.percentiles(
         now.percentiles[name], now.bins, now.window, zone, ink, shown, around
     )
@@ -75,17 +75,17 @@ def latency(
                 hoverinfo="skip",
             )
         )
-        told = f"{wording.seconds(low)} to {wording.seconds(high)}"
-        _add_hover_text(figure, now, zone, high, told, f"usual {quantile.upper()}")
-    for place, threshold in enumerate(sorted(set(promised_s))):
+        between = f"{wording.seconds(low)} to {wording.seconds(high)}"
+        _add_hover_text(figure, now, zone, high, between, f"usual {quantile.upper()}")
+    for place, threshold in enumerate(sorted(set(thresholds_s))):
         figure.add_trace(
             go.Scatter(
                 x=ends,
                 y=[threshold, threshold],
                 mode="lines",
-                line={"color": colours.PROMISED, "width": 1.5, "dash": "dash"},
+                line={"color": colours.THRESHOLD, "width": 1.5, "dash": "dash"},
                 name="SLO",
-                legendgroup="promised",
+                legendgroup="threshold",
                 showlegend=place == 0,
                 hovertemplate=f"{wording.seconds(threshold)}<extra>SLO</extra>",
             )
@@ -137,8 +137,8 @@ def traffic(
                 hoverinfo="skip",
             )
         )
-        told = f"{wording.number(usual[0])} to {wording.number(usual[1])}/s"
-        _add_hover_text(figure, now, zone, usual[1], told, "usual")
+        between = f"{wording.number(usual[0])} to {wording.number(usual[1])}/s"
+        _add_hover_text(figure, now, zone, usual[1], between, "usual")
     _axis(figure, rates, wording.number, "requests/s")
     figure.update_layout(barmode="stack")
     _mark_incidents(figure, incidents, now.window, zone)
@@ -193,7 +193,7 @@ def failures(
 
 
 def _add_hover_text(
-    figure: go.Figure, now: Trend, zone: tzinfo, at_value: float, said: str, name: str
+    figure: go.Figure, now: Trend, zone: tzinfo, at_value: float, text: str, name: str
 ) -> None:
     """Add a hover text that is the same over the whole range."""
     at = charts.local(now.bins.middles_unix_ns, zone)
@@ -204,18 +204,18 @@ def _add_hover_text(
             mode="lines",
             line={"width": 0},
             showlegend=False,
-            hovertemplate=f"{said}<extra>{name}</extra>",
+            hovertemplate=f"{text}<extra>{name}</extra>",
         )
     )
 
 
-def _axis(figure: go.Figure, drawn: Sequence[FloatArray], told: Any, title: str) -> None:
+def _axis(figure: go.Figure, drawn: Sequence[FloatArray], format_tick: Any, title: str) -> None:
     top = max((float(np.nanmax(each, initial=0.0)) for each in drawn if each.size), default=0.0)
     ticks = charts.linear_ticks(top)
     figure.update_yaxes(
         range=[0, max(top * 1.08, ticks[-1])],
         tickvals=ticks,
-        ticktext=[told(tick) for tick in ticks],
+        ticktext=[format_tick(tick) for tick in ticks],
         title={"text": title, "standoff": 6},
     )
 

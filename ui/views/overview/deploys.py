@@ -84,8 +84,8 @@ def _subject(context: Context, deploy: Deploy) -> tuple[object, ...]:
 
 def _draw(context: Context, place: Place) -> None:
     found = background(context.engine).newest(_subject(context, place.deploy))
-    said = sentence(place.deploy, found, context.view, context.window, context.zone)
-    place.element.html(f"<p class='note'>{said}</p>")
+    text = sentence(place.deploy, found, context.view, context.window, context.zone)
+    place.element.html(f"<p class='note'>{text}</p>")
 
 
 def sentence(
@@ -114,11 +114,11 @@ def sentence(
     if isinstance(found, str):
         return f"{what} No comparison: {html.escape(found)}."
     since = f"Since the deploy at {at} ({_changed_thing(change.what)}), "
-    said = _findings(found.found)
+    sentences = _findings(found.found)
     metric = found.found[0].question.metric
     where = _link(replace(view, latency=LATENCIES[metric]), found.before, found.after)
-    whom = "<b>All requests:</b> " if view.equals else ""
-    return f"{whom}{since}{html.escape(' '.join(said))} {where}"
+    scope = "<b>All requests:</b> " if view.equals else ""
+    return f"{scope}{since}{html.escape(' '.join(sentences))} {where}"
 
 
 def _minute(at_unix_ns: int, window: Window, zone: tzinfo) -> str:
@@ -132,10 +132,10 @@ def _findings(found: Sequence[Decided]) -> list[str]:
     """Return at most two sentences, the worst latency first."""
     few = [each for each in found if missing(each)]
     decided = [each for each in found if not missing(each)]
-    said = [f"{short_finding(each)}." for each in decided[:MOST_SENTENCES]]
-    if not said:
+    sentences = [f"{short_finding(each)}." for each in decided[:MOST_SENTENCES]]
+    if not sentences:
         return [_too_few(max(few, key=missing))]
-    return [said[0], *map(first_upper, said[1:])]
+    return [sentences[0], *map(first_upper, sentences[1:])]
 
 
 def _too_few(found: Decided) -> str:

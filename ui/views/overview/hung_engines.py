@@ -18,21 +18,21 @@ def show(engine: Engine, now_unix_ns: int) -> None:
     """Show the notice if a replica hangs now, whatever range is selected."""
     hung = progress(engine, now_unix_ns).hung
     if hung:
-        st.html(f"<p class='headline answer hurt'>{sentence(hung)}</p>")
+        st.html(f"<p class='headline answer bad'>{sentence(hung)}</p>")
 
 
 def sentence(hung: Sequence[Hung]) -> str:
     """Return the text of the notice, as HTML in which external text is escaped."""
-    said = [
+    sentences = [
         f"Replica {wording.for_html(each.replica)} has"
         f" <b>{wording.counted(each.in_flight, 'request')}</b> running, but {each.no_step_text}"
         f" for <b>{wording.span(each.last_step_age_s)}</b>."
         for each in hung[:MOST]
     ]
     if len(hung) > MOST:
-        said.append(f"Other replicas that hang: {len(hung) - MOST}.")
-    said.append(
+        sentences.append(f"Other replicas that hang: {len(hung) - MOST}.")
+    sentences.append(
         "SLOs count a running request as bad as soon as it exceeds a latency threshold."
         " Other requests count when they end."
     )
-    return " ".join(said)
+    return " ".join(sentences)

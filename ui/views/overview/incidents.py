@@ -29,7 +29,7 @@ def incidents(found: Sequence[SloState], zone: tzinfo) -> str:
     if not every:
         none = "<p class='note'>No incident in this range or in the week before its end.</p>"
         return recorded or none
-    every.sort(key=lambda each: (not each[1].goes_on, -each[1].began_unix_s))
+    every.sort(key=lambda each: (not each[1].is_open, -each[1].began_unix_s))
     return (
         f"{recorded}<ul class='incidents'>{''.join(_incident(*each, zone) for each in every)}</ul>"
     )
@@ -43,7 +43,7 @@ def _incident(objective: Objective, one: SloIncident, at_s: int, zone: tzinfo) -
     peak_at = wording.clock(one.peak_unix_s * 10**9, zone)[:5]
     facts = [
         f"since <b>{began}</b>, for {lasted} so far"
-        if one.goes_on
+        if one.is_open
         else f"<b>{began}</b>, for {lasted}",
         f"peak {wording.fold(float(one.peak_burn))} at {peak_at}",
     ]
@@ -52,14 +52,14 @@ def _incident(objective: Objective, one: SloIncident, at_s: int, zone: tzinfo) -
         facts.append(f"spent {spent} of the error budget")
     if one.bad is not None:
         facts.append(f"{one.bad:,} {objective.counted_in} missed it")
-    mood = "hurt" if one.severity == "page" else "near"
-    label = STATES.get(one.severity, one.severity) if one.goes_on else one.severity
-    state = f"<span class='state {mood if one.goes_on else ''}'>{wording.for_html(label)}</span>"
+    mood = "bad" if one.severity == "page" else "near"
+    label = STATES.get(one.severity, one.severity) if one.is_open else one.severity
+    state = f"<span class='state {mood if one.is_open else ''}'>{wording.for_html(label)}</span>"
     cause = "" if one.cause is None else f"<p>{wording.for_html(one.cause, 300)}</p>"
     name = wording.for_html(objective.name, 63)
     incident = View(last=None, page="root-cause", incident=f"{row.slo}@{row.fired_unix_s}")
     href = html.escape(link(incident))
     return (
-        f"<li class='{'open' if one.goes_on else ''}'><p>{state} <b>{name}</b>"
+        f"<li class='{'open' if one.is_open else ''}'><p>{state} <b>{name}</b>"
         f" {' · '.join(facts)}</p>{cause}<p><a href='{href}'>Find the cause</a></p></li>"
     )

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from alerts.burnrate import Counts
 from alerts.objectives import GoodProbes, Goodput, Objective
 from analysis.compare.deploys import Deploy, latest_deploy
-from analysis.slo_states import SloState, burning_since_ns, foremost, instant_s, slo_states
+from analysis.slo_states import SloState, burning_since_ns, instant_s, most_urgent, slo_states
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList
@@ -142,13 +142,13 @@ def _answer(context: Context, found: Seen, silent_s: float | None) -> None:
         _headline(words.of_the_past(answer, silent_s) if silent_s is not None else answer)
     if found.cause is not None:
         cause, stored = found.cause
-        tried = "".join(
+        actions = "".join(
             f"<p class='lever'><b>Try:</b> {cause_words.lever(each)}</p>"
             for each in cause.levers[:1]
         )
-        said = cause_words.first_cause(cause)
+        first_cause = cause_words.first_cause(cause)
         computed = "" if stored is None else words.computed(stored, context.zone)
-        st.html(f"<div class='why'><p class='cause'>{said}</p>{tried}{computed}</div>")
+        st.html(f"<div class='why'><p class='cause'>{first_cause}</p>{actions}{computed}</div>")
 
 
 def _headline(answer: words.Answer) -> None:
@@ -190,7 +190,7 @@ def _no_objective(objectives: Objectives) -> None:
 def _objectives(found: Sequence[SloState], zone: tzinfo, silent_s: float | None) -> None:
     happening, cards = st.columns([2, 3], gap="large")
     with cards, chapter("SLOs", TERMS["budget"]):
-        shown, left_out = foremost(found)
+        shown, left_out = most_urgent(found)
         for each in shown:
             st.html(slo_cards.card(each, silent_s=silent_s))
             key = f"windows_{each.objective.name}"

@@ -18,7 +18,7 @@ from telemetry import durations
 from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import wording
-from ui.kit.slo_cards import SAYS
+from ui.kit.slo_cards import STATE_TEXTS
 from ui.kit.terms import term
 from ui.views.overview.hourly_cost import HourlyCost
 from ui.views.overview.trends import DAY_NS, Trend
@@ -44,7 +44,7 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The state of the SLOs: hurt, near, fine or unknown, and a sentence."""
+    """The state of the SLOs: bad, near, fine or unknown, and a sentence."""
 
     mood: str
     sentence: str
@@ -62,7 +62,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
     paging = [each for each in found if each.pages]
     if paging:
         also = [each for each in found if each.burns and each not in paging]
-        return Answer("hurt", _paging_sentence(paging, also, zone))
+        return Answer("bad", _paging_sentence(paging, also, zone))
     slow = [each for each in found if each.burns]
     if slow:
         return Answer(
@@ -102,7 +102,7 @@ def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s:
         judged: counts of the requests that match the filters in the selected range, by objective.
         length_s: length of the selected range.
     """
-    whose = _filters(view)
+    scope = _filters(view)
     known = [
         (objective, counts, bad)
         for objective, counts in judged
@@ -110,26 +110,26 @@ def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s:
     ]
     over = wording.span(length_s)
     if not known:
-        return Answer("unknown", f"<b>{whose}:</b> no request in {over} counts for an SLO.")
+        return Answer("unknown", f"<b>{scope}:</b> no request in {over} counts for an SLO.")
     known.sort(key=lambda each: float(each[2] / each[0].budget), reverse=True)
     objective, counts, bad = known[0]
     mood = "fine" if bad <= objective.budget else "near"
     return Answer(
         mood,
-        f"<b>{whose}:</b> {wording.exact_percent(1 - float(bad))} of"
+        f"<b>{scope}:</b> {wording.exact_percent(1 - float(bad))} of"
         f" {counts.events:,} {objective.counted_in} in {over} met {_name(objective)}"
         f" (target {objective.target_written}); <b>{counts.bad:,}</b> missed it.",
     )
 
 
 def _paging_sentence(paging: Sequence[SloState], also: Sequence[SloState], zone: tzinfo) -> str:
-    said = ". ".join(_burning(each, zone) for each in paging[:MOST_NAMED])
+    text = ". ".join(_burning(each, zone) for each in paging[:MOST_NAMED])
     if len(paging) > MOST_NAMED:
-        said += f". {wording.counted(len(paging) - MOST_NAMED, 'more objective')} burn too fast"
+        text += f". {wording.counted(len(paging) - MOST_NAMED, 'more objective')} burn too fast"
     rest = ""
     if also:
         rest = f" Burning more slowly: {_listed([_name(each.objective) for each in also])}."
-    return f"{said}.{rest}"
+    return f"{text}.{rest}"
 
 
 def _burning(each: SloState, zone: tzinfo) -> str:
@@ -141,12 +141,12 @@ def _burning(each: SloState, zone: tzinfo) -> str:
     if each.open:
         first = each.open[0]
         since = wording.clock(first.began_unix_s * 10**9, zone)[:5]
-        whom = (
+        missed = (
             ""
             if first.bad is None
             else f"; <b>{first.bad:,} {each.objective.counted_in}</b> missed it"
         )
-        return f"{pace} since <b>{since}</b>{whom}"
+        return f"{pace} since <b>{since}</b>{missed}"
     return f"{pace} (last {durations.render(pair.long_s)})"
 
 
@@ -186,7 +186,7 @@ def _too_few(events: int, requests: int, length_s: float) -> str:
 def _held_back(each: SloState) -> str:
     pair = each.held_back
     assert pair is not None
-    why = SAYS[each.status.states[pair]].removeprefix("not alerting: ")
+    why = STATE_TEXTS[each.status.states[pair]].removeprefix("not alerting: ")
     burn = each.status.burns[pair.long_s]
     pace = wording.fold(None if burn is None else float(burn))
     return (
@@ -205,20 +205,20 @@ def _met_answer(found: Sequence[SloState], length_s: float) -> Answer:
     of = f"{worst.shown.events:,} {worst.objective.counted_in}"
     name = _name(worst.objective)
     first = f"{name} {met}" if len(found) == 1 else f"{met}; closest to its target is {name}"
-    promised = f"target {worst.objective.target_written}"
+    target = f"target {worst.objective.target_written}"
     over = wording.span(length_s)
     hottest = max(found, key=_burn_now)
     burning = _burning_now(hottest) if _burn_now(hottest) > 1 else ""
     if (worst.shown.bad_ratio or 0) > worst.objective.budget:
         return Answer(
             "near",
-            f"{name} is missed: only <b>{good}</b> of {of} in {over} were good ({promised}), but"
+            f"{name} is missed: only <b>{good}</b> of {of} in {over} were good ({target}), but"
             f" the burn rate is too low to alert{f'; {burning}' if burning else ''}.",
         )
-    said = f"{first}: <b>{good}</b> of {of} in {over} were good ({promised})"
+    text = f"{first}: <b>{good}</b> of {of} in {over} were good ({target})"
     if burning:
-        return Answer("near", f"{said}; but {burning}.")
-    return Answer("fine", f"{said}.")
+        return Answer("near", f"{text}; but {burning}.")
+    return Answer("fine", f"{text}.")
 
 
 def _burning_now(each: SloState) -> str:
@@ -244,8 +244,8 @@ def _burn_now(each: SloState) -> float:
 
 def computed(answer: StoredAnswer, zone: tzinfo) -> str:
     """Return when the stored answer of an incident was computed."""
-    said = answer.computed(lambda unix_ns: wording.clock(unix_ns, zone))
-    return f"<p class='note'>{wording.for_html(said, 300)}</p>"
+    text = answer.computed(lambda unix_ns: wording.clock(unix_ns, zone))
+    return f"<p class='note'>{wording.for_html(text, 300)}</p>"
 
 
 def _filters(view: View) -> str:

@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 
 from ui.kit import colours, wording
 from ui.kit.charts import linear_ticks, row_title
-from ui.views.request.engine_state import Strip
+from ui.views.request.engine_state import TimeSeries
 from ui.views.request.neighbours import Neighbour
 from ui.views.request.timeline import Instant, Segment, Stage
 
@@ -143,7 +143,7 @@ def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
                 x=1,
                 xref="paper",
                 y=row,
-                text=f"<b>{wording.growth(each.cost_s)}</b>",
+                text=f"<b>{wording.signed_seconds(each.cost_s)}</b>",
                 xanchor="right",
                 showarrow=False,
                 font={"size": 12},
@@ -181,19 +181,19 @@ def _hover_text(each: Neighbour) -> str:
     return "<br>".join(lines)
 
 
-def strips(found: Sequence[Strip], end_s: float) -> go.Figure:
-    """Draw the strips, one below the other."""
+def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
+    """Draw the series, one below the other."""
     figure = make_subplots(
         rows=len(found),
         cols=1,
         shared_xaxes=True,
         vertical_spacing=0.4 / max(1, len(found)),
     )
-    several = any(len(strip.lines) > 1 for strip in found)
+    several = any(len(series.lines) > 1 for series in found)
     named: set[str] = set()
-    for row, strip in enumerate(found, start=1):
+    for row, series in enumerate(found, start=1):
         most = 0.0
-        for place, line in enumerate(strip.lines):
+        for place, line in enumerate(series.lines):
             name = wording.for_plotly(line.name, 24)
             near = _samples_around(line.at_s, end_s)
             values = line.values[near]
@@ -209,7 +209,7 @@ def strips(found: Sequence[Strip], end_s: float) -> go.Figure:
                     # A sample covers the time since the previous sample.
                     line={"color": _line_colour(place), "width": 1.5, "shape": "vh"},
                     marker={"size": 3},
-                    customdata=[strip.shown(value) for value in values.tolist()],
+                    customdata=[series.shown(value) for value in values.tolist()],
                     hovertemplate="%{customdata}"
                     + (f"<extra>{name}</extra>" if several else "<extra></extra>"),
                 ),
@@ -217,17 +217,17 @@ def strips(found: Sequence[Strip], end_s: float) -> go.Figure:
                 col=1,
             )
             named.add(name)
-        top = strip.whole or (linear_ticks(most)[-1] if most > 0 else 1.0)
+        top = series.whole or (linear_ticks(most)[-1] if most > 0 else 1.0)
         top = max(top, most)
         figure.update_yaxes(
             row=row,
             col=1,
             range=[0, top * 1.12],
             tickvals=[0, top],
-            ticktext=[strip.shown(0.0) if strip.whole is None else "0", strip.shown(top)],
+            ticktext=[series.shown(0.0) if series.whole is None else "0", series.shown(top)],
             tickfont={"size": 11},
         )
-        row_title(figure, row, strip.title)
+        row_title(figure, row, series.title)
     figure.update_layout(
         legend={
             "orientation": "h",

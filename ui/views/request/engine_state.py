@@ -1,7 +1,7 @@
-"""Convert the samples of an engine and its GPUs during a request to strips on the request's axis.
+"""Convert the samples of an engine and its GPUs during a request to series on the request's axis.
 
 Pure. Times are seconds since the request's receipt. A value covers the time since the previous
-sample. A quantity without samples has no strip.
+sample. A quantity without samples has no series.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +39,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Strip:
+class TimeSeries:
     """One quantity over time."""
 
     title: str
@@ -49,8 +49,8 @@ class Strip:
     """The value that is 100 %, or None."""
 
 
-def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
-    """Return the strips of an engine: waiting, running, KV cache, prefill tokens per step, longest
+def engine_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
+    """Return the series of an engine: waiting, running, KV cache, prefill tokens per step, longest
     step.
 
     Args:
@@ -61,7 +61,7 @@ def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
         return []
     samples = samples_of(table)
     steps = samples.rises("steps_total")
-    prefill = _first_told(
+    prefill = _first_known(
         samples.rises("scheduled_prefill_tokens_total"), samples.rises("prefill_tokens_total")
     )
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -75,14 +75,14 @@ def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
     )
     names = _names(samples, "process")
     return [
-        Strip(title, lines, shown, whole)
+        TimeSeries(title, lines, shown, whole)
         for title, values, shown, whole in quantities
         if (lines := _lines(samples, names, values, received_unix_ns))
     ]
 
 
-def gpu_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
-    """Return the strips of GPUs: memory bandwidth, active multiprocessors and clock, as shares of
+def gpu_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
+    """Return the series of GPUs: memory bandwidth, active multiprocessors and clock, as shares of
     their maxima.
 
     Args:
@@ -101,7 +101,7 @@ def gpu_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
     )
     names = _names(samples, "gpu")
     return [
-        Strip(title, lines, wording.percent, 1.0)
+        TimeSeries(title, lines, wording.percent, 1.0)
         for title, values in quantities
         if (lines := _lines(samples, names, values, received_unix_ns))
     ]
@@ -133,11 +133,13 @@ def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None
             reasons_of.setdefault(gpu, set()).update(filter(None, reasons.split(",")))
     if not reasons_of:
         return None
-    held = {gpu: reasons for gpu, reasons in reasons_of.items() if reasons}
-    if not held:
+    throttled_gpus = {gpu: reasons for gpu, reasons in reasons_of.items() if reasons}
+    if not throttled_gpus:
         return "The GPU’s clock was not throttled during the request."
-    listed = ", ".join(sorted({reason for reasons in held.values() for reason in reasons}))
-    which = f"{len(held)} of {len(reasons_of)} GPUs" if len(reasons_of) > 1 else "the GPU"
+    listed = ", ".join(
+        sorted({reason for reasons in throttled_gpus.values() for reason in reasons})
+    )
+    which = f"{len(throttled_gpus)} of {len(reasons_of)} GPUs" if len(reasons_of) > 1 else "the GPU"
     return f"The clock of {which} was throttled during the request: {listed.replace('_', ' ')}."
 
 
@@ -161,5 +163,5 @@ def _lines(
     return found
 
 
-def _first_told(*several: FloatArray) -> FloatArray:
+def _first_known(*several: FloatArray) -> FloatArray:
     return next((each for each in several if np.isfinite(each).any()), several[-1])

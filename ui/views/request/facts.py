@@ -21,7 +21,7 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             "only in the engine core, from the queue to the last token: the front end is not"
             " Python, so the time before the queue and the delivery are unknown"
         )
-    told = (
+    rows = (
         ("Trace", row["trace_id"], "The OpenTelemetry trace of the request."),
         ("Outcome", _outcome(row), TERMS.get(row["outcome"], "")),
         ("TTFT", wording.seconds(row["ttft_s"]), TERMS["ttft_s"]),
@@ -66,7 +66,7 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             "The sender’s clock was ahead of this machine’s; see tailspan doctor.",
         ),
     )
-    return [(what, value, why) for what, value, why in told if value and value != wording.UNKNOWN]
+    return [(what, value, why) for what, value, why in rows if value and value != wording.UNKNOWN]
 
 
 def measured_in_engine_only(row: Mapping[str, Any]) -> bool:
@@ -90,12 +90,16 @@ def _outcome(row: Mapping[str, Any]) -> str:
 
 
 def _arrival(row: Mapping[str, Any]) -> str:
-    told = (
+    counts = (
         (row["waiting_at_arrival"], "{} waiting", wording.count),
         (row["running_at_arrival"], "{} running", wording.count),
         (row["kv_usage_at_arrival"], "KV {} full", wording.percent),
     )
-    return ", ".join(text.format(say(value)) for value, text, say in told if value is not None)
+    return ", ".join(
+        text.format(format_value(value))
+        for value, text, format_value in counts
+        if value is not None
+    )
 
 
 def _cost(row: Mapping[str, Any]) -> str:
@@ -126,7 +130,11 @@ def _answer(row: Mapping[str, Any]) -> str:
 
 def _tokens(row: Mapping[str, Any]) -> str:
     cached = row["cached_tokens"]
-    held = "" if cached is None else f", {wording.count(cached)} cached"
+    cache_text = "" if cached is None else f", {wording.count(cached)} cached"
     written = row.get("cache_write_tokens")
-    held += f", {wording.count(written)} written to the cache" if written else ""
-    return f"{_token_count(row['prompt_tokens'])}{held}" if row["prompt_tokens"] is not None else ""
+    cache_text += f", {wording.count(written)} written to the cache" if written else ""
+    return (
+        f"{_token_count(row['prompt_tokens'])}{cache_text}"
+        if row["prompt_tokens"] is not None
+        else ""
+    )

@@ -56,13 +56,13 @@ class Neighbours:
     """Number of neighbours that delayed the request."""
 
 
-def neighbours_of(table: pa.Table, victim: int, told: Account) -> Neighbours:
+def neighbours_of(table: pa.Table, victim: int, account: Account) -> Neighbours:
     """Return the neighbours of a request.
 
     Args:
         table: rows of `store.requests.neighbours`, with `COLUMNS` and tokens.
         victim: row number of the request in the table.
-        told: the request's account. The requests that delayed it are rows of the same table.
+        account: the request's account. The requests that delayed it are rows of the same table.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9
@@ -71,7 +71,7 @@ def neighbours_of(table: pa.Table, victim: int, told: Account) -> Neighbours:
     queued_s = begun_s + np.nan_to_num(floats(table, "frontend_s"))
     scheduled_s = queued_s + floats(table, "queue_s")
     first_token_s = scheduled_s + floats(table, "prefill_s")
-    cost = {each.row: each for each in told.delayed_by}
+    cost = {each.row: each for each in account.delayed_by}
     together_s = np.minimum(ended_s, end_s) - np.maximum(begun_s, 0.0)
     others = [
         int(place)
@@ -104,7 +104,7 @@ def neighbours_of(table: pa.Table, victim: int, told: Account) -> Neighbours:
     return Neighbours(
         [one(place, row) for place, row in zip(chosen, rows, strict=True)],
         number,
-        sum(each.cost_s for each in told.delayed_by),
+        sum(each.cost_s for each in account.delayed_by),
         len(cost),
     )
 
@@ -115,17 +115,17 @@ def sentence(found: Neighbours) -> str:
     """
     if not found.number:
         return "No other request shared its engine."
-    told = f"{wording.counted(found.number, 'other request')} shared its engine"
+    text = f"{wording.counted(found.number, 'other request')} shared its engine"
     if found.costly:
-        told += (
+        text += (
             f"; the prefills of {wording.count(found.costly)} of them delayed it by "
             f"{wording.seconds(found.cost_s)}"
         )
     else:
-        told += "; no delay by their prefills was recorded"
+        text += "; no delay by their prefills was recorded"
     if found.number > len(found.drawn):
-        told += f". The chart shows {len(found.drawn)}: those with the longest delay or overlap"
-    return f"{told}."
+        text += f". The chart shows {len(found.drawn)}: those with the longest delay or overlap"
+    return f"{text}."
 
 
 def _clamped(at_s: FloatArray | float, end_s: float) -> float:

@@ -26,7 +26,7 @@ from ui.kit.sections import chapter, chart
 from ui.kit.store_reads import Unreadable
 from ui.kit.time_bins import SECOND_NS
 from ui.views.request import charts, neighbours, timeline, trace_link, words
-from ui.views.request.engine_state import Strip
+from ui.views.request.engine_state import TimeSeries
 from ui.views.request.facts import facts
 from ui.views.request.read import RequestRead, candidates, missing, read_request
 
@@ -76,34 +76,34 @@ class Found:
 
 def read(context: Context) -> Found:
     """Read the request that the address names, if any."""
-    asked = context.view.request
-    return Found() if asked is None else _find(context.engine, asked)
+    reference = context.view.request
+    return Found() if reference is None else _find(context.engine, reference)
 
 
 def show(context: Context, found: Found) -> None:
     """Draw the request, or explain why no request is shown."""
     view = context.view
-    asked = "" if view.request is None else str(view.request)
-    _ask(asked)
+    request_id = "" if view.request is None else str(view.request)
+    _ask(request_id)
     if view.request is None:
-        _nothing_asked(view)
+        _no_request(view)
     elif found.request is not None:
         _request(found.request, view, context.zone)
     elif found.candidates:
-        _list_of_matches(found.candidates, asked, view, context.zone)
+        _list_of_matches(found.candidates, request_id, view, context.zone)
     else:
         _unknown(context.engine, view.request, context.zone)
         every = AGAIN_KEY_S if isinstance(view.request, RequestKey) else AGAIN_WORDS_S
         st.fragment(_look_again, run_every=every)(context.engine, view.request, time.time_ns())
 
 
-def _ask(asked: str) -> None:
+def _ask(request_id: str) -> None:
     # Set the field only for a new address. A rerun must not replace the text that a reader types.
-    if "asked" not in st.session_state or st.session_state.get(SHOWN) != asked:
-        st.session_state["asked"] = st.session_state[SHOWN] = asked
+    if "request_id" not in st.session_state or st.session_state.get(SHOWN) != request_id:
+        st.session_state["request_id"] = st.session_state[SHOWN] = request_id
     st.text_input(
         "Request",
-        key="asked",
+        key="request_id",
         placeholder="A request id, a trace id, or TRACE/SPAN",
         label_visibility="collapsed",
         max_chars=2_000,
@@ -113,23 +113,23 @@ def _ask(asked: str) -> None:
 
 @choice
 def _open_request() -> None:
-    text = pasted(st.session_state["asked"])
+    text = pasted(st.session_state["request_id"])
     navigation.change(replace(navigation.current(), request=text))
 
 
-def _find(engine: Engine, asked: RequestKey | str) -> Found:
-    if isinstance(asked, RequestKey):
-        return Found(read_request(engine, asked))
-    rows = candidates(engine, asked)
+def _find(engine: Engine, reference: RequestKey | str) -> Found:
+    if isinstance(reference, RequestKey):
+        return Found(read_request(engine, reference))
+    rows = candidates(engine, reference)
     return Found(read_request(engine, _key(rows[0]))) if len(rows) == 1 else Found(None, rows)
 
 
-def _look_again(engine: Engine, asked: RequestKey | str, looked_unix_ns: int) -> None:
+def _look_again(engine: Engine, reference: RequestKey | str, looked_unix_ns: int) -> None:
     """Search again, because a running request is stored only after it has ended."""
     try:
         # Streamlit makes the first call during the page's own run, which has just searched.
         if time.time_ns() - looked_unix_ns > SECOND_NS:
-            found = _find(engine, asked)
+            found = _find(engine, reference)
             if found.request is not None or found.candidates:
                 st.rerun()
     except (Unreadable, StoreError):
@@ -140,7 +140,7 @@ def _key(row: Mapping[str, Any]) -> RequestKey:
     return RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
 
 
-def _nothing_asked(view: View) -> None:
+def _no_request(view: View) -> None:
     first = html.escape(link(replace(view, page="requests")))
     st.html(
         "<p class='headline'>Enter a request’s id above: the server’s "
@@ -151,14 +151,14 @@ def _nothing_asked(view: View) -> None:
     )
 
 
-def _unknown(engine: Engine, asked: RequestKey | str, zone: tzinfo) -> None:
+def _unknown(engine: Engine, reference: RequestKey | str, zone: tzinfo) -> None:
     there = missing(engine)
     if there.oldest_unix_ns is None or there.newest_unix_ns is None:
         no_data.no_server()
         return
     oldest = wording.clock(there.oldest_unix_ns, zone, date=True)
     newest = wording.clock(there.newest_unix_ns, zone, date=True)
-    at = asked.received_unix_ns if isinstance(asked, RequestKey) else None
+    at = reference.received_unix_ns if isinstance(reference, RequestKey) else None
     if at is not None and at < there.oldest_unix_ns:
         st.html(
             "<p class='headline'><b>This request has expired.</b> It was received "
@@ -168,7 +168,8 @@ def _unknown(engine: Engine, asked: RequestKey | str, zone: tzinfo) -> None:
         )
         return
     st.html(
-        f"<p class='headline'><b>No request has the id “{wording.for_html(str(asked), 80)}”.</b>"
+        "<p class='headline'>"
+        f"<b>No request has the id “{wording.for_html(str(reference), 80)}”.</b>"
         f"</p><p class='note'>The store has requests from {oldest} to {newest}. "
         "A running request appears here after it has ended. A request older than "
         "<code>tailspan up --keep-rows</code> is deleted. <code>tailspan requests --last 1h</code> "
@@ -177,9 +178,10 @@ def _unknown(engine: Engine, asked: RequestKey | str, zone: tzinfo) -> None:
 
 
 def _list_of_matches(
-    rows: Sequence[Mapping[str, Any]], asked: str, view: View, zone: tzinfo
+    rows: Sequence[Mapping[str, Any]], request_id: str, view: View, zone: tzinfo
 ) -> None:
     many = f"at least {MOST}" if len(rows) >= MOST else str(len(rows))
+    shown_id = wording.for_html(request_id, 80)
     listed = "".join(
         f"<tr><td><a href='{html.escape(link(replace(view, request=_key(row))))}' target='_self'>"
         f"{wording.for_html(row['request_id'] or row['span_id'], 60)}</a></td>"
@@ -190,7 +192,7 @@ def _list_of_matches(
         for row in rows
     )
     st.html(
-        f"<p class='headline'><b>{many} requests</b> have the id “{wording.for_html(asked, 80)}”. "
+        f"<p class='headline'><b>{many} requests</b> have the id “{shown_id}”. "
         "Choose one:</p><table class='data'><thead><tr><th>request</th><th>received</th>"
         f"<th>model</th><th>outcome</th><th>E2E</th></tr></thead><tbody>{listed}</tbody></table>"
     )
@@ -216,8 +218,8 @@ def _request(found: RequestRead, view: View, zone: tzinfo) -> None:
     moments = timeline.instants(row)
     stages = timeline.stages(row, found.account.parts_s)
     with chapter("Time by phase", LIFE_HELP):
-        told = "; ".join(f"{each.name} {wording.seconds(each.length_s)}" for each in stages)
-        chart(charts.lifeline(stages, moments, whole_s), "life", alt=f"Phases: {told}")
+        phases = "; ".join(f"{each.name} {wording.seconds(each.length_s)}" for each in stages)
+        chart(charts.lifeline(stages, moments, whole_s), "life", alt=f"Phases: {phases}")
         st.html(words.moments(moments, row["received_unix_ns"], zone))
     if row["outcome"] != "rejected":
         _neighbours(found, view, whole_s)
@@ -257,11 +259,11 @@ def _neighbours(found: RequestRead, view: View, whole_s: float) -> None:
                 " unknown too.</p>"
             )
             return
-        said = neighbours.sentence(found.neighbours)
-        st.html(f"<p class='note'>{html.escape(said)}</p>")
+        sentence = neighbours.sentence(found.neighbours)
+        st.html(f"<p class='note'>{html.escape(sentence)}</p>")
         if not found.neighbours.drawn:
             return
-        chart(charts.neighbours(found.neighbours.drawn, whole_s), "neighbours", alt=said)
+        chart(charts.neighbours(found.neighbours.drawn, whole_s), "neighbours", alt=sentence)
         if found.account.by_tenant:
             st.html(words.tenant_delays(found.account.by_tenant))
         costly = [each for each in found.neighbours.drawn if each.cost_s > 0][:MOST_LISTED]
@@ -275,7 +277,7 @@ def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
         f"<tr><td>{_name_with_link(each, view)}</td>"
         f"<td class='text'>{wording.for_html(each.tenant or wording.UNKNOWN)}</td>"
         f"<td>{wording.count(each.prompt_tokens)}</td>"
-        f"<td><b>{wording.growth(each.cost_s)}</b></td></tr>"
+        f"<td><b>{wording.signed_seconds(each.cost_s)}</b></td></tr>"
         for each in costly
     )
     return (
@@ -299,16 +301,16 @@ def _servers(found: RequestRead, whole_s: float) -> None:
         if not found.engine:
             st.html("<p class='note'>The engine reported no sample during the request.</p>")
         else:
-            chart(charts.strips(found.engine, whole_s), "engine", alt=_titles(found.engine))
+            chart(charts.time_series(found.engine, whole_s), "engine", alt=_titles(found.engine))
     if found.gpus:
         with chapter("GPU state", ENGINE_HELP):
             if found.throttled:
                 st.html(f"<p class='note'>{html.escape(found.throttled)}</p>")
-            chart(charts.strips(found.gpus, whole_s), "gpus", alt=_titles(found.gpus))
+            chart(charts.time_series(found.gpus, whole_s), "gpus", alt=_titles(found.gpus))
 
 
-def _titles(found: Sequence[Strip]) -> str:
-    return f"During the request: {', '.join(strip.title for strip in found)}"
+def _titles(found: Sequence[TimeSeries]) -> str:
+    return f"During the request: {', '.join(series.title for series in found)}"
 
 
 def _raw(row: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from analysis.access.audit_log import Door, audit_log
+from analysis.access.audit_log import Interface, audit_log
 from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
 from diagnosis.one_request.account import Account, account
 from store.joined.joined_request import JoinedRequest
@@ -29,7 +29,7 @@ from ui.kit.request_key import RequestKey
 from ui.kit.store_reads import store_errors
 from ui.sign_in import gate
 from ui.views.request import engine_state
-from ui.views.request.engine_state import Strip
+from ui.views.request.engine_state import TimeSeries
 from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
 from ui.views.request.neighbours import Neighbours, neighbours_of
 
@@ -50,8 +50,8 @@ class RequestRead:
     row: Mapping[str, Any]
     account: Account
     neighbours: Neighbours
-    engine: Sequence[Strip]
-    gpus: Sequence[Strip]
+    engine: Sequence[TimeSeries]
+    gpus: Sequence[TimeSeries]
     throttled: str | None
     ranks: Mapping[str, LatencyRank]
     simulated: bool
@@ -70,11 +70,13 @@ class Missing:
     newest_unix_ns: int | None
 
 
-def candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
+def candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
     """Return the requests that an id may refer to, the earliest first."""
     try:
         with store_errors():
-            return shared(engine, ("named", asked, _minute()), lambda: _candidates(engine, asked))
+            return shared(
+                engine, ("named", request_id, _minute()), lambda: _candidates(engine, request_id)
+            )
     except LookupError:
         return []
 
@@ -93,7 +95,7 @@ def _record(key: RequestKey, *, found: bool) -> None:
     log, opening = audit_log(), (str(key), found)
     if log is not None and st.session_state.get(_RECORDED) != opening:
         st.session_state[_RECORDED] = opening
-        log.read(Door.PAGE, gate.readers_name(), f"{key.trace_id}/{key.span_id}", found=found)
+        log.read(Interface.PAGE, gate.readers_name(), f"{key.trace_id}/{key.span_id}", found=found)
 
 
 def missing(engine: Engine) -> Missing:
@@ -106,10 +108,10 @@ def _minute() -> int:
     return time.time_ns() // KEPT_NS
 
 
-def _candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = find_requests(engine, asked).to_pylist()
+def _candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = find_requests(engine, request_id).to_pylist()
     if not found:  # not cached, because the request may arrive at any moment
-        raise LookupError(asked)
+        raise LookupError(request_id)
     return found
 
 
@@ -124,8 +126,8 @@ def _read(engine: Engine, key: RequestKey) -> RequestRead:
     its_account = account(requests_of(table), place, table.num_rows)
     around = Window(max(0, received - APART_NS), end + APART_NS)
     replica, number = row["replica"], row["engine"]
-    engine_strips: list[Strip] = []
-    gpu_strips: list[Strip] = []
+    engine_series: list[TimeSeries] = []
+    gpu_series: list[TimeSeries] = []
     throttled = None
     if replica is not None and row["outcome"] != Outcome.REJECTED:
         its_engine = {"replica": replica, **({} if number is None else {"engine": str(number)})}
@@ -135,15 +137,15 @@ def _read(engine: Engine, key: RequestKey) -> RequestRead:
         gpus = gpu_table(
             engine, around, equals={"replica": replica}, columns=engine_state.GPU_COLUMNS
         )
-        engine_strips = engine_state.engine_strips(samples, received)
-        gpu_strips = engine_state.gpu_strips(gpus, received)
+        engine_series = engine_state.engine_series(samples, received)
+        gpu_series = engine_state.gpu_series(gpus, received)
         throttled = engine_state.throttled(gpus, received, end)
     return RequestRead(
         row,
         its_account,
         neighbours_of(table, place, its_account),
-        engine_strips,
-        gpu_strips,
+        engine_series,
+        gpu_series,
         throttled,
         _ranks(engine, row),
         simulated(engine, Window(received, received + 1)),

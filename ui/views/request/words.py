@@ -41,8 +41,8 @@ def sentence(row: Mapping[str, Any], account: Account, zone: tzinfo) -> str:
     where = f" on {wording.for_html(row['replica'])}" if row["replica"] else ""
     ended = _ENDED[Outcome(row["outcome"])].format(whole=wording.seconds(row["e2e_s"]))
     first = _first_token(row)
-    asked = f"<b class='name'>{name}</b> received {at}{where}."
-    return f"{asked} {ended}{first}. {_largest_parts(account, row['e2e_s'])}".strip()
+    received = f"<b class='name'>{name}</b> received {at}{where}."
+    return f"{received} {ended}{first}. {_largest_parts(account, row['e2e_s'])}".strip()
 
 
 def _first_token(row: Mapping[str, Any]) -> str:
@@ -129,7 +129,11 @@ def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
     """
     listed = "".join(
         f"<div><small>{each.name}</small>"
-        + (wording.clock_ms(received_unix_ns, zone) if place == 0 else wording.growth(each.at_s))
+        + (
+            wording.clock_ms(received_unix_ns, zone)
+            if place == 0
+            else wording.signed_seconds(each.at_s)
+        )
         + "</div>"
         for place, each in enumerate(instants)
     )
@@ -158,9 +162,9 @@ def tenant_delays(found: Sequence[TenantDelay]) -> str:
     rows = "".join(
         f"<tr><td>{wording.UNKNOWN if each.tenant is None else wording.for_html(each.tenant)}</td>"
         f"<td>{wording.count(each.requests)}</td>"
-        f"<td>{wording.growth(each.prefill_s) if each.prefill_s else wording.UNKNOWN}</td>"
-        f"<td>{wording.growth(each.decode_s) if each.decode_s else wording.UNKNOWN}</td>"
-        f"<td><b>{wording.growth(each.cost_s)}</b></td></tr>"
+        f"<td>{wording.signed_seconds(each.prefill_s) if each.prefill_s else wording.UNKNOWN}</td>"
+        f"<td>{wording.signed_seconds(each.decode_s) if each.decode_s else wording.UNKNOWN}</td>"
+        f"<td><b>{wording.signed_seconds(each.cost_s)}</b></td></tr>"
         for each in found[:MOST_TENANTS]
     )
     more = len(found) - MOST_TENANTS

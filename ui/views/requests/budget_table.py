@@ -6,7 +6,7 @@ from typing import Final
 from analysis.budget.answer import BudgetAnswer, BudgetVerdict
 from analysis.budget.budget import UNASSIGNED
 from analysis.budget.levers import command
-from analysis.budget.sentences import finding, layer_name, notes, way_out
+from analysis.budget.sentences import finding, layer_name, notes, reductions
 from analysis.budget.spending import Line, Spending
 from ui.kit import wording
 from ui.kit.wide_table import wide_table
@@ -19,16 +19,16 @@ def html_of(answer: BudgetAnswer) -> str:
     """Return the finding, the table and the reduction that is needed, as HTML."""
     spending, budget = answer.spending, answer.question.budget
     source = f"Budget: {budget.source}." if budget.source else ""
-    said = [finding(answer, wording.seconds), *notes(answer, wording.seconds)]
-    parts = [f"<p>{wording.for_html(said[0], _LONGEST)}</p>"]
+    sentences = [finding(answer, wording.seconds), *notes(answer, wording.seconds)]
+    parts = [f"<p>{wording.for_html(sentences[0], _LONGEST)}</p>"]
     if spending is not None:
         parts.append(_table(spending))
-        said.append(
+        sentences.append(
             f"Each value is a mean over the slowest {spending.tail_requests:,} requests, so that"
             " the layers sum to their mean latency."
         )
-    parts += [f"<p class='note'>{wording.for_html(each, _LONGEST)}</p>" for each in said[1:]]
-    parts += _way_out(answer)
+    parts += [f"<p class='note'>{wording.for_html(each, _LONGEST)}</p>" for each in sentences[1:]]
+    parts += _reductions(answer)
     if source:
         parts.append(f"<p class='note'>{wording.for_html(source, _LONGEST)}</p>")
     return "".join(parts)
@@ -63,13 +63,13 @@ def _rows(line: Line) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _excess_text(over_s: float | None) -> str:
-    return wording.growth(over_s) if over_s is not None and over_s > 0 else ""
+    return wording.signed_seconds(over_s) if over_s is not None and over_s > 0 else ""
 
 
-def _way_out(answer: BudgetAnswer) -> Iterator[str]:
+def _reductions(answer: BudgetAnswer) -> Iterator[str]:
     if answer.verdict is not BudgetVerdict.OVER:
         return
-    for layer, sentence in way_out(answer, wording.seconds):
+    for layer, sentence in reductions(answer, wording.seconds):
         yield f"<p>{wording.for_html(sentence, _LONGEST)}</p>"
         if predicts := command(layer, answer.question, answer.replicas):
             yield (

@@ -13,7 +13,7 @@ from ui.kit import charts, colours, wording
 from ui.kit.columns import IntArray
 from ui.kit.phases import LAYERS, Matrix
 from ui.kit.time_bins import Bins
-from ui.views.requests.engines import Strip
+from ui.views.requests.engines import EngineGauges
 
 
 def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone: tzinfo) -> Any:
@@ -73,7 +73,7 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
     return charts.over_time(figure, window, zone, height=290)
 
 
-def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
+def engines(found: EngineGauges, window: Window, zone: tzinfo) -> go.Figure:
     """Draw waiting requests, running requests and KV cache in use, one below the other."""
     figure = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.13)
     at = charts.local(found.bins.middles_unix_ns, zone)
@@ -82,7 +82,7 @@ def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
         label = wording.for_plotly(name, 24)
         colour = colours.ENGINES[line % len(colours.ENGINES)]
         for row, (gauge, _) in enumerate(rows, start=1):
-            told = wording.percent if gauge == "kv_usage_ratio" else wording.count
+            format_value = wording.percent if gauge == "kv_usage_ratio" else wording.count
             figure.add_trace(
                 go.Scatter(
                     x=at,
@@ -93,7 +93,7 @@ def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
                     mode="lines",
                     line={"color": colour, "width": 1.5, "shape": "hv"},
                     connectgaps=False,
-                    customdata=[told(value) for value in gauges[gauge].tolist()],
+                    customdata=[format_value(value) for value in gauges[gauge].tolist()],
                     hovertemplate="%{customdata}<extra>" + label + "</extra>",
                 ),
                 row=row,

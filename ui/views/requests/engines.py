@@ -21,7 +21,7 @@ MOST_POINTS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Strip:
+class EngineGauges:
     """The lines of each gauge over time. Many engines are combined into one line."""
 
     bins: Bins
@@ -47,7 +47,7 @@ def bins_for(from_unix_ns: int, to_unix_ns: int) -> Bins:
     return bins_of_width(from_unix_ns, to_unix_ns, width_s * SECOND_NS)
 
 
-def strip(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> Strip:
+def gauges_of(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> EngineGauges:
     """Return the maximum of the samples in each bin of a window."""
     bins = bins_for(from_unix_ns, to_unix_ns)
     engines, which = _engines(table)
@@ -65,7 +65,7 @@ def strip(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> Strip:
             name: {gauge: by_gauge[gauge][row] for gauge in GAUGES}
             for row, name in enumerate(engines)
         }
-    return Strip(bins, len(engines), lines)
+    return EngineGauges(bins, len(engines), lines)
 
 
 def _engines(table: pa.Table) -> tuple[list[str], IntArray]:
@@ -86,8 +86,8 @@ def _highest(
     values: FloatArray, which: IntArray, index: IntArray, engines: int, bins: int
 ) -> FloatArray:
     highest = np.full((engines, bins), -np.inf)
-    told = ~np.isnan(values)
-    np.maximum.at(highest, (which[told], index[told]), values[told])
+    valid = ~np.isnan(values)
+    np.maximum.at(highest, (which[valid], index[valid]), values[valid])
     highest[np.isneginf(highest)] = np.nan
     return highest
 

@@ -52,8 +52,8 @@ def show(context: Context, found: Reading) -> None:
         _requests(context, found)
         return
     no_data.nothing_in_view(context)
-    if said := data_sources.scraped(found.scraped_replicas):
-        st.html(f"<p class='note'>{html.escape(said)}</p>")
+    if note := data_sources.scraped(found.scraped_replicas):
+        st.html(f"<p class='note'>{html.escape(note)}</p>")
     if found.samples.num_rows:
         _engines(context, found)
 
@@ -64,17 +64,17 @@ def _requests(context: Context, found: Reading) -> None:
     matrix = phases.layers(table)
     rolled = found.rolled
     if rolled is not None:
-        told = words.rolled_sentence(rolled, length_s, view.equals)
+        headline = words.rolled_sentence(rolled, length_s, view.equals)
         outcomes, bins = rolled.outcomes, rolled.bins
         series, means, number = rolled.percentiles, rolled.means, rolled.number
     else:
-        told = words.sentence(table, matrix, length_s, view.equals)
+        headline = words.sentence(table, matrix, length_s, view.equals)
         outcomes = words.outcomes(table)
         bins = time_bins.choose(window.from_unix_ns, window.to_unix_ns, table.num_rows)
         index = bins.index(instants(table, "received_unix_ns"))
         series = percentiles.per_bin(floats(table, view.latency), index, bins.count)
         means, number = phases.mean_per_bin(matrix, index, bins.count)
-    st.html(f"<p class='headline'>{told}</p>{_outcomes(outcomes, view)}")
+    st.html(f"<p class='headline'>{headline}</p>{_outcomes(outcomes, view)}")
     if rolled is None and (less := data_sources.note(table)):
         st.html(f"<p class='note'>{html.escape(less)}</p>")
 
@@ -151,12 +151,12 @@ def _outcomes(counts: Mapping[str, int], view: View) -> str:
     total = sum(counts.values())
     shown = []
     for name, number in counts.items():
-        said = f"{term(name, name)} <b>{number:,}</b>"
+        label = f"{term(name, name)} <b>{number:,}</b>"
         if number:
             href = html.escape(link(replace(view, equals={**view.equals, "outcome": name})))
             share = wording.percent(number / total)
-            said = f"<a href='{href}' target='_self'>{said}</a> ({share})"
-        shown.append(f"<span class='{'some' if number else 'none'}'>{said}</span>")
+            label = f"<a href='{href}' target='_self'>{label}</a> ({share})"
+        shown.append(f"<span class='{'some' if number else 'none'}'>{label}</span>")
     return f"<div class='outcomes'>{''.join(shown)}</div>"
 
 
@@ -166,5 +166,5 @@ def _engines(context: Context, found: Reading) -> None:
         if not found.samples.num_rows:
             st.html("<p class='note'>No engine reported its state in this range.</p>")
             return
-        strip = engines.strip(found.samples, window.from_unix_ns, window.to_unix_ns)
-        selection.time_chart(context, charts.engines(strip, window, context.zone), "engines")
+        gauges = engines.gauges_of(found.samples, window.from_unix_ns, window.to_unix_ns)
+        selection.time_chart(context, charts.engines(gauges, window, context.zone), "engines")

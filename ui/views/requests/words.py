@@ -54,13 +54,13 @@ def joined(requests: int, latency: str, most_rows: int | None) -> str:
         latency: the name of the latency that sorts the list.
         most_rows: the number of rows that were joined if the range has more; otherwise None.
     """
-    said = (
+    text = (
         f"{wording.counted(requests, 'joined request')}, the slowest by {latency} first. The rest"
         " of this page counts each of them once per server."
     )
     if most_rows is None:
-        return said
-    return f"{said} Only the newest {wording.count(most_rows)} rows of the range were joined."
+        return text
+    return f"{text} Only the newest {wording.count(most_rows)} rows of the range were joined."
 
 
 def _requests_sentence(requests: int, length_s: float, equals: Mapping[str, str]) -> str:
@@ -105,11 +105,11 @@ def _reasons(table: pa.Table, matrix: Matrix) -> str:
         (largest_of_slowest(table, matrix, "ttft_s", BEFORE_FIRST_TOKEN), "time to first token"),
         (largest_of_slowest(table, matrix, "e2e_s"), "time end to end"),
     )
-    told = [(largest, of_what) for largest, of_what in found if largest is not None]
-    if not told:
+    known = [(largest, of_what) for largest, of_what in found if largest is not None]
+    if not known:
         return ""
-    who = "For the slowest" if told[-1][0].requests == 1 else "For the slowest 1 %"
-    phases = ", and ".join(_largest_phase_text(largest, of_what) for largest, of_what in told)
+    who = "For the slowest" if known[-1][0].requests == 1 else "For the slowest 1 %"
+    phases = ", and ".join(_largest_phase_text(largest, of_what) for largest, of_what in known)
     return f"{who}, {phases}."
 
 

@@ -17,8 +17,8 @@ COLUMNS: Final = 100
 ROWS: Final = 30
 SECOND_NS: Final = 1_000_000_000
 LEAST_S: Final = 1e-4
-"""Minimum latency. Shortest latency on the axis, in seconds. Shorter latencies count as this
-latency, because a logarithmic axis has no zero."""
+"""Shortest latency on the axis, in seconds. Shorter latencies count as this latency, because a
+logarithmic axis has no zero."""
 
 
 @dataclass(frozen=True, slots=True)

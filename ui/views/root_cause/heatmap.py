@@ -34,7 +34,7 @@ def figure(
     baseline: Window,
     onset_unix_ns: int | None,
     starts: Sequence[EngineStart],
-    promised_s: Sequence[float],
+    thresholds_s: Sequence[float],
     zone: tzinfo,
     ink: colours.Ink,
 ) -> go.Figure:
@@ -49,7 +49,7 @@ def figure(
         baseline: the range with which the selected range is compared.
         onset_unix_ns: start of the growth, or None if unknown.
         starts: engine starts.
-        promised_s: thresholds of the objectives.
+        thresholds_s: thresholds of the objectives.
         zone: the reader's time zone.
         ink: colours for the page's background.
     """
@@ -82,7 +82,7 @@ def figure(
     charts.over_time(drawn, whole, zone, height=height + _MARGINS)
     drawn.update_layout(hovermode="closest", showlegend=False)
     _baseline(drawn, baseline, whole, zone, ink)
-    _mark_ranges(drawn, window, whole, onset_unix_ns, promised_s, zone, ink)
+    _mark_ranges(drawn, window, whole, onset_unix_ns, thresholds_s, zone, ink)
     return drawn
 
 
@@ -229,7 +229,7 @@ def _mark_ranges(
     window: Window,
     whole: Window,
     onset_unix_ns: int | None,
-    promised_s: Sequence[float],
+    thresholds_s: Sequence[float],
     zone: tzinfo,
     ink: colours.Ink,
 ) -> None:
@@ -255,10 +255,10 @@ def _mark_ranges(
         )
         # At the right end of the chart, only the left side of the line has space for the label.
         _label(drawn, text, x, "left" if instant < late_unix_ns else "right", ink)
-    for promise_s in promised_s:
+    for threshold_s in thresholds_s:
         drawn.add_hline(
-            y=promise_s,
-            line={"color": colours.PROMISED, "dash": "dash", "width": 1.5},
+            y=threshold_s,
+            line={"color": colours.THRESHOLD, "dash": "dash", "width": 1.5},
             row=1,
             col=1,
         )

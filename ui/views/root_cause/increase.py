@@ -100,7 +100,7 @@ def _bar(name: str, from_s: float, growth_s: float, colour: str, text: str) -> g
         base=[from_s],
         orientation="h",
         marker={"color": colour, "line": {"width": 1, "color": colours.OUTLINE}},
-        text=[wording.growth(growth_s)],
+        text=[wording.signed_seconds(growth_s)],
         textposition="outside",
         cliponaxis=False,
         hovertemplate=f"{text}<extra></extra>",

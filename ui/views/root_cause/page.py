@@ -141,15 +141,16 @@ def explaining(context: Context, found: Material, part: Window) -> View:
 
 
 def _tested(context: Context, found: Material, explanation: Explanation) -> Explanation:
-    """Return the explanation with shares by replay. They come from a stored answer, if there is one
-    about the same question. Explanations of the same causes share one replay, so the verdict on an
-    incident and the causes below it have the same shares."""
+    """Return the explanation with shares by replay. The shares come from the stored answer to the
+    same question, if there is one. Explanations of the same causes share one replay, so the verdict
+    on an incident and the causes below it have the same shares."""
     if (stored := found.stored_shares(explanation)) is not None:
         return stored
-    asked, causes = explanation.question, [*explanation.causes, *explanation.others]
+    question, causes = explanation.question, [*explanation.causes, *explanation.others]
     return context.shared(
         lambda: replayed(context.engine, explanation),
-        *("replay", asked.metric, asked.baseline, explanation.verdict, explanation.tail_share),
+        *("replay", question.metric, question.baseline),
+        *(explanation.verdict, explanation.tail_share),
         tuple((each.id, each.share, tuple(each.where.items())) for each in causes),
     )
 
@@ -181,10 +182,10 @@ def _incident(
 def _is_whole(context: Context, found: Material, answer: StoredAnswer) -> bool:
     """Return whether the view shows a whole incident: its filter and its baseline are the same as
     those of the stored answer."""
-    view, asked = context.view, answer.verdict.first.question
+    view, question = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
         return False
-    compared = Window(asked.baseline.from_unix_ns, asked.baseline.to_unix_ns)
+    compared = Window(question.baseline.from_unix_ns, question.baseline.to_unix_ns)
     return view.baseline is None or found.baseline == compared
 
 
@@ -240,7 +241,7 @@ def _answer(context: Context, explanation: Explanation, found: Material) -> tupl
     if explanation.network:
         st.html(words.network(explanation))
     if explanation.contradictions:
-        st.html(words.doubts(explanation))
+        st.html(words.contradictions(explanation))
     return headline, reason
 
 
@@ -270,7 +271,7 @@ def _shape(context: Context, explanation: Explanation, found: Material) -> None:
         ),
         onset_unix_ns=explanation.onset_unix_ns,
         starts=found.servers.starts,
-        promised_s=thresholds(context.objectives.parsed, view.latency),
+        thresholds_s=thresholds(context.objectives.parsed, view.latency),
         zone=zone,
         ink=context.ink,
     )

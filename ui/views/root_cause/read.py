@@ -118,8 +118,8 @@ class Material:
         objective = self.burned.get(incident.slo)
         if objective is None or not isinstance(objective.indicator, Goodput):
             return None
-        asked = metrics_of(objective.indicator)
-        return leading_verdict([self._explain_metric(metric, [objective]) for metric in asked])
+        metrics = metrics_of(objective.indicator)
+        return leading_verdict([self._explain_metric(metric, [objective]) for metric in metrics])
 
     def stored_answer(self, incident: IncidentRow) -> StoredAnswer | None:
         """Return the stored answer of an incident, or None if there is none."""

@@ -1,7 +1,7 @@
 """Write the texts of the Root cause page.
 
 Pure. The result is HTML in which all external text is escaped: tenants, replicas and models appear
-in causes, actions, evidence and doubts.
+in causes, actions, evidence and contradictions.
 """
 
 import html
@@ -68,7 +68,7 @@ def sentence(explanation: Explanation, latency: str, zone: tzinfo) -> str:
     )
     return (
         f"{slowest} rose from <b>{was}</b> to <b>{now}</b>{since}: "
-        f"<b>{wording.growth(explanation.excess_s)}</b>. {_counts(explanation)}"
+        f"<b>{wording.signed_seconds(explanation.excess_s)}</b>. {_counts(explanation)}"
     )
 
 
@@ -98,9 +98,9 @@ def _previous(explanation: Explanation) -> str:
 
 def _baseline_time(explanation: Explanation) -> str:
     """Return the time of the baseline in words, such as "one day earlier"."""
-    asked = explanation.question
+    question = explanation.question
     for ago, words in EARLIER.items():
-        if asked.window.from_unix_ns - asked.baseline.from_unix_ns == parse_ns(ago):
+        if question.window.from_unix_ns - question.baseline.from_unix_ns == parse_ns(ago):
             return words.removeprefix("vs. ")
     return f"in {_previous(explanation)}"
 
@@ -109,8 +109,8 @@ def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) ->
     """Return the incident and its verdict, with the same text as the command and the alert."""
     name = wording.for_html(row.slo, 63)
     cause = None if verdict is None else verdict.sentence
-    said = "no cause found yet" if cause is None else wording.for_html(cause, 600)
-    return f"<p class='headline'>Incident <b>{name}</b> {_incident_time(row, zone)}: {said}</p>"
+    finding = "no cause found yet" if cause is None else wording.for_html(cause, 600)
+    return f"<p class='headline'>Incident <b>{name}</b> {_incident_time(row, zone)}: {finding}</p>"
 
 
 def stored_incident(row: IncidentRow, answer: StoredAnswer, zone: tzinfo) -> str:
@@ -319,15 +319,15 @@ def _kind_of_request(hit: RiskRatio) -> str:
         names, values = [hit.dimension], [hit.value]
     known = dict(zip(names, values, strict=True))
     tenant = known.pop("tenant", None)
-    said = "requests" if tenant is None else f"{_value(tenant)} requests"
+    text = "requests" if tenant is None else f"{_value(tenant)} requests"
     for name, value in known.items():
         if name in _TOKENS:
-            said += f" with {_value(value)} {_TOKENS[name]}"
+            text += f" with {_value(value)} {_TOKENS[name]}"
         elif name in _PLACES:
-            said += f" {_PLACES[name]} {_value(value)}"
+            text += f" {_PLACES[name]} {_value(value)}"
         else:
-            said += f" with {wording.for_html(name.replace('_', ' '), 80)} {_value(value)}"
-    return said
+            text += f" with {wording.for_html(name.replace('_', ' '), 80)} {_value(value)}"
+    return text
 
 
 def _value(value: str) -> str:
@@ -342,7 +342,7 @@ def network(explanation: Explanation) -> str:
     )
 
 
-def doubts(explanation: Explanation) -> str:
+def contradictions(explanation: Explanation) -> str:
     """Return the reasons to doubt the verdict, as HTML."""
     return "".join(
         f"<p class='notice'>{wording.for_html(each, 400)}</p>"

@@ -117,7 +117,7 @@ def figure(
             x=charts.local([window.from_unix_ns, window.to_unix_ns], zone),
             y=[target, target],
             mode="lines",
-            line={"color": colours.PROMISED, "width": 1.5, "dash": "dash"},
+            line={"color": colours.THRESHOLD, "width": 1.5, "dash": "dash"},
             name="target",
             hovertemplate=f"{objective.target_written}<extra>target</extra>",
         )

@@ -78,9 +78,9 @@ def _objectives(context: Context, found: Found) -> None:
     if not objectives:
         st.html("<p class='headline'><b>No SLO is defined:</b> no objective could be read.</p>")
         return
-    said = words.sentence(found.states, len(objectives))
+    sentence = words.sentence(found.states, len(objectives))
     where = f"Defined in {_files(context.objectives)}."
-    st.html(f"<p class='headline'>{said}</p><p class='note'>{where}</p>")
+    st.html(f"<p class='headline'>{sentence}</p><p class='note'>{where}</p>")
     st.session_state["by"] = context.view.by
     st.segmented_control(
         "Compliance by",
@@ -117,7 +117,7 @@ def _objectives(context: Context, found: Found) -> None:
             _history(context, objective)
 
 
-def _definition_facts(objective: Objective, standing: SloState | None) -> str:
+def _definition_facts(objective: Objective, state: SloState | None) -> str:
     indicator = objective.indicator
     facts = []
     if isinstance(indicator, GoodEvents):
@@ -143,13 +143,13 @@ def _definition_facts(objective: Objective, standing: SloState | None) -> str:
             f"{wording.exact_percent(float(objective.budget))} of the {_unit(objective)}",
         ),
     ]
-    if standing is not None and standing.status.period.events:
-        events = standing.status.period.events
-        bad = standing.status.period.bad
+    if state is not None and state.status.period.events:
+        events = state.status.period.events
+        bad = state.status.period.bad
         facts.append(("missed by", f"{bad:,} of {events:,} {_unit(objective)} counted"))
     facts += [("service", objective.service), ("defined in", f"{_file_and_line(objective)}")]
-    said = wording.for_html(objective.description, 400)
-    return f"<p class='note'>{said}</p>{fact_grid((*fact, '') for fact in facts)}"
+    description = wording.for_html(objective.description, 400)
+    return f"<p class='note'>{description}</p>{fact_grid((*fact, '') for fact in facts)}"
 
 
 def _unit(objective: Objective) -> str:
@@ -193,16 +193,16 @@ def _history(context: Context, objective: Objective) -> None:
 
 
 def _try(context: Context) -> None:
-    promised = context.objectives
+    current = context.objectives
     with chapter("Try a change", TRY_HELP):
-        files = list(promised.texts)
+        files = list(current.texts)
         if not files:
             return
         file = files[0]
         if len(files) > 1:
             file = st.selectbox("File", files, key="file", format_func=short)
         key = f"yaml_{file}"
-        written = promised.texts[file]
+        written = current.texts[file]
         st.session_state.setdefault(key, written)
         lines = written.count("\n") + 2
         text = (
@@ -213,24 +213,24 @@ def _try(context: Context) -> None:
             )
             or ""
         )
-        tried = parse_texts({**promised.texts, file: text})
-        _lint(tried)
+        changed = parse_texts({**current.texts, file: text})
+        _lint(changed)
         if text != written:
             st.button("Reset", key="reset", on_click=_reset, args=(key, written))
-            if not tried.errors:
-                _effect_section(context, tried)
+            if not changed.errors:
+                _effect_section(context, changed)
                 _apply(file, text)
 
 
-def _lint(tried: Objectives) -> None:
-    for note in tried.notes:
+def _lint(changed: Objectives) -> None:
+    for note in changed.notes:
         st.html(f"<p class='note'>Note: {wording.for_html(note, 300)}</p>")
-    if not tried.errors:
-        number = wording.counted(len(tried.parsed), "objective")
+    if not changed.errors:
+        number = wording.counted(len(changed.parsed), "objective")
         st.html(f"<p class='note'><b>No errors:</b> {number}.</p>")
         return
-    rows = "".join(_error_row(error) for error in tried.errors)
-    number = wording.counted(len(tried.errors), "error")
+    rows = "".join(_error_row(error) for error in changed.errors)
+    number = wording.counted(len(changed.errors), "error")
     st.html(
         f"<p class='notice'><b>{number}</b></p>"
         + wide_table(
@@ -249,9 +249,9 @@ def _error_row(error: AlertsError) -> str:
     return f"<tr>{''.join(f'<td>{wording.for_html(cell, 400)}</td>' for cell in cells)}</tr>"
 
 
-def _effect_section(context: Context, tried: Objectives) -> None:
+def _effect_section(context: Context, changed: Objectives) -> None:
     engine, window, zone = context.engine, context.window, context.zone
-    found = changes.changes(context.objectives, tried)
+    found = changes.changes(context.objectives, changed)
     if not found:
         st.html("<p class='note'>The objectives are the same as before.</p>")
         return

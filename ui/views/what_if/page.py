@@ -18,7 +18,7 @@ from ui.frame.navigation import choice
 from ui.kit import wording
 from ui.kit.sections import chapter, chart
 from ui.views.what_if import charts, record, words
-from ui.views.what_if.read import Asked, Present, read_what_if
+from ui.views.what_if.read import Present, Reading, read_what_if
 
 HELP: Final = (
     "The requests of the range are replayed twice, once unchanged and once with the change, on a "
@@ -35,10 +35,9 @@ SWEEP_HELP: Final = (
     "prediction."
 )
 TRY_HELP: Final = (
-    "The predicted effect of each change of the usual optimisation sequence that applies to these "
-    "engines, for the requests of the range. The change with the largest gain for its effort is "
-    "first. Follow the link of a change to see its intervals. tailspan advise prints the same "
-    "table."
+    "The usual optimisation changes that apply to these engines, with the effect predicted for the "
+    "requests of the range. The change with the largest gain for its effort is first. Follow the "
+    "link of a change to see its intervals. tailspan advise prints the same table."
 )
 ROUTERS: Final[dict[str, str]] = {
     "": "as recorded",
@@ -51,7 +50,7 @@ SHOWN: Final = "what_if_shown"
 """Session key of the change, the sweep and the present values that the controls last showed."""
 
 
-def read(context: Context) -> Asked:
+def read(context: Context) -> Reading:
     """Fit the engines, and predict the effect of the change in the address."""
     try:
         prices = prices_in_force(None, os.environ)
@@ -59,7 +58,7 @@ def read(context: Context) -> Asked:
         raise CannotShow("The price file cannot be read.", str(error)) from error
     view, objectives = context.view, context.objectives
 
-    def found() -> Asked:
+    def found() -> Reading:
         return read_what_if(
             context.engine,
             context.window,
@@ -77,7 +76,7 @@ def read(context: Context) -> Asked:
     )
 
 
-def show(context: Context, found: Asked) -> None:
+def show(context: Context, found: Reading) -> None:
     """Draw the finding, the controls, and the prediction or the sweep."""
     view, answer, swept = context.view, found.answer, found.swept
     first = swept.points[0].answer if swept is not None else answer

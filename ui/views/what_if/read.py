@@ -52,7 +52,7 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Reading:
     """The data of the page. Without a prediction, `problem` is the reason."""
 
     present: Present | None
@@ -76,7 +76,7 @@ def read_what_if(
     objectives: Sequence[Objective],
     prices: PriceList,
     now_unix_ns: int,
-) -> Asked:
+) -> Reading:
     """Fit the engines of a range, and predict the effect of the change or of each value of a sweep.
 
     If there is neither a change nor a sweep, predict the effects of changes to try.
@@ -112,7 +112,7 @@ def read_what_if(
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)
-    return Asked(
+    return Reading(
         *(present, answer, found, advised, problem),
         *(newest_unix_ns(engine), is_simulated(engine, window)),
     )

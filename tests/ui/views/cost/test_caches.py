@@ -44,12 +44,12 @@ def test_hits_are_shown_beside_the_bill_and_not_in_it(
     url = f"sqlite:///{tmp_path}/cached.db"
     shutil.copy(plain.removeprefix("sqlite:///"), f"{tmp_path}/cached.db")
     _store(url, [_lookup(number) for number in range(40)])
-    before, said = (markup(page(each, **RANGE)) for each in (plain, url))
+    before, text = (markup(page(each, **RANGE)) for each in (plain, url))
     assert "Caches in front of the model" not in before
-    assert "answered <b>75 %</b> [60 % to 86 %] of 40 lookups" in said
+    assert "answered <b>75 %</b> [60 % to 86 %] of 40 lookups" in text
     headline = before[before.index("<p class='headline'>") :].partition("</p>")[0]
     assert "100 requests" in headline
-    assert headline in said
+    assert headline in text
     other = markup(page(url, **RANGE, replica="r1"))
     assert "Lookups have no replica, so this filter does not apply." in other
     assert "Caches in front of the model" not in markup(page(url, **RANGE, tenant="globex"))
@@ -58,14 +58,14 @@ def test_hits_are_shown_beside_the_bill_and_not_in_it(
 def test_caches_are_shown_without_engines(page: Open, database: Database, one_request: Any) -> None:
     url = database([one_request(1)], [])
     _store(url, [_lookup(number) for number in range(8)])
-    said = markup(page(url, **RANGE))
-    assert "No engine reported in this range" in said
-    assert "Caches in front of the model answered <b>75 %</b>" in said
+    shown = markup(page(url, **RANGE))
+    assert "No engine reported in this range" in shown
+    assert "Caches in front of the model answered <b>75 %</b>" in shown
 
 
 def test_hostile_names_are_text(page: Open, database: Database, one_request: Any) -> None:
     url = database([one_request(1)], [])
     _store(url, [_lookup(1, tenant=HOSTILE, route=HOSTILE), _lookup(2, similarity=None)])
-    said = markup(page(url, **RANGE))
-    assert "Caches in front of the model" in said
-    assert HOSTILE not in said
+    shown = markup(page(url, **RANGE))
+    assert "Caches in front of the model" in shown
+    assert HOSTILE not in shown

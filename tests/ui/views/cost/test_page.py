@@ -71,20 +71,20 @@ def test_the_bill_is_one_sentence_and_charts(page: Open, priced: Any) -> None:
     """The bill is 20 engine-minutes of an H100 at its list price."""
     test = page(priced(), **RANGE)
     assert test.title[0].value == "Cost"
-    said = markup(test)
-    assert "Serving cost <b>$1.33</b> in 10 min: <b>25 %</b> for 100 requests" in said
-    assert "<b>40 %</b> <abbr" in said
-    assert "2 engines at a time, $7.98 per hour" in said
-    assert "Priced at H100" in said
-    assert "Self-hosting becomes cheaper at" in said
+    shown = markup(test)
+    assert "Serving cost <b>$1.33</b> in 10 min: <b>25 %</b> for 100 requests" in shown
+    assert "<b>40 %</b> <abbr" in shown
+    assert "2 engines at a time, $7.98 per hour" in shown
+    assert "Priced at H100" in shown
+    assert "Self-hosting becomes cheaper at" in shown
     assert len(test.get("plotly_chart")) == 4
 
 
 def test_costs_are_listed_by_the_address_label(page: Open, priced: Any) -> None:
     test = page(priced(), **RANGE)
-    said = markup(test)
-    assert said.index(">acme</a>") < said.index(">globex</a>")
-    assert "tenant=acme" in said
+    shown = markup(test)
+    assert shown.index(">acme</a>") < shown.index(">globex</a>")
+    assert "tenant=acme" in shown
     test.segmented_control("per").set_value("replica").run()
     assert test.query_params["per"] in ("replica", ["replica"])
     assert ">r2</a>" in markup(test)
@@ -92,10 +92,10 @@ def test_costs_are_listed_by_the_address_label(page: Open, priced: Any) -> None:
 
 
 def test_filters_select_a_part_of_the_bill(page: Open, priced: Any) -> None:
-    said = markup(page(priced(), **RANGE, tenant="globex"))
-    assert "Serving cost <b>$1.33</b>" in said
-    assert "<b>tenant globex</b> cost <b>$0.0859</b> (6.5 %) for 25 requests" in said
-    assert ">acme</a>" not in said
+    shown = markup(page(priced(), **RANGE, tenant="globex"))
+    assert "Serving cost <b>$1.33</b>" in shown
+    assert "<b>tenant globex</b> cost <b>$0.0859</b> (6.5 %) for 25 requests" in shown
+    assert ">acme</a>" not in shown
     alone = markup(page(priced(), **RANGE, replica="r1"))
     assert "Serving on <b>r1</b> cost <b>$0.665</b>" in alone
     assert "1 engine at a time," in alone
@@ -103,10 +103,10 @@ def test_filters_select_a_part_of_the_bill(page: Open, priced: Any) -> None:
 
 def test_an_engine_without_a_price_is_not_free(page: Open, priced: Any) -> None:
     test = page(priced("Abacus <b>9000"), **RANGE)
-    said = markup(test)
-    assert "The cost is unknown" in said
-    assert "“Abacus &lt;b&gt;9000”, which has no price, so the bill omits its 50 requests" in said
-    assert "$0" not in said
+    shown = markup(test)
+    assert "The cost is unknown" in shown
+    assert "“Abacus &lt;b&gt;9000”, which has no price, so the bill omits its 50 requests" in shown
+    assert "$0" not in shown
     assert 'match: "Abacus <b>9000", usd_per_hour: 1.50' in test.code[0].value
     assert "--prices prices.yaml" in test.code[1].value
 
@@ -148,9 +148,9 @@ def test_long_ranges_are_billed_by_day(page: Open, priced: Any) -> None:
 
 def test_the_overview_has_the_cost_of_an_hour(page: Open, priced: Any) -> None:
     first = {**RANGE, "page": "overview"}
-    said = markup(page(priced(), **first))
-    assert "Serving costs <b>$7.98 per hour</b> (2 engines)." in said
-    assert "href='cost?" in said
+    shown = markup(page(priced(), **first))
+    assert "Serving costs <b>$7.98 per hour</b> (2 engines)." in shown
+    assert "href='cost?" in shown
     assert "per hour</b>" not in markup(page(priced("Abacus 9000"), **first))
 
 

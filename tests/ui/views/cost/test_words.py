@@ -66,19 +66,19 @@ def test_the_parts_drawn_sum_to_the_bill(
 def test_the_sides_are_a_table_with_their_utilisation() -> None:
     prefill = Side("<b>kv_producer", "prefill", 1.2, 1_080.0, 1e15, 1e12, 0.42, 0.05)
     decode = Side(None, "decode", 1.6, 1_440.0, None, None, None, None)
-    told = words.sides(Sides([prefill, decode], 0.2), line())
-    assert "<td>$1.20</td><td>30 %</td><td>18 min</td><td>42 %</td><td>5 %</td>" in told
-    assert f"<td>24 min</td><td>{wording.UNKNOWN}</td><td>{wording.UNKNOWN}</td>" in told
-    assert "&lt;b&gt;kv_producer" in told
-    assert "not divided" in told
+    text = words.sides(Sides([prefill, decode], 0.2), line())
+    assert "<td>$1.20</td><td>30 %</td><td>18 min</td><td>42 %</td><td>5 %</td>" in text
+    assert f"<td>24 min</td><td>{wording.UNKNOWN}</td><td>{wording.UNKNOWN}</td>" in text
+    assert "&lt;b&gt;kv_producer" in text
+    assert "not divided" in text
     assert "not divided" not in words.sides(Sides([prefill], 1e-6), line())
 
 
 def test_the_chart_of_the_bill_can_be_downloaded() -> None:
-    told = csv_of(charts.waterfall(line())).splitlines()
-    assert len(told) == 7
-    assert any(row.startswith("idle,") and ",1.0," in row for row in told)
-    assert any(row.startswith("bill,") and ",4.0," in row for row in told)
+    reported = csv_of(charts.waterfall(line())).splitlines()
+    assert len(reported) == 7
+    assert any(row.startswith("idle,") and ",1.0," in row for row in reported)
+    assert any(row.startswith("bill,") and ",4.0," in row for row in reported)
 
 
 def test_the_chart_over_time_is_in_dollars_per_hour() -> None:
@@ -116,9 +116,9 @@ def test_partly_unpriced_requests_have_no_token_price() -> None:
 
 
 def test_an_unknown_cost_is_a_dash_and_never_zero() -> None:
-    told = words.payers([Group((None,), requests=3, unpriced=3)], "tenant", View(), HOUR, {})
-    assert "$" not in told
-    assert words.UNKNOWN_NAME in told
+    text = words.payers([Group((None,), requests=3, unpriced=3)], "tenant", View(), HOUR, {})
+    assert "$" not in text
+    assert words.UNKNOWN_NAME in text
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_break_even_is_where_the_lines_cross() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "said"),
+    ("kept", "expected"),
     [
         (SustainableRate(0, None), "no requests of this range were counted"),
         (SustainableRate(99, None), "only 99 requests of this range were counted"),
@@ -166,7 +166,7 @@ def test_break_even_is_where_the_lines_cross() -> None:
         (SustainableRate(48_028, 1.0), "met at up to 1/s, and higher rates missed them"),
     ],
 )
-def test_the_break_even_has_its_evidence(kept: SustainableRate, said: str) -> None:
+def test_the_break_even_has_its_evidence(kept: SustainableRate, expected: str) -> None:
     even = BreakEven(2.0, 1.0, 1.0, kept)
     compared = [Comparison("m", Tokens(100, 1, 0, 1), ManagedModel(("m",), "p", "x"), 0.5, False)]
     found: Any = SimpleNamespace(
@@ -176,9 +176,9 @@ def test_the_break_even_has_its_evidence(kept: SustainableRate, said: str) -> No
         bill=SimpleNamespace(uptime=SimpleNamespace(up_s=50.0)),
     )
     shown = words.against(found, line())
-    assert said in shown
+    assert expected in shown
     assert "the rate now is 2" in shown
-    assert said in cost_text.kept_in_words(even)
+    assert expected in cost_text.kept_in_words(even)
 
 
 def test_loading_is_a_part_of_the_sentence_and_of_the_chart() -> None:

@@ -132,7 +132,7 @@ def test_waiting_is_a_share_of_the_samples() -> None:
     assert grids(rows, ["a"], 1)["waited"].tolist() == [[0.5]]
 
 
-@pytest.mark.parametrize("told", ["engine_grids", "gpu_grids"])
-def test_no_samples_make_no_grids(told: str) -> None:
+@pytest.mark.parametrize("name", ["engine_grids", "gpu_grids"])
+def test_no_samples_make_no_grids(name: str) -> None:
     none = np.zeros(0, dtype=np.int64)
-    assert getattr(grid, told)(samples([]), ["a"], none, 3) == {}
+    assert getattr(grid, name)(samples([]), ["a"], none, 3) == {}

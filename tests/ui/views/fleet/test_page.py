@@ -82,11 +82,11 @@ def test_a_fleet_is_shown_side_by_side(page: Open, database: Database, one_reque
         ],
     )
     test = page(url, **LINK)
-    said = markup(test)
+    shown = markup(test)
     assert test.title[0].value == "Fleet"
-    assert "<b>2 replicas</b>, 1 of them with problems: <b class='name'>r2</b> (queue)" in said
-    assert "Too few requests to compare the replicas" in said
-    assert "c0ffee" in said
+    assert "<b>2 replicas</b>, 1 of them with problems: <b class='name'>r2</b> (queue)" in shown
+    assert "Too few requests to compare the replicas" in shown
+    assert "c0ffee" in shown
     assert len(test.get("plotly_chart")) == 1
     assert "r2" in table_of(test)
     assert "of peak" not in table_of(test)

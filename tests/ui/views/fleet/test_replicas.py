@@ -43,8 +43,8 @@ def test_without_problems_replicas_are_sorted_by_tail() -> None:
 
 def test_without_a_problem_an_incident_is_linked() -> None:
     row = IncidentRow("chat", "page", 100, 40, 200, None, 100, "20", None)
-    said = words.sentence(made(), row)
-    assert said.startswith(
+    text = words.sentence(made(), row)
+    assert text.startswith(
         "<b>3 replicas</b>: none of them has a problem of its own, but incident <b>chat</b>"
         " overlaps this range. <a href='root-cause?incident=chat%40100'"
     )
@@ -103,11 +103,11 @@ def test_a_replica_that_is_slow_more_often_is_named_with_its_interval() -> None:
     (hit,) = found.hits
     assert hit.value == "b"
     assert hit.low > 2.0
-    said = words.imbalance(found, 2)
-    assert said is not None
-    assert said.startswith("Latency is uneven: a request on <b>b</b> is ")
-    assert f"[{hit.low:.1f} to {hit.high:.1f}]" in said
-    assert "Load is even." in said
+    text = words.imbalance(found, 2)
+    assert text is not None
+    assert text.startswith("Latency is uneven: a request on <b>b</b> is ")
+    assert f"[{hit.low:.1f} to {hit.high:.1f}]" in text
+    assert "Load is even." in text
 
 
 def test_an_engine_that_is_slow_more_often_is_a_problem_of_its_replica() -> None:
@@ -121,9 +121,9 @@ def test_an_engine_that_is_slow_more_often_is_a_problem_of_its_replica() -> None
     assert [each.what for each in whole.replicas[0].problems] == [
         f"engine 1 slow {hit.risk_ratio:.1f}×"
     ]
-    said = str(words.imbalance(found, whole.servers, "engine"))
-    assert "a request on <b>a engine 1</b> is" in said
-    assert "as a request on another engine" in said
+    text = str(words.imbalance(found, whole.servers, "engine"))
+    assert "a request on <b>a engine 1</b> is" in text
+    assert "as a request on another engine" in text
 
 
 def test_an_even_load_is_reported() -> None:
@@ -184,7 +184,7 @@ def test_the_unread_share_is_noted() -> None:
     assert data_sources.thinned_samples(None) is words.thinned_requests(1) is None
     assert "read for 16 s in every 5 min 52 s" in str(data_sources.thinned_samples(352))
     assert "1 in 4 requests" in str(words.thinned_requests(4))
-    assert words.unheeded([]) is None
+    assert words.ignored_filters([]) is None
     assert "filter by tenant or route applies only to TTFT" in str(
-        words.unheeded(["tenant", "route"])
+        words.ignored_filters(["tenant", "route"])
     )

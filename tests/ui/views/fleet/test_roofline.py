@@ -49,11 +49,11 @@ def samples(step_s: float = 0.0066, **changed: Any) -> pa.Table:
 def test_decoding_is_bound_by_memory() -> None:
     (found,) = bounds(samples(), NO_GPUS, [START])
     assert found.window is not None
-    said = as_html([found])
-    assert "emory-bound" in said
-    assert "MBU" in said
-    assert "MFU" in said
-    assert "H100" in said
+    text = as_html([found])
+    assert "emory-bound" in text
+    assert "MBU" in text
+    assert "MFU" in text
+    assert "H100" in text
 
 
 def test_a_step_that_takes_far_longer_is_bound_by_neither() -> None:
@@ -64,14 +64,14 @@ def test_a_step_that_takes_far_longer_is_bound_by_neither() -> None:
 def test_cpu_is_blamed_only_where_no_work_explains_the_time() -> None:
     """Steps with many prompt tokens also take long."""
     prompts = samples(step_s=0.05)
-    said = []
+    messages = []
     for stall in (0.0, 0.2):
-        told = prompts.to_pylist()
-        for second, row in enumerate(told):
+        reported = prompts.to_pylist()
+        for second, row in enumerate(reported):
             row["scheduled_prefill_tokens_total"] = second * 3_000
             row["stall_s_total"] = stall * second
-        said.append(as_html(bounds(pa.Table.from_pylist(told), NO_GPUS, [START])))
-    full, stalled = said
+        messages.append(as_html(bounds(pa.Table.from_pylist(reported), NO_GPUS, [START])))
+    full, stalled = messages
     assert "CPU" not in full
     assert "The step time grows with the tokens in a step, of which 90 % are prompt tokens" in full
     assert "Scheduled work does not explain 20 % of the step time: CPU" in stalled
@@ -86,11 +86,11 @@ def test_an_unknown_verdict_has_a_reason() -> None:
         ([replace(START, device=None)], "its device is not reported"),
     ):
         (found,) = bounds(samples(), NO_GPUS, starts)
-        said = as_html([found])
+        text = as_html([found])
         assert found.window is None
-        assert why in said
-        assert "<b>" not in said
-        assert "<i>" not in said
+        assert why in text
+        assert "<b>" not in text
+        assert "<i>" not in text
 
 
 def test_a_device_of_a_peak_file_is_known() -> None:

@@ -39,11 +39,11 @@ def _stored(folder: Path, results: list[Probe]) -> str:
 
 
 def test_regions_are_side_by_side_with_the_finding_first(page: Open, url: str) -> None:
-    said = markup(page(url, **RANGE))
-    assert "<b>97.9 %</b> of 480 probes to 2 endpoints from 2 regions" in said
-    assert "Worst: claude from ap-south, 10 of 120 probes failed." in said
-    assert "eu-west: self-hosted chat" in said
-    assert "managed claude" in said
+    shown = markup(page(url, **RANGE))
+    assert "<b>97.9 %</b> of 480 probes to 2 endpoints from 2 regions" in shown
+    assert "Worst: claude from ap-south, 10 of 120 probes failed." in shown
+    assert "eu-west: self-hosted chat" in shown
+    assert "managed claude" in shown
     for words in (
         REFUSED,
         "−50.0 ms of 60 pairs",
@@ -52,7 +52,7 @@ def test_regions_are_side_by_side_with_the_finding_first(page: Open, url: str) -
         "64 %",
         "2030-03-17",
     ):
-        assert words in said
+        assert words in shown
 
 
 def _many(answering: int, failing: int) -> list[Probe]:
@@ -75,14 +75,14 @@ def test_endpoints_with_answers_are_drawn_although_many_fail(page: Open, tmp_pat
 
 
 def test_places_without_an_answer_are_named_together(page: Open, tmp_path: Path) -> None:
-    said = markup(page(_stored(tmp_path, _many(1, 8)), **RANGE))
+    shown = markup(page(_stored(tmp_path, _many(1, 8)), **RANGE))
     assert (
         "8 places have no answer: e01 from eu-west, e02 from eu-west, e03 from eu-west and 5"
-        in (said)
+        in (shown)
     )
-    assert "Worst" not in said
-    said = markup(page(f"sqlite:///{tmp_path}/t.db", **RANGE, endpoint="e01"))
-    assert "got a complete answer.</p>" in said
+    assert "Worst" not in shown
+    shown = markup(page(f"sqlite:///{tmp_path}/t.db", **RANGE, endpoint="e01"))
+    assert "got a complete answer.</p>" in shown
 
 
 def test_answers_of_a_gateways_cache_have_their_own_number(page: Open, tmp_path: Path) -> None:
@@ -90,18 +90,18 @@ def test_answers_of_a_gateways_cache_have_their_own_number(page: Open, tmp_path:
         probe(n, at_unix_ns=(START_S + n) * NS, outcome="cached", first_content_s=0.0012)
         for n in range(12)
     ]
-    said = markup(page(_stored(tmp_path, results), **RANGE))
-    assert "Answered by a gateway's cache: 12. The latencies leave them out." in said
-    assert "1.20 ms" not in said
+    shown = markup(page(_stored(tmp_path, results), **RANGE))
+    assert "Answered by a gateway's cache: 12. The latencies leave them out." in shown
+    assert "1.20 ms" not in shown
 
 
 def test_the_filters_are_part_of_the_address(page: Open, url: str) -> None:
     test = page(url, **RANGE)
     test.selectbox(key="outside_region").set_value("eu-west").run()
     assert address(test)["region"] == "eu-west"
-    said = markup(test)
-    assert "240 probes to 2 endpoints from 1 region" in said
-    assert REFUSED not in said
+    shown = markup(test)
+    assert "240 probes to 2 endpoints from 1 region" in shown
+    assert REFUSED not in shown
     again = page(url, **RANGE, region="ap-south", endpoint="claude")
     assert again.selectbox(key="outside_endpoint").value == "claude"
     assert "120 probes to 1 endpoint from 1 region" in markup(again)
@@ -128,9 +128,9 @@ def test_an_empty_range_is_fixed(page: Open, url: str) -> None:
 def test_a_live_page_of_rare_probes_is_not_stale(page: Open, tmp_path: Path) -> None:
     """Probes may be an hour apart, so the page does not report missing data."""
     results = [probe(1, at_unix_ns=time.time_ns() - 800 * NS)]
-    said = markup(page(_stored(tmp_path, results), page="outside", last="15m"))
-    assert "No data" not in said
-    assert "13 min" in said
+    shown = markup(page(_stored(tmp_path, results), page="outside", last="15m"))
+    assert "No data" not in shown
+    assert "13 min" in shown
 
 
 def test_hostile_names_are_text(page: Open, tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ def test_hostile_names_are_text(page: Open, tmp_path: Path) -> None:
     ]
     ends = [replace(each, certificate_ends_unix_s=1e300) for each in results]
     test = page(_stored(tmp_path, ends), **RANGE, region=hostile)
-    said = markup(test)
-    assert "<script>" not in said
-    assert "80 of 80 probes failed" in said
+    shown = markup(test)
+    assert "<script>" not in shown
+    assert "80 of 80 probes failed" in shown
     for chart in test.get("plotly_chart"):
         assert "<script>" not in chart.proto.spec
 
@@ -164,13 +164,13 @@ def test_ten_thousand_endpoints_are_a_page(page: Open, tmp_path: Path) -> None:
         probe(number, at_unix_ns=(START_S + number % 3_000) * NS, endpoint=f"e{number}")
         for number in range(10_000)
     ]
-    said = markup(page(_stored(tmp_path, results), **RANGE))
-    assert "9,940 more, with fewer failures, are not shown." in said
-    assert said.count("<tr>") < 200
+    shown = markup(page(_stored(tmp_path, results), **RANGE))
+    assert "9,940 more, with fewer failures, are not shown." in shown
+    assert shown.count("<tr>") < 200
 
 
 def test_probes_that_were_not_sent_have_their_own_sentence(page: Open, tmp_path: Path) -> None:
     results = [failed(1, at_unix_ns=START_S * NS, outcome="over_budget", error_type=None)]
-    said = markup(page(_stored(tmp_path, results), **RANGE))
-    assert "<b>No probe was sent</b> to 1 endpoint from 1 region." in said
-    assert "over_budget: not counted" in said
+    shown = markup(page(_stored(tmp_path, results), **RANGE))
+    assert "<b>No probe was sent</b> to 1 endpoint from 1 region." in shown
+    assert "over_budget: not counted" in shown

@@ -52,7 +52,7 @@ def decided(
     )
 
 
-def said(*found: Decided, view: View | None = None) -> str:
+def deploy_sentence(*found: Decided, view: View | None = None) -> str:
     answer = DeployAnswer(DEPLOY, BEFORE, AFTER, found)
     return sentence(DEPLOY, answer, view or View(), AFTER, UTC)
 
@@ -62,7 +62,7 @@ SAME = decided("ttft", CompareVerdict.NO_WORSE, -0.03)
 
 
 def test_the_sentence_has_the_numbers_and_the_worst_latency_first() -> None:
-    text = said(WORSE, SAME, decided("e2e", CompareVerdict.BETTER, -0.2))
+    text = deploy_sentence(WORSE, SAME, decided("e2e", CompareVerdict.BETTER, -0.2))
     assert text.startswith(
         "Since the deploy at 14:02 (configuration), TPOT P99 is 18 % worse [12, 25] at the same mix"
         " and load. TTFT P99 is no worse within 5 % [-9.0, +4.0] at the same mix and load."
@@ -71,7 +71,9 @@ def test_the_sentence_has_the_numbers_and_the_worst_latency_first() -> None:
 
 
 def test_the_link_opens_both_ranges_without_filters() -> None:
-    (link,) = re.findall(r"href='(compare[^']+)'", said(WORSE, view=View(equals={"tenant": "a"})))
+    (link,) = re.findall(
+        r"href='(compare[^']+)'", deploy_sentence(WORSE, view=View(equals={"tenant": "a"}))
+    )
     asked = dict(parse_qsl(html.unescape(link).partition("?")[2]))
     assert asked == {
         "baseline": f"{AT_S - 3_600}/{AT_S}",
@@ -90,11 +92,13 @@ def test_a_deploy_of_an_earlier_day_has_its_date() -> None:
 
 
 def test_with_filters_the_sentence_states_that_it_is_about_all_requests() -> None:
-    assert said(WORSE, view=View(equals={"tenant": "a"})).startswith("<b>All requests:</b> Since")
+    assert deploy_sentence(WORSE, view=View(equals={"tenant": "a"})).startswith(
+        "<b>All requests:</b> Since"
+    )
 
 
 def test_an_undecided_comparison_has_its_reason() -> None:
-    text = said(decided("ttft", CompareVerdict.UNDECIDED, 0.03))
+    text = deploy_sentence(decided("ttft", CompareVerdict.UNDECIDED, 0.03))
     assert "the change of TTFT P99 is undecided: +3.0 % [-3.0, +10.0]" in text
     assert "the margin is 5 %" in text
 
@@ -102,7 +106,7 @@ def test_an_undecided_comparison_has_its_reason() -> None:
 def test_too_few_requests_say_how_many_are_missing() -> None:
     few = decided("ttft", CompareVerdict.UNDECIDED, 0.03, after=37)
     fewer = decided("tpot", CompareVerdict.UNDECIDED, 0.03, after=36)
-    text = said(few, fewer)
+    text = deploy_sentence(few, fewer)
     assert "36 requests with a known TPOT arrived; 345 more are needed to compare TPOT P99" in text
     assert "(at least 381)" in text
     assert "TTFT" not in text

@@ -19,9 +19,9 @@ def test_the_notice_gives_replica_requests_and_time() -> None:
 
 
 def test_the_notice_is_bounded() -> None:
-    said = sentence([Hung(f"r{number}", 1, 99.0, 95.0) for number in range(MOST + 2)])
-    assert said.count("Replica ") == MOST
-    assert "Other replicas that hang: 2." in said
+    text = sentence([Hung(f"r{number}", 1, 99.0, 95.0) for number in range(MOST + 2)])
+    assert text.count("Replica ") == MOST
+    assert "Other replicas that hang: 2." in text
 
 
 def sample(now_ns: int, step_age_s: float) -> EngineSample:

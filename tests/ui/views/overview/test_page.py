@@ -43,13 +43,13 @@ def test_a_burn_has_its_start_and_requests(page: Open, database: Database, incid
     url = database(incident(START_S * 10**9))
     keep(url, [burn()])
     test = page(url, **RANGE)
-    said = markup(test)
-    assert "SLO “chat” is <abbr" in said
-    assert re.search(r"since <b>01:03</b>; <b>39\d requests</b> missed it", said)
-    assert "class='state hurt'>paging" in said
-    (link,) = re.findall(r"href='([^']+)'", said)
+    shown = markup(test)
+    assert "SLO “chat” is <abbr" in shown
+    assert re.search(r"since <b>01:03</b>; <b>39\d requests</b> missed it", shown)
+    assert "class='state bad'>paging" in shown
+    (link,) = re.findall(r"href='([^']+)'", shown)
     assert link == f"root-cause?incident=chat%40{burn().fired_unix_s}"
-    assert "Simulated data: these numbers" in said
+    assert "Simulated data: these numbers" in shown
     assert len(test.get("plotly_chart")) == 5
 
 
@@ -59,12 +59,12 @@ def test_a_past_incident_is_in_the_list(page: Open, database: Database, fleet: A
     url = database(quick, samples)
     keep(url, [burn(START_S + 1100)])
     test = page(url, **{**RANGE, "from": str(START_S + 1110)})
-    said = markup(test)
+    shown = markup(test)
     assert not test.exception
-    assert "<b>Yes" not in said
-    assert "for 8 min 20 s" in said
-    assert "peak 24.5×" in said
-    assert "spent 2 % of the error budget" in said
+    assert "<b>Yes" not in shown
+    assert "for 8 min 20 s" in shown
+    assert "peak 24.5×" in shown
+    assert "spent 2 % of the error budget" in shown
 
 
 def test_incidents_about_requests_are_shaded_once(

@@ -16,8 +16,8 @@ from analysis.slo_states import (
     SloIncident,
     SloState,
     burning_since_ns,
-    goes_on,
     incident_of,
+    is_open,
     overlapping,
 )
 from store.alerting.incidents import IncidentRow
@@ -71,9 +71,9 @@ def burn(kept: IncidentRow, bad: int | None = None, cause: str | None = None) ->
     )
 
 
-def said(*found: SloState, requests: int = 9_999) -> tuple[str, str]:
-    told = answer(found, requests, 900, UTC)
-    return told.mood, told.sentence
+def mood_and_sentence(*found: SloState, requests: int = 9_999) -> tuple[str, str]:
+    reported = answer(found, requests, 900, UTC)
+    return reported.mood, reported.sentence
 
 
 TALK = replace(CHAT, name="talk", target=Fraction(1, 2), target_written="50 %")
@@ -85,10 +85,10 @@ ALL_BAD = (0, 5_000, 5_000)
     [
         (
             [standing([ALL_BAD], burns=(burn(row(), 812),))],
-            "hurt",
+            "bad",
             ["<b>45.5× too fast</b> since <b>11:30</b>; <b>812 requests</b> missed it"],
         ),
-        ([standing([ALL_BAD])], "hurt", ["(last 1h)"]),
+        ([standing([ALL_BAD])], "bad", ["(last 1h)"]),
         ([standing(burns=(burn(row("ticket"), 30),))], "near", ["slowly enough for a ticket"]),
         ([standing([(20 * DAY_S, 90_000, 90_000)])], "near", ["has spent its"]),
         (
@@ -121,9 +121,9 @@ ALL_BAD = (0, 5_000, 5_000)
     ids=["page", "no evaluator", "ticket", "spent", "held back", "met", "young", "missed"],
 )
 def test_the_answer(found: list[SloState], mood: str, words: list[str]) -> None:
-    told = answer(found, 9_999, 900, UTC)
-    assert told.mood == mood
-    assert all(each in told.sentence for each in words)
+    reported = answer(found, 9_999, 900, UTC)
+    assert reported.mood == mood
+    assert all(each in reported.sentence for each in words)
 
 
 def test_a_page_and_a_ticket_that_overlap_are_one_incident() -> None:
@@ -137,21 +137,24 @@ def test_a_page_and_a_ticket_that_overlap_are_one_incident() -> None:
     assert [len(each) for each in groups] == [2, 1]
     history = History(NOW_S - 40 * DAY_S, [Bucket(NOW_S, Counts(7, 9))], 15)
     one = incident_of(groups[0], found.status, history, {("ticket", NOW_S - 3_000): "prefills"})
-    assert (one.row.severity, one.severity, one.goes_on) == ("page", "page", True)
+    assert (one.row.severity, one.severity, one.is_open) == ("page", "page", True)
     assert (one.began_unix_s, one.bad, one.cause) == (NOW_S - 3_600, 7, "prefills")
     assert one.budget_spent == Fraction(1, 20)
     assert one.peak_burn == max(filter(None, found.status.burns.values()))
     assert one.peak_unix_s == NOW_S
     last = incident_of(groups[1], found.status, history, {})
-    assert not last.goes_on
+    assert not last.is_open
     assert last.bad is None
     assert last.peak_burn == Fraction(11)
 
 
 def test_too_few_requests_are_no_answer() -> None:
     quiet = standing(hourly=0)
-    assert said(quiet, requests=0)[0] == "unknown"
-    assert "none of 3,000 requests counted for an SLO in 15 min" in said(quiet, requests=3_000)[1]
+    assert mood_and_sentence(quiet, requests=0)[0] == "unknown"
+    assert (
+        "none of 3,000 requests counted for an SLO in 15 min"
+        in mood_and_sentence(quiet, requests=3_000)[1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,7 @@ def test_with_filters_the_answer_is_about_their_requests(bad: int, mood: str, sh
 @pytest.mark.parametrize("reason", REASONS)
 def test_a_blind_objective_is_never_an_all_clear(reason: str) -> None:
     blind = replace(standing(), blind=reason)
-    mood, sentence = said(standing(), blind)
+    mood, sentence = mood_and_sentence(standing(), blind)
     assert mood == "near"
     assert sentence.startswith(
         "<b>Unknown:</b> requests arrive, but SLO “chat” does not count them: "
@@ -187,39 +190,39 @@ def test_a_blind_objective_is_never_an_all_clear(reason: str) -> None:
 
 def test_a_burn_comes_before_blindness() -> None:
     burning = replace(standing([ALL_BAD]), blind="unknown")
-    assert said(burning)[0] == "hurt"
+    assert mood_and_sentence(burning)[0] == "bad"
     assert "paging</span>" in card(burning)
 
 
 def test_an_incident_links_to_its_cause() -> None:
-    told = incidents([standing(burns=(burn(row()),))], UTC)
-    assert f"<a href='root-cause?incident=chat%40{row().fired_unix_s}'>Find the cause</a>" in told
+    text = incidents([standing(burns=(burn(row()),))], UTC)
+    assert f"<a href='root-cause?incident=chat%40{row().fired_unix_s}'>Find the cause</a>" in text
 
 
 def test_incidents_are_listed_with_details() -> None:
     over = burn(row("ticket", NOW_S - 60), None, f"prefills {HOSTILE}")
-    told = incidents([standing(burns=(over, burn(row(), 3)))], UTC)
-    assert told.index("for 30 min so far") < told.index("for 29 min")
-    assert "3 requests missed it" in told
-    assert "spent 2.5 % of the error budget" in told
-    assert "prefills &lt;script&gt;" in told
-    assert "<script" not in told
+    text = incidents([standing(burns=(over, burn(row(), 3)))], UTC)
+    assert text.index("for 30 min so far") < text.index("for 29 min")
+    assert "3 requests missed it" in text
+    assert "spent 2.5 % of the error budget" in text
+    assert "prefills &lt;script&gt;" in text
+    assert "<script" not in text
     assert "No incident in this range" in incidents([standing()], UTC)
 
 
 def test_an_incident_goes_on_until_it_ended() -> None:
-    assert goes_on(row(), NOW_S)
-    assert goes_on(row(ended_s=NOW_S), NOW_S - 1)
-    assert not goes_on(row(ended_s=NOW_S), NOW_S)
+    assert is_open(row(), NOW_S)
+    assert is_open(row(ended_s=NOW_S), NOW_S - 1)
+    assert not is_open(row(ended_s=NOW_S), NOW_S)
 
 
 def test_a_card_has_budget_pace_and_windows() -> None:
-    told = card(standing([ALL_BAD], since_s=NOW_S - DAY_S))
-    assert "of the error budget left" in told
-    assert "spent in" in told
-    assert "counted for 1 d so far" in told
-    assert "paging" in told
-    assert "first token ≤ 500 ms, then ≤ 50 ms per token" in told
+    reported = card(standing([ALL_BAD], since_s=NOW_S - DAY_S))
+    assert "of the error budget left" in reported
+    assert "spent in" in reported
+    assert "counted for 1 d so far" in reported
+    assert "paging" in reported
+    assert "first token ≤ 500 ms, then ≤ 50 ms per token" in reported
     assert windows(standing()).count("<tr>") == 5
     assert "No requests counted yet" in card(standing(hourly=0))
 

@@ -56,7 +56,7 @@ def test_only_reported_values_have_a_strip() -> None:
         prefill_tokens_total=[0, 5000, 5100],
         longest_step_s=[0.02, 0.4, None],
     )
-    found = {strip.title: strip for strip in engine_state.engine_strips(table, START_NS)}
+    found = {series.title: series for series in engine_state.engine_series(table, START_NS)}
     assert list(found) == ["waiting", "prefill tokens per step", "longest step"]
     (line,) = found["prefill tokens per step"].lines
     assert line.at_s.tolist() == [-1.0, 0.0, 1.0]
@@ -66,7 +66,8 @@ def test_only_reported_values_have_a_strip() -> None:
 
 def test_gpus_are_lines_against_their_peak() -> None:
     found = {
-        strip.title: strip for strip in engine_state.gpu_strips(gpu_samples(["", ""], 2), START_NS)
+        series.title: series
+        for series in engine_state.gpu_series(gpu_samples(["", ""], 2), START_NS)
     }
     assert list(found) == ["memory bandwidth / peak", "clock / maximum"]
     assert [line.name for line in found["clock / maximum"].lines] == ["g0", "g1"]
@@ -74,7 +75,7 @@ def test_gpus_are_lines_against_their_peak() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reasons", "gpus", "said"),
+    ("reasons", "gpus", "expected"),
     [
         (["", "hw_slowdown,sw_power_cap", ""], 1, "throttled during the request: hw slowdown"),
         (["", "sw_power_cap"], 2, "1 of 2 GPUs was throttled during the request: sw power cap."),
@@ -83,12 +84,16 @@ def test_gpus_are_lines_against_their_peak() -> None:
         ([None, None], 1, None),
     ],
 )
-def test_throttling_is_a_sentence(reasons: list[str | None], gpus: int, said: str | None) -> None:
+def test_throttling_is_a_sentence(
+    reasons: list[str | None], gpus: int, expected: str | None
+) -> None:
     table = gpu_samples(reasons, gpus)
-    told = engine_state.throttled(table, START_NS + S // 2, START_NS + S)
-    assert (told is None) if said is None else (told is not None and said in told)
+    reported = engine_state.throttled(table, START_NS + S // 2, START_NS + S)
+    assert (
+        (reported is None) if expected is None else (reported is not None and expected in reported)
+    )
 
 
 def test_no_samples_make_no_strips() -> None:
-    assert engine_state.engine_strips(engine_samples(waiting=[]), START_NS) == []
-    assert engine_state.gpu_strips(gpu_samples([]), START_NS) == []
+    assert engine_state.engine_series(engine_samples(waiting=[]), START_NS) == []
+    assert engine_state.gpu_series(gpu_samples([]), START_NS) == []

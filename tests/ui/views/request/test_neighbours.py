@@ -58,7 +58,7 @@ def other(request: Request, number: int, at_s: float, **changes: Any) -> Any:
 
 
 def test_the_costliest_neighbour_comes_first(request_rows: Rows, one_request: Request) -> None:
-    told = found(
+    reported = found(
         request_rows,
         [
             victim(one_request),
@@ -67,19 +67,21 @@ def test_the_costliest_neighbour_comes_first(request_rows: Rows, one_request: Re
             other(one_request, 3, 1.5, prompt_tokens=9000),
         ],
     )
-    assert [each.name for each in told.drawn] == [f"chatcmpl-{number:08x}" for number in (2, 1, 3)]
-    assert [each.cost_s for each in told.drawn] == pytest.approx([0.54, 0.06, 0.0])
-    assert told.cost_s == pytest.approx(0.6)
-    assert told.number == 3
+    assert [each.name for each in reported.drawn] == [
+        f"chatcmpl-{number:08x}" for number in (2, 1, 3)
+    ]
+    assert [each.cost_s for each in reported.drawn] == pytest.approx([0.54, 0.06, 0.0])
+    assert reported.cost_s == pytest.approx(0.6)
+    assert reported.number == 3
     assert "3 other requests shared its engine; the prefills of 2 of them delayed it by 600 ms" in (
-        neighbours.sentence(told)
+        neighbours.sentence(reported)
     )
 
 
 def test_neighbours_are_drawn_on_the_requests_time_axis(
     request_rows: Rows, one_request: Request
 ) -> None:
-    told = found(
+    reported = found(
         request_rows,
         [
             victim(one_request),
@@ -89,25 +91,25 @@ def test_neighbours_are_drawn_on_the_requests_time_axis(
             other(one_request, 4, 0.5, prefill_s=None, decode_s=None, e2e_s=0.2),
         ],
     )
-    by_name = {int(each.name[-2:], 16): each for each in told.drawn}
+    by_name = {int(each.name[-2:], 16): each for each in reported.drawn}
     assert (by_name[1].prefill_from_s, by_name[1].prefill_to_s) == pytest.approx((0.0, 0.25))
     assert (by_name[2].from_s, by_name[2].to_s) == pytest.approx((1.75, 2.0))
     assert by_name[3].prefill_from_s is None
     assert by_name[4].prefill_from_s is None
-    for each in told.drawn:
+    for each in reported.drawn:
         assert 0.0 <= each.from_s <= each.to_s <= 2.0
 
 
 def test_a_large_batch_is_drawn_in_part(request_rows: Rows, one_request: Request) -> None:
     rows = [other(one_request, number, 0.001 * number) for number in range(1, 41)]
-    told = found(request_rows, [victim(one_request), *rows])
-    assert (told.number, len(told.drawn)) == (40, neighbours.MOST)
-    assert f"The chart shows {neighbours.MOST}" in neighbours.sentence(told)
+    reported = found(request_rows, [victim(one_request), *rows])
+    assert (reported.number, len(reported.drawn)) == (40, neighbours.MOST)
+    assert f"The chart shows {neighbours.MOST}" in neighbours.sentence(reported)
 
 
 def test_a_request_without_neighbours_is_noted(request_rows: Rows, one_request: Request) -> None:
-    told = found(request_rows, [victim(one_request)])
-    assert neighbours.sentence(told) == "No other request shared its engine."
+    reported = found(request_rows, [victim(one_request)])
+    assert neighbours.sentence(reported) == "No other request shared its engine."
     quiet = found(
         request_rows,
         [victim(one_request, prefill_others_prefill_s=0.0), other(one_request, 1, 0.5)],

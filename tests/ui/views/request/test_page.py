@@ -74,17 +74,17 @@ def test_one_request_is_complete(
     ]
     fill(url, [], [], [], gpus)
     test = page(url, request=key(mine))
-    said = markup(test)
+    shown = markup(test)
     assert test.title[0].value == "Request"
-    assert "Most of it: decode <b>1.50 s</b>" in said
+    assert "Most of it: decode <b>1.50 s</b>" in shown
     assert (
-        "1 other request shared its engine; the prefills of 1 of them delayed it by 600 ms" in said
+        "1 other request shared its engine; the prefills of 1 of them delayed it by 600 ms" in shown
     )
-    assert "+600 ms" in said
-    assert f"request={other.trace_id}%2F{other.span_id}" in said
-    assert "was throttled during the request: sw power cap" in said
-    assert f"href='https://traces.example.org/trace/{mine.trace_id}'" in said
-    assert "$0.0012" in said
+    assert "+600 ms" in shown
+    assert f"request={other.trace_id}%2F{other.span_id}" in shown
+    assert "was throttled during the request: sw power cap" in shown
+    assert f"href='https://traces.example.org/trace/{mine.trace_id}'" in shown
+    assert "$0.0012" in shown
     assert len(test.get("plotly_chart")) == 4
     assert f'"trace_id": "{mine.trace_id}"' in test.code[0].value
     assert address(test)["request"] == key(mine)
@@ -97,11 +97,11 @@ def test_an_id_may_be_pasted(page: Open, database: Database, one_request: Any) -
     assert "Enter a request’s id" in markup(test)
     link = f"https://tailspan.example.org/?page=request&last=1h&request={mine.trace_id}%2F"
     for pasted in ("mine", f" {key(mine)} ", mine.trace_id, link + mine.span_id):
-        test.text_input("asked").set_value(pasted).run()
+        test.text_input("request_id").set_value(pasted).run()
         assert ">chatcmpl-mine</b> received" in markup(test), pasted
     again = page(url, **address(test))
     assert ">chatcmpl-mine</b> received" in markup(again)
-    test.text_input("asked").set_value("").run()
+    test.text_input("request_id").set_value("").run()
     assert "Enter a request’s id" in markup(test)
     assert "request" not in test.query_params
 
@@ -138,7 +138,7 @@ def test_a_late_request_is_found_again(page: Open, database: Database, one_reque
 
 
 @pytest.mark.parametrize(
-    ("changes", "said", "charts"),
+    ("changes", "expected", "charts"),
     [
         ({"outcome": Outcome.ABORT}, "The client disconnected after", 2),
         (
@@ -161,7 +161,7 @@ def test_every_kind_of_row_has_its_page(
     database: Database,
     one_request: Any,
     changes: dict[str, Any],
-    said: str,
+    expected: str,
     charts: int,
 ) -> None:
     known = dict(changes)
@@ -170,7 +170,7 @@ def test_every_kind_of_row_has_its_page(
         known.setdefault("e2e_s", 0.5)
     mine = one_request(1, received_unix_ns=START_NS, **known)
     test = page(database([mine], samples()), request=key(mine))
-    assert said in markup(test)
+    assert expected in markup(test)
     assert len(test.get("plotly_chart")) == charts
 
 
@@ -180,7 +180,7 @@ def test_hostile_labels_are_text(page: Open, database: Database, one_request: An
     rows = [one_request(number, received_unix_ns=START_NS, **labels, **PARTS) for number in (1, 2)]
     test = page(database(rows), request=key(rows[0]))
     assert "<script" not in markup(test)
-    test.text_input("asked").set_value(HOSTILE).run()
+    test.text_input("request_id").set_value(HOSTILE).run()
     assert "No request has the id “&lt;script" in markup(test)
     assert "<script" not in markup(test)
 
@@ -250,12 +250,12 @@ def test_a_request_of_two_servers_shows_both(
     ]
     fill(url, [], [], starts)
     for each in (first, second):
-        said = markup(page(url, request=key(each)))
-        assert "The user’s request took <b>1.81 s</b>" in said
-        assert "KV transfer" in said
+        shown = markup(page(url, request=key(each)))
+        assert "The user’s request took <b>1.81 s</b>" in shown
+        assert "KV transfer" in shown
         for other in (first, second):
-            assert f"request={other.received_unix_ns}-{other.trace_id}-{other.span_id}" in said
-        assert "<script>" not in said
+            assert f"request={other.received_unix_ns}-{other.trace_id}-{other.span_id}" in shown
+        assert "<script>" not in shown
     listed = markup(page(url, page="requests", **{"from": "1763599900", "to": "1763600100"}))
     assert "joined request" in listed
     assert f"request={second.received_unix_ns}-" in listed

@@ -25,14 +25,14 @@ LEDGER = {
 }
 
 
-def told(request_rows: Rows, request: Any) -> tuple[dict[str, Any], list[timeline.Stage]]:
+def row_and_stages(request_rows: Rows, request: Any) -> tuple[dict[str, Any], list[timeline.Stage]]:
     table = request_rows([request])
     (row,) = table.to_pylist()
     return row, timeline.stages(row, account(requests_of(table), 0).parts_s)
 
 
 def test_segments_cover_the_whole_request(request_rows: Rows, one_request: Request) -> None:
-    row, stages = told(request_rows, one_request(**LEDGER))
+    row, stages = row_and_stages(request_rows, one_request(**LEDGER))
     assert [stage.name for stage in stages] == [
         *("frontend", "queue", "prefill", "decode", "delivery")
     ]
@@ -47,7 +47,7 @@ def test_segments_cover_the_whole_request(request_rows: Rows, one_request: Reque
 
 
 def test_a_phase_consists_of_its_parts(request_rows: Rows, one_request: Request) -> None:
-    _, stages = told(request_rows, one_request(**LEDGER))
+    _, stages = row_and_stages(request_rows, one_request(**LEDGER))
     by_name = {stage.name: stage.segments for stage in stages}
     assert [each.name for each in by_name["prefill"]] == [
         "prefill: own work",
@@ -76,7 +76,7 @@ def test_a_held_request_has_its_reasons(request_rows: Rows, one_request: Request
         "grammar_s": 0.15,
         "e2e_s": 60.0,
     }
-    _, stages = told(request_rows, one_request(**held))
+    _, stages = row_and_stages(request_rows, one_request(**held))
     (queue,) = [stage for stage in stages if stage.name == "queue"]
     names = ["queued: grammar", "queued: adapter", "queued: held back"]
     assert [each.name for each in queue.segments] == names
@@ -85,7 +85,7 @@ def test_a_held_request_has_its_reasons(request_rows: Rows, one_request: Request
 
 
 def test_without_a_ledger_a_phase_is_whole(request_rows: Rows, one_request: Request) -> None:
-    _, stages = told(request_rows, one_request(e2e_s=2.606))
+    _, stages = row_and_stages(request_rows, one_request(e2e_s=2.606))
     assert [len(stage.segments) for stage in stages] == [1] * 6
     assert stages[-1].name == "not split"
     assert stages[-1].length_s == pytest.approx(1.0)
@@ -95,7 +95,9 @@ def test_a_rejection_has_no_engine_phases(request_rows: Rows, one_request: Reque
     none = dict.fromkeys(
         ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s", "ttft_s"), None
     )
-    row, stages = told(request_rows, one_request(e2e_s=0.01, outcome=Outcome.REJECTED, **none))
+    row, stages = row_and_stages(
+        request_rows, one_request(e2e_s=0.01, outcome=Outcome.REJECTED, **none)
+    )
     assert [stage.name for stage in stages] == ["not split"]
     assert [(each.name, each.at_s) for each in timeline.instants(row)] == [
         ("received", 0.0),
@@ -104,19 +106,19 @@ def test_a_rejection_has_no_engine_phases(request_rows: Rows, one_request: Reque
 
 
 def test_instants_are_in_order(request_rows: Rows, one_request: Request) -> None:
-    row, _ = told(request_rows, one_request())
+    row, _ = row_and_stages(request_rows, one_request())
     names = [each.name for each in timeline.instants(row)]
     assert names == [*("received", "queued", "scheduled", "first token", "last token", "delivered")]
-    late, _ = told(request_rows, one_request(ttft_s=0.3))
-    told_late = timeline.instants(late)
-    assert "first byte" in [each.name for each in told_late]
-    assert [each.at_s for each in told_late] == sorted(each.at_s for each in told_late)
-    left, _ = told(
+    late, _ = row_and_stages(request_rows, one_request(ttft_s=0.3))
+    late_instants = timeline.instants(late)
+    assert "first byte" in [each.name for each in late_instants]
+    assert [each.at_s for each in late_instants] == sorted(each.at_s for each in late_instants)
+    left, _ = row_and_stages(
         request_rows,
         one_request(prefill_s=None, decode_s=None, delivery_s=None, ttft_s=None, outcome="abort"),
     )
     assert [each.name for each in timeline.instants(left)] == ["received", "queued", "client left"]
-    unseen, _ = told(request_rows, one_request(basis="engine"))
+    unseen, _ = row_and_stages(request_rows, one_request(basis="engine"))
     assert timeline.instants(unseen)[0].name == "arrived"
 
 
@@ -130,7 +132,7 @@ def test_the_timeline_of_the_engine_core_begins_in_the_queue(
         delivery_s=None,
         handoff_s=None,
     )
-    row, stages = told(request_rows, alone)
+    row, stages = row_and_stages(request_rows, alone)
     assert [stage.name for stage in stages if stage.length_s > 1e-9] == [
         *("queue", "prefill", "decode")
     ]

@@ -18,13 +18,13 @@ NO_PHASES = dict.fromkeys(
 )
 
 
-def told(request_rows: Rows, request: Any) -> tuple[dict[str, Any], Account]:
+def row_and_account(request_rows: Rows, request: Any) -> tuple[dict[str, Any], Account]:
     table = request_rows([request])
     return table.to_pylist()[0], account(requests_of(table), 0)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({}, "The response took <b>1.61 s</b>, its first byte <b>105 ms</b>."),
         ({"streamed": False}, "The response took <b>1.61 s</b>, not streamed."),
@@ -42,21 +42,21 @@ def told(request_rows: Rows, request: Any) -> tuple[dict[str, Any], Account]:
     ],
 )
 def test_the_sentence_has_the_outcome(
-    request_rows: Rows, one_request: Request, changes: dict[str, Any], said: str
+    request_rows: Rows, one_request: Request, changes: dict[str, Any], expected: str
 ) -> None:
-    row, its = told(request_rows, one_request(**changes))
-    assert said in words.sentence(row, its, UTC)
+    row, its = row_and_account(request_rows, one_request(**changes))
+    assert expected in words.sentence(row, its, UTC)
 
 
 def test_the_sentence_names_the_largest_part(request_rows: Rows, one_request: Request) -> None:
-    row, its = told(request_rows, one_request())
+    row, its = row_and_account(request_rows, one_request())
     assert "Most of it: decode <b>1.50 s</b> (93 %)." in (words.sentence(row, its, UTC))
-    row, its = told(request_rows, one_request(**NO_PHASES, e2e_s=1.0, source="client"))
+    row, its = row_and_account(request_rows, one_request(**NO_PHASES, e2e_s=1.0, source="client"))
     assert "Most of it" not in words.sentence(row, its, UTC)
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "expected"),
     [
         (LatencyRank(1001, 987, 13), "slower than <b>99 %</b> of 1,000 by"),
         (LatencyRank(1001, 1000, 0), "slower than <b>all</b> of 1,000 by"),
@@ -65,18 +65,18 @@ def test_the_sentence_names_the_largest_part(request_rows: Rows, one_request: Re
     ],
 )
 def test_the_request_is_ranked_among_similar_requests(
-    request_rows: Rows, one_request: Request, place: LatencyRank, said: str
+    request_rows: Rows, one_request: Request, place: LatencyRank, expected: str
 ) -> None:
-    row, _ = told(request_rows, one_request())
+    row, _ = row_and_account(request_rows, one_request())
     found = words.rank(row, {"ttft_s": place})
     assert found is not None
-    assert said in found
+    assert expected in found
     assert "of llama-3-8b on /v1/chat/completions" in found
     assert words.rank(row, {}) is None
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"source": "native"}, "from the engine's native spans"),
         ({"source": "client", **NO_PHASES, "e2e_s": 1.0}, "from clients only"),
@@ -86,17 +86,19 @@ def test_the_request_is_ranked_among_similar_requests(
     ],
 )
 def test_unknown_parts_are_noted(
-    request_rows: Rows, one_request: Request, changes: dict[str, Any], said: str | None
+    request_rows: Rows, one_request: Request, changes: dict[str, Any], expected: str | None
 ) -> None:
-    row, _ = told(request_rows, one_request(**changes))
+    row, _ = row_and_account(request_rows, one_request(**changes))
     found = words.less(row)
-    assert found is said is None or (found is not None and said is not None and said in found)
+    assert found is expected is None or (
+        found is not None and expected is not None and expected in found
+    )
 
 
 def test_the_parts_in_the_table_sum_to_the_latency(
     request_rows: Rows, one_request: Request
 ) -> None:
-    row, its = told(request_rows, one_request())
+    row, its = row_and_account(request_rows, one_request())
     table = words.parts_table(its, row["e2e_s"])
     assert table.count("<tr>") == 1 + len(its.parts_s) + 1
     assert "<b>1.61 s</b>" in table
@@ -105,7 +107,7 @@ def test_the_parts_in_the_table_sum_to_the_latency(
 def test_delays_are_listed_by_tenant() -> None:
     """The table has prefill, decode and their sum; names are escaped; small tenants are summed."""
     many = [TenantDelay(f"t{number}", 1, 0.01, 0.0) for number in range(9)]
-    said = words.tenant_delays([TenantDelay("<b>acme", 3, 0.4, 0.2), *many])
-    assert "&lt;b&gt;acme</td><td>3</td><td>+400 ms</td><td>+200 ms</td><td><b>+600 ms" in said
-    assert "<td>–</td>" in said  # the decodes caused no delay
-    assert "2 more tenants delayed it by 20.0 ms in all." in said
+    text = words.tenant_delays([TenantDelay("<b>acme", 3, 0.4, 0.2), *many])
+    assert "&lt;b&gt;acme</td><td>3</td><td>+400 ms</td><td>+200 ms</td><td><b>+600 ms" in text
+    assert "<td>–</td>" in text  # the decodes caused no delay
+    assert "2 more tenants delayed it by 20.0 ms in all." in text

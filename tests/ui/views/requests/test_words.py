@@ -16,7 +16,7 @@ def plain_text(sentence: str) -> str:
     return re.sub(r"<[^>]+>", "", sentence)
 
 
-def told(table: pa.Table, **equals: str) -> str:
+def sentence_of(table: pa.Table, **equals: str) -> str:
     return words.sentence(table, phases.layers(table), 900, equals)
 
 
@@ -25,41 +25,41 @@ def test_number_tail_and_reason(request_rows: Rows, one_request: Callable[..., A
         one_request(i, queue_s=5.0 if i < 8 else 0.01, ttft_s=5.1 if i < 8 else 0.1)
         for i in range(800)
     ]
-    said = plain_text(told(request_rows(rows)))
-    assert said.startswith("800 requests in 15 min: P99 TTFT 100 ms [100 ms to 5.10 s]")
-    assert "For the slowest 1 %, queue took 98 % of the time to first token" in said
-    assert "queue took 76 % of the time end to end." in said
+    text = plain_text(sentence_of(request_rows(rows)))
+    assert text.startswith("800 requests in 15 min: P99 TTFT 100 ms [100 ms to 5.10 s]")
+    assert "For the slowest 1 %, queue took 98 % of the time to first token" in text
+    assert "queue took 76 % of the time end to end." in text
 
 
 def test_too_few_requests_have_no_p99(request_rows: Rows, one_request: Callable[..., Any]) -> None:
-    said = plain_text(told(request_rows([one_request(i, ttft_s=0.1 + i) for i in range(3)])))
-    assert said.startswith("3 requests in 15 min: too few for a P99 (at least 381 needed)")
-    assert "the slowest TTFT 2.10 s, E2E 1.61 s." in said
-    assert "For the slowest, prefill took" in said
+    text = plain_text(sentence_of(request_rows([one_request(i, ttft_s=0.1 + i) for i in range(3)])))
+    assert text.startswith("3 requests in 15 min: too few for a P99 (at least 381 needed)")
+    assert "the slowest TTFT 2.10 s, E2E 1.61 s." in text
+    assert "For the slowest, prefill took" in text
 
 
 def test_one_request_is_singular(request_rows: Rows, one_request: Callable[..., Any]) -> None:
-    assert plain_text(told(request_rows([one_request()]))).startswith("1 request in 15 min:")
+    assert plain_text(sentence_of(request_rows([one_request()]))).startswith("1 request in 15 min:")
 
 
 def test_no_ttft_is_reported(request_rows: Rows, one_request: Callable[..., Any]) -> None:
     unknown = dict.fromkeys(("queue_s", "prefill_s", "decode_s", "delivery_s", "ttft_s"))
-    said = plain_text(
-        told(request_rows([one_request(i, outcome="rejected", **unknown) for i in range(3)]))
+    text = plain_text(
+        sentence_of(request_rows([one_request(i, outcome="rejected", **unknown) for i in range(3)]))
     )
-    assert "the slowest E2E 4.00 ms" in said
-    assert "TTFT" not in said
-    assert "nan" not in said.lower()
+    assert "the slowest E2E 4.00 ms" in text
+    assert "TTFT" not in text
+    assert "nan" not in text.lower()
 
 
 @pytest.mark.parametrize("label", ["tenant", "model", "route", "replica"])
 def test_a_hostile_filter_is_shown_as_text(
     request_rows: Rows, one_request: Callable[..., Any], label: str
 ) -> None:
-    said = told(request_rows([one_request()]), **{label: HOSTILE})
-    assert "<script>" not in said
-    assert "&lt;script&gt;" in said
-    assert len(said) < 3000
+    text = sentence_of(request_rows([one_request()]), **{label: HOSTILE})
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    assert len(text) < 3000
 
 
 def test_every_outcome_is_counted(request_rows: Rows, one_request: Callable[..., Any]) -> None:
@@ -70,7 +70,7 @@ def test_every_outcome_is_counted(request_rows: Rows, one_request: Callable[...,
 
 
 def test_a_list_of_joined_requests_states_that_older_rows_are_missing() -> None:
-    said = words.joined(3, "TTFT", None)
-    assert said.startswith("3 joined requests, the slowest by TTFT first.")
-    assert "newest" not in said
+    text = words.joined(3, "TTFT", None)
+    assert text.startswith("3 joined requests, the slowest by TTFT first.")
+    assert "newest" not in text
     assert "Only the newest 20,000 rows" in words.joined(3, "TTFT", 20_000)

@@ -15,9 +15,9 @@ FROM, TO = 1_763_634_000 * S, 1_763_634_900 * S
 
 
 @given(st.lists(st.tuples(st.integers(FROM - S, TO + S), st.floats(0, 1e4)), max_size=200))
-def test_every_request_of_the_stretch_is_counted_once(told: list[tuple[int, float]]) -> None:
-    at = np.array([each for each, _ in told], dtype=np.int64)
-    took = np.array([each for _, each in told], dtype=np.float64)
+def test_every_request_of_the_stretch_is_counted_once(values: list[tuple[int, float]]) -> None:
+    at = np.array([each for each, _ in values], dtype=np.int64)
+    took = np.array([each for _, each in values], dtype=np.float64)
     found = distribution(at, took, FROM, TO)
     inside = int(((at >= FROM) & (at < TO)).sum())
     assert (0 if found is None else found.counts.sum()) == inside
@@ -44,7 +44,7 @@ def samples(rows: list[dict[str, object]]) -> Samples:
 
 
 def test_gauges_are_means_and_shares_are_of_the_whole() -> None:
-    told = samples(
+    reported = samples(
         [
             {
                 "at_unix_ns": FROM + at * S,
@@ -56,8 +56,8 @@ def test_gauges_are_means_and_shares_are_of_the_whole() -> None:
         ]
     )
     bins = bins_of_width(FROM, FROM + 30 * S, 10 * S)
-    lines = {each.name: each for each in state_lines(told, bins)}
+    lines = {each.name: each for each in state_lines(reported, bins)}
     assert set(lines) == {"waiting", "cache hits"}
     assert lines["waiting"].values.tolist() == pytest.approx([2.0, np.nan, 8.0], nan_ok=True)
     assert lines["cache hits"].values.tolist() == pytest.approx([0.5, np.nan, 0.0], nan_ok=True)
-    assert state_lines(told, bins_of_width(TO, TO + S, S)) == []
+    assert state_lines(reported, bins_of_width(TO, TO + S, S)) == []

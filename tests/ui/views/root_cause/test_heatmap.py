@@ -29,7 +29,7 @@ def drawn(**about: Any) -> Any:
         "baseline": Window(START * S, (START + 200) * S),
         "onset_unix_ns": None,
         "starts": (),
-        "promised_s": [],
+        "thresholds_s": [],
         "zone": UTC,
         "ink": colours.LIGHT,
     }
@@ -55,7 +55,7 @@ def test_onset_starts_and_targets_are_marked() -> None:
         config="c",
         arguments=written({}),
     )
-    figure = drawn(onset_unix_ns=(START + 30) * S, starts=[start], promised_s=[0.5])
+    figure = drawn(onset_unix_ns=(START + 30) * S, starts=[start], thresholds_s=[0.5])
     marks = [trace for trace in figure.data if trace.name == "starts"]
     assert len(marks) == 1
     assert "<b>" not in str(marks[0].customdata)

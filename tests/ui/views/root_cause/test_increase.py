@@ -12,8 +12,8 @@ Seconds = st.floats(0, 1e3)
 
 
 @given(st.lists(st.tuples(Seconds, Seconds), min_size=len(PARTS), max_size=len(PARTS)))
-def test_the_steps_sum_to_the_growth(told: list[tuple[float, float]]) -> None:
-    parts = [PartGrowth(part, *pair) for part, pair in zip(PARTS, told, strict=True)]
+def test_the_steps_sum_to_the_growth(values: list[tuple[float, float]]) -> None:
+    parts = [PartGrowth(part, *pair) for part, pair in zip(PARTS, values, strict=True)]
     steps = increase.steps(parts)
     reached = 0.0
     for step in steps:

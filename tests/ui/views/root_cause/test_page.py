@@ -42,17 +42,17 @@ def loose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_an_incident_is_explained(page: Open, database: Database, incident: Any) -> None:
     test = page(database(incident(START_S * 10**9)), **LINK)
-    said = markup(test)
+    shown = markup(test)
     assert test.title[0].value == "Root cause"
-    assert "rose from <b>79.0 ms</b> to <b>2.08 s</b>" in said
-    assert "the KV cache is full" in said
-    assert "--kv-cache-dtype fp8" in said
-    assert said.index("rose from") < said.index("the KV cache is full") < said.index("Try:")
+    assert "rose from <b>79.0 ms</b> to <b>2.08 s</b>" in shown
+    assert "the KV cache is full" in shown
+    assert "--kv-cache-dtype fp8" in shown
+    assert shown.index("rose from") < shown.index("the KV cache is full") < shown.index("Try:")
     shape, growth = test.get("plotly_chart")
     assert str(shape.key).startswith("shape_ttft_s_")
     assert growth.key == "increase"
     assert [each.label for each in test.expander] == ["KV cache exhausted"]
-    assert "Simulated data: these numbers" in said
+    assert "Simulated data: these numbers" in shown
 
 
 def test_the_address_contains_the_question(page: Open, database: Database, incident: Any) -> None:
@@ -76,10 +76,10 @@ def test_size_decides_if_chosen(page: Open, database: Database, incident: Any, l
     assert "No incident" in kept
     assert "Select “size decides” above" in kept
     test.selectbox("decide").select("size").run()
-    said = markup(test)
-    assert "rose from <b>79.0 ms</b> to <b>2.08 s</b>" in said
-    assert "the KV cache is full" in said
-    assert "size decides” above" not in said
+    shown = markup(test)
+    assert "rose from <b>79.0 ms</b> to <b>2.08 s</b>" in shown
+    assert "the KV cache is full" in shown
+    assert "size decides” above" not in shown
     assert "size" in test.query_params["decide"]
     again = page(url, **LINK, decide="size")
     assert again.selectbox("decide").value == "size"
@@ -110,7 +110,7 @@ def test_another_latency_uses_the_same_rows(
 def test_partly_read_samples_are_noted(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = [
+    reported = [
         EngineSample(
             replica="r1",
             engine=0,
@@ -120,7 +120,7 @@ def test_partly_read_samples_are_noted(
         )
         for second in range(1200)
     ]
-    url = database(incident(START_S * 10**9), told)
+    url = database(incident(START_S * 10**9), reported)
     assert "Of the samples" not in markup(page(url, **LINK))
     monkeypatch.setattr(evidence, "MOST_SAMPLES", 100)
     st.cache_resource.clear()
@@ -163,13 +163,13 @@ def test_an_incident_sets_the_baseline(page: Open, database: Database, incident:
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (START_S + 600, None))
     inside = {**LINK, "from": str(START_S + 900)}
-    said = markup(page(url, **inside))
-    assert "Incident <b>chat</b> since" in said
-    assert "Probably most of the growth of TTFT: the KV cache is full" in said
-    assert "before incident chat began" in said
-    assert "rose from <b>79.0 ms</b>" in said
+    shown = markup(page(url, **inside))
+    assert "Incident <b>chat</b> since" in shown
+    assert "Probably most of the growth of TTFT: the KV cache is full" in shown
+    assert "before incident chat began" in shown
+    assert "rose from <b>79.0 ms</b>" in shown
     asked = {**inside, "latency": "e2e"}
-    (sentence,) = [each for each in said.splitlines() if "Incident <b>chat</b>" in each]
+    (sentence,) = [each for each in shown.splitlines() if "Incident <b>chat</b>" in each]
     assert sentence in markup(page(url, **asked)), "one incident, one verdict"
 
 
@@ -186,9 +186,9 @@ def test_the_verdict_and_the_causes_have_the_same_share_by_replay(
     monkeypatch.setattr("ui.views.root_cause.page.replayed", tested)
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (START_S + 600, None))
-    said = markup(page(url, **LINK))
-    assert "87% [70% to 95%] of the growth of TTFT: the KV cache is full" in said
-    assert "Cause of <b>87 %</b> [70 % to 95 %] of the increase" in said
+    shown = markup(page(url, **LINK))
+    assert "87% [70% to 95%] of the growth of TTFT: the KV cache is full" in shown
+    assert "Cause of <b>87 %</b> [70 % to 95 %] of the increase" in shown
     assert len(asked) == 1, "the verdict and the causes share one replay"
     live = markup(page(url, page="root-cause", last="5m"))
     assert "87 %" not in live
@@ -212,17 +212,17 @@ def test_the_stored_answer_of_an_incident_is_shown_everywhere(
     first = replace(found.first, causes=[cause], method=Method.COUNTERFACTUAL)
     keep_verdict(engine, objective, row, replace(found, first=first), START_S + 1_215)
     engine.dispose()
-    told = "87% [70% to 95%] of the growth of TTFT: the KV cache is full"
+    reported = "87% [70% to 95%] of the growth of TTFT: the KV cache is full"
     computed = "Computed at 01:13:35 from the requests of 01:03:20 to 01:13:20."
     linked = markup(page(url, page="root-cause", incident=f"chat@{START_S + 660}"))
-    assert told in linked
+    assert reported in linked
     assert computed in linked
     assert "Cause of <b>87 %</b> [70 % to 95 %] of the increase" in linked
     overview = markup(page(url, **{"from": str(START_S), "to": str(START_S + 1_200)}))
     assert "Cause of <b>87 %</b> [70 % to 95 %] of the increase" in overview
     assert computed in overview
-    assert told in overview, "in the list of incidents"
-    assert told in markup(page(url, page="root-cause", last="1h", to=str(START_S + 1_260)))
+    assert reported in overview, "in the list of incidents"
+    assert reported in markup(page(url, page="root-cause", last="1h", to=str(START_S + 1_260)))
 
 
 @pytest.mark.parametrize(("ago", "name"), [("24h", "one day"), ("7d", "one week"), ("90m", "90m")])
@@ -235,8 +235,8 @@ def test_an_earlier_baseline_is_kept_in_the_address(
         *incident(START_S * 10**9, waited_s=2.0),
     ]
     test = page(database(rows), **LINK, baseline=ago)
-    said = markup(test)
-    assert "rose from <b>79.0 ms</b>" in said
+    shown = markup(test)
+    assert "rose from <b>79.0 ms</b>" in shown
     assert not test.warning
     assert address(test)["baseline"] == ago
     chosen = test.selectbox("comparison")
@@ -260,20 +260,20 @@ def test_no_change_may_be_still_slow(page: Open, database: Database, incident: A
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (START_S + 600, None))
     inside = {**LINK, "from": str(START_S + 900), "baseline": f"{START_S + 600}/{START_S + 900}"}
-    said = markup(page(url, **inside))
-    assert "No change from the previous 5 min" in said
-    assert "Still slow:</b> incident chat since" in said
-    assert "Nothing" not in said
+    shown = markup(page(url, **inside))
+    assert "No change from the previous 5 min" in shown
+    assert "Still slow:</b> incident chat since" in shown
+    assert "Nothing" not in shown
 
 
 def test_a_filter_does_not_restrict_the_evidence(
     page: Open, database: Database, incident: Any
 ) -> None:
     url = database(incident(START_S * 10**9))
-    everybody, nobody = page(url, **LINK), page(url, **LINK, tenant="nobody")
-    assert "400 requests now, 400 before." in markup(everybody)
-    assert "rose from" not in markup(nobody)
-    assert "filters" in markup(nobody)
+    all_tenants, other = page(url, **LINK), page(url, **LINK, tenant="nobody")
+    assert "400 requests now, 400 before." in markup(all_tenants)
+    assert "rose from" not in markup(other)
+    assert "filters" in markup(other)
 
 
 def test_hostile_labels_are_text(page: Open, database: Database, incident: Any) -> None:
@@ -390,10 +390,10 @@ def test_joined_requests_have_phases_and_pools(
         for replica, role in ((HOSTILE, "kv_producer"), ("decodes", "kv_consumer"))
     ]
     fill(url, [], [], starts)
-    said = markup(page(url, **LINK))
-    assert "joined requests" in said
-    assert "decode queue" in said
-    assert "<b>Decode pool</b> (decodes), growth of its phases" in said
-    assert "TTFT of its slowest requests rose: 2." in said
-    assert "<b>Prefill pool</b>" in said
-    assert "<script>" not in said
+    shown = markup(page(url, **LINK))
+    assert "joined requests" in shown
+    assert "decode queue" in shown
+    assert "<b>Decode pool</b> (decodes), growth of its phases" in shown
+    assert "TTFT of its slowest requests rose: 2." in shown
+    assert "<b>Prefill pool</b>" in shown
+    assert "<script>" not in shown

@@ -22,14 +22,14 @@ def mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_objectives_have_history(page: Open, database: Database, incident: Any, mine: Path) -> None:
     test = page(database(incident(START_S * 10**9)), **RANGE)
-    said = markup(test)
+    shown = markup(test)
     assert test.title[0].value == "SLOs"
-    assert "streamed true" in said
-    assert "first token ≤ 500 ms, then ≤ 50 ms per token" in said
-    assert "99 % over 30d" in said
-    assert "1 % of the requests" in said
-    assert "mine.yaml" in said
-    assert "Met on 0 of 1 day with 799 requests" in said
+    assert "streamed true" in shown
+    assert "first token ≤ 500 ms, then ≤ 50 ms per token" in shown
+    assert "99 % over 30d" in shown
+    assert "1 % of the requests" in shown
+    assert "mine.yaml" in shown
+    assert "Met on 0 of 1 day with 799 requests" in shown
     assert len(test.get("plotly_chart")) == 1
     test.segmented_control("by").set_value("hour").run()
     assert "by" in test.query_params
@@ -45,10 +45,10 @@ def test_time_slices_are_counted(page: Open, database: Database, incident: Any, 
     assert SLICED in text
     mine.write_text(text)
     test = page(database(incident(START_S * 10**9)), **RANGE)
-    said = markup(test)
-    assert "99 % over a calendar month (Asia/Tokyo)" in said
-    assert "1m with at least 95 % good requests" in said
-    assert "of 20 slices of 1m" in said
+    shown = markup(test)
+    assert "99 % over a calendar month (Asia/Tokyo)" in shown
+    assert "1m with at least 95 % good requests" in shown
+    assert "of 20 slices of 1m" in shown
 
 
 @pytest.mark.parametrize("key", ["slos", "overview"])
@@ -59,10 +59,10 @@ def test_a_blind_objective_has_a_reason_and_a_remedy(
     rows = [one_request(n, streamed=None) for n in range(200)]
     start_s = rows[0].received_unix_ns // 10**9
     asked = {"page": key, "from": str(start_s), "to": str(start_s + 1_200)}
-    said = markup(page(database(rows), **asked))
-    assert "<span class='state near'>blind</span>" in said
-    assert "No request matches its <code>where</code>" in said
-    assert "install the instrumentation" in said
+    shown = markup(page(database(rows), **asked))
+    assert "<span class='state near'>blind</span>" in shown
+    assert "No request matches its <code>where</code>" in shown
+    assert "install the instrumentation" in shown
     seen = [one_request(n, streamed=True) for n in range(200)]
     assert ">blind<" not in markup(page(database(seen), **asked))
 
@@ -74,12 +74,12 @@ def test_an_objective_with_groups_is_blind_as_a_whole(
     mine.write_text(EXAMPLE.replace("where: streamed == true", "where: all, by: [tenant]"))
     rows = [one_request(n, tenant=f"t{n % 40}", ttft_s=None, decode_s=None) for n in range(120)]
     start_s = rows[0].received_unix_ns // 10**9
-    said = markup(
+    shown = markup(
         page(database(rows), page=key, **{"from": str(start_s), "to": str(start_s + 900)})
     )
-    assert said.count("The whole SLO: blind in the last hour") == 1
+    assert shown.count("The whole SLO: blind in the last hour") == 1
     if key == "overview":
-        assert "requests arrive, but SLO “chat” does not count them" in said
+        assert "requests arrive, but SLO “chat” does not count them" in shown
 
 
 def test_a_mistake_has_its_line(page: Open, database: Database, incident: Any, mine: Path) -> None:
@@ -87,13 +87,13 @@ def test_a_mistake_has_its_line(page: Open, database: Database, incident: Any, m
     assert "<b>No errors:</b> 1 objective." in markup(test)
     wrong = EXAMPLE.replace("0.99", "99").replace("ttft_s", "ttft")
     test.text_area(f"yaml_{mine}").set_value(wrong).run()
-    said = markup(test)
-    assert "1 error" in said
-    assert "mine.yaml:11" in said
-    assert "spec.indicator.spec.ratioMetric.good.metricSource.spec.good" in said
-    assert "&#x27;ttft&#x27;" in said
-    assert "allowed" in said
-    assert "would have meant" not in said
+    shown = markup(test)
+    assert "1 error" in shown
+    assert "mine.yaml:11" in shown
+    assert "spec.indicator.spec.ratioMetric.good.metricSource.spec.good" in shown
+    assert "&#x27;ttft&#x27;" in shown
+    assert "allowed" in shown
+    assert "would have meant" not in shown
     test.text_area(f"yaml_{mine}").set_value(EXAMPLE.replace("0.99", "0.5")).run()
     assert "<b>No errors:</b> 1 objective." in markup(test)
 
@@ -101,9 +101,9 @@ def test_a_mistake_has_its_line(page: Open, database: Database, incident: Any, m
 def test_a_change_is_tried_out(page: Open, database: Database, incident: Any, mine: Path) -> None:
     test = page(database(incident(START_S * 10**9)), **RANGE)
     test.text_area(f"yaml_{mine}").set_value(EXAMPLE.replace("0.5 and", "3 and")).run()
-    said = markup(test)
-    assert "<b>chat</b>: now <b>50 %</b> good of 799 requests (target 99 %)" in said
-    assert "then <b>100 %</b> good of 799 requests" in said
+    shown = markup(test)
+    assert "<b>chat</b>: now <b>50 %</b> good of 799 requests (target 99 %)" in shown
+    assert "then <b>100 %</b> good of 799 requests" in shown
     assert any("tailspan up --objectives mine.yaml" in each.value for each in test.code)
     assert mine.read_text() == EXAMPLE
     test.button("reset").click().run()
@@ -152,13 +152,13 @@ def test_each_group_has_its_own_budget(
         for at in range(1, 1000)
     ]
     test = page(database(rows), **{**RANGE, "page": which})
-    said = markup(test)
-    assert "<b>slow" not in said
+    shown = markup(test)
+    assert "<b>slow" not in shown
     slow = "&lt;b&gt;slow&lt;/b&gt;"
-    assert slow in said
+    assert slow in shown
     if which == "slos":
-        assert "budget for each" in said
-        assert said.index(slow) < said.index("<td>t5</td>")
-        assert "999 requests" in said
+        assert "budget for each" in shown
+        assert shown.index(slow) < shown.index("<td>t5</td>")
+        assert "999 requests" in shown
     else:
-        assert "chat has 5 more groups" in said
+        assert "chat has 5 more groups" in shown

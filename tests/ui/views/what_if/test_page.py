@@ -55,19 +55,19 @@ def test_without_a_change_the_controls_have_the_present_values(page: Open, url: 
 
 
 def test_without_a_change_the_page_ranks_changes_to_try(page: Open, url: str) -> None:
-    said = markup(page(url, **RANGE, latency="ttft"))
-    assert "one more replica" in said
-    assert "Not judged: smaller model" in said
-    change = re.search(r"what-if\?[^']*change=(replicas%3D2)[^']*'", said)
+    shown = markup(page(url, **RANGE, latency="ttft"))
+    assert "one more replica" in shown
+    assert "Not judged: smaller model" in shown
+    change = re.search(r"what-if\?[^']*change=(replicas%3D2)[^']*'", shown)
     assert change is not None
     assert "With replicas=2" in markup(page(url, **RANGE, change="replicas=2"))
 
 
 def test_a_change_in_the_address_is_predicted(page: Open, url: str) -> None:
     test = page(url, **RANGE, change="max_num_seqs=64,rate=1.2x")
-    said = markup(test)
-    assert "With max_num_seqs=64, rate=1.2x, P99 of TTFT would be" in said
-    assert "SLO chat" in said
+    shown = markup(test)
+    assert "With max_num_seqs=64, rate=1.2x, P99 of TTFT would be" in shown
+    assert "SLO chat" in shown
     assert test.number_input(key="what_if_max_num_seqs").value == 64
     assert test.slider(key="what_if_rate").value == 1.2
 
@@ -105,14 +105,16 @@ def test_a_wrong_change_is_named(page: Open, url: str) -> None:
 
 def test_a_sweep_in_the_address_shows_a_row_for_each_value(page: Open, url: str) -> None:
     test = page(url, **RANGE, sweep="max_num_seqs=1,64,128", change="output=1.2x")
-    said = markup(test)
-    assert "max_num_seqs" in said
-    assert "256 (now, measured)" in said
-    assert said.count("cannot keep up") >= 2, "one seat: in its row and in a note"
-    assert re.search(r"change=max_num_seqs%3D64%2Coutput%3D1.2x'", said), "a link to its prediction"
+    shown = markup(test)
+    assert "max_num_seqs" in shown
+    assert "256 (now, measured)" in shown
+    assert shown.count("cannot keep up") >= 2, "one seat: in its row and in a note"
+    assert re.search(r"change=max_num_seqs%3D64%2Coutput%3D1.2x'", shown), (
+        "a link to its prediction"
+    )
     assert test.text_input(key="what_if_sweep").value == "max_num_seqs=1,64,128"
     assert test.slider(key="what_if_output").value == 1.2
-    assert "Changes to try" not in said
+    assert "Changes to try" not in shown
 
 
 def test_predict_writes_the_sweep_to_the_address(page: Open, url: str) -> None:
@@ -138,24 +140,24 @@ def test_a_sweep_of_many_requests_has_no_intervals(
     page: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read, "MOST_REPLAYED", 1_000)
-    said = markup(page(url, **RANGE, sweep="max_num_seqs=64,128"))
-    assert "There are no intervals" in said
+    shown = markup(page(url, **RANGE, sweep="max_num_seqs=64,128"))
+    assert "There are no intervals" in shown
 
 
 @pytest.mark.parametrize(
     "sweep", [HOSTILE, "max_num_seqs", "rate=1.." + "9" * 400, "replicas=1..99999999999"]
 )
 def test_a_hostile_address_is_no_sweep(page: Open, url: str, sweep: str) -> None:
-    said = markup(page(url, **RANGE, sweep=sweep))
-    assert "Choose a change" in said
-    assert "<script>" not in said
+    shown = markup(page(url, **RANGE, sweep=sweep))
+    assert "Choose a change" in shown
+    assert "<script>" not in shown
 
 
 @pytest.mark.parametrize("change", [HOSTILE, "max_num_seqs=,,=", "rate=1e400x", "replicas=-3"])
 def test_a_hostile_address_is_no_change(page: Open, url: str, change: str) -> None:
-    said = markup(page(url, **RANGE, change=change))
-    assert "Choose a change" in said
-    assert "<script>" not in said
+    shown = markup(page(url, **RANGE, change=change))
+    assert "Choose a change" in shown
+    assert "<script>" not in shown
 
 
 @pytest.mark.parametrize(
@@ -169,9 +171,9 @@ def test_a_hostile_address_is_no_change(page: Open, url: str, change: str) -> No
 def test_a_change_that_this_range_does_not_allow_is_a_reason(
     page: Open, url: str, change: str, reason: str
 ) -> None:
-    said = markup(page(url, **RANGE, change=change))
-    assert "No prediction" in said
-    assert reason in said
+    shown = markup(page(url, **RANGE, change=change))
+    assert "No prediction" in shown
+    assert reason in shown
 
 
 def test_too_few_requests_are_a_reason(page: Open, url: str) -> None:
@@ -184,8 +186,8 @@ def test_markup_of_the_store_is_escaped(
 ) -> None:
     found = database()
     fill(found, data().requests, data().samples, data().starts)
-    said = markup(page(found, **RANGE, tenant="<script>x</script>", change="prompt=2x"))
-    assert "<script>x" not in said
+    shown = markup(page(found, **RANGE, tenant="<script>x</script>", change="prompt=2x"))
+    assert "<script>x" not in shown
 
 
 def test_a_prediction_is_kept_and_the_page_has_the_track_record(
@@ -198,8 +200,8 @@ def test_a_prediction_is_kept_and_the_page_has_the_track_record(
     engine.dispose()
     monkeypatch.setattr(record, "EVERY_S", 0.001)
     monkeypatch.setattr(record, "track_record", lambda *_: TrackRecord(2, 6, 5))
-    said = markup(page(url, **asked, latency="tpot"))
-    assert "The intervals of 5 of 6 predictions contained the measured change" in said
+    shown = markup(page(url, **asked, latency="tpot"))
+    assert "The intervals of 5 of 6 predictions contained the measured change" in shown
 
 
 def test_a_database_that_cannot_be_written_gives_a_prediction_all_the_same(

@@ -79,11 +79,11 @@ def test_keeping_up_is_not_meeting_the_slos() -> None:
         ]
         return replace(found, points=points)
 
-    said = sweep_sentence(judged(1.0, 0.995, 0.6, 1.0), "ttft_s")
-    assert "keep up with rate=4x at most: their queues do not grow." in said
-    assert said.endswith("The SLOs are met up to rate=2x.")
-    said = sweep_sentence(judged(0.98, 0.9, 0.6, 1.0), "ttft_s")
-    assert said.endswith("No value meets the SLOs.")
+    text = sweep_sentence(judged(1.0, 0.995, 0.6, 1.0), "ttft_s")
+    assert "keep up with rate=4x at most: their queues do not grow." in text
+    assert text.endswith("The SLOs are met up to rate=2x.")
+    text = sweep_sentence(judged(0.98, 0.9, 0.6, 1.0), "ttft_s")
+    assert text.endswith("No value meets the SLOs.")
 
 
 def test_a_saturated_value_has_a_mark_and_no_number() -> None:

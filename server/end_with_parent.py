@@ -1,4 +1,4 @@
-"""Run a command that ends when its parent ends: `python leash.py PARENT COMMAND …`.
+"""Run a command that ends when its parent ends: `python end_with_parent.py PARENT COMMAND …`.
 
 The kernel ends the command when its parent ends, even if the parent is killed with SIGKILL. This
 script sets the kernel option, and then executes the command. Setting the option in `preexec_fn`
