@@ -60,7 +60,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "dimensions": [asdict(hit) for hit in explanation.dimensions],
         "dimensions_tested": explanation.dimensions_tested,
         "network": [{"cause": "network_or_client", **asdict(each)} for each in explanation.network],
-        "contradictions": list(explanation.contradictions),
+        "doubts": list(explanation.contradictions),
     }
 
 

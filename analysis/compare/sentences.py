@@ -71,13 +71,13 @@ def compared(found: Decision) -> str:
     share = f"{found.compared_ratio:.0%}"
     if share == "100%" and found.uncompared:
         share = f"{min(found.compared_ratio, 0.999):.1%}"
-    said = (
+    sentences = (
         f"{share} of the requests after the change have a counterpart before it;"
         f" they are compared with the equivalent of {found.effective:,.0f} requests."
     )
     if found.uncompared:
-        said += f" Not compared: {'; '.join(found.uncompared)}."
-    return said
+        sentences += f" Not compared: {'; '.join(found.uncompared)}."
+    return sentences
 
 
 def total_change(total: TotalChange, signed_seconds: Callable[[float], str]) -> str | None:
