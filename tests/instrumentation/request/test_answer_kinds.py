@@ -3,7 +3,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tailspan_vllm.request.answer_kinds import Answer, KindTokens, answer_of
 
@@ -183,6 +183,7 @@ def test_chunks_divided_at_any_byte_have_the_same_first_content(
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.sampled_from([True, False]))
 def test_bytes_that_are_no_answer_are_unknown(bodies: list[bytes], streamed: bool) -> None:
+    assume(b'"content":"' not in b"".join(bodies))  # Hypothesis also draws constants of the code
     stream = Stream(streamed=streamed)
     for body in bodies:
         if body:
