@@ -91,7 +91,8 @@ async def _report_arrivals(stack: Stack, vllm: str | None) -> None:
     arrivals = stack.arrivals
     if vllm:
         try:
-            await asyncio.wait_for(arrivals.news.wait(), NO_TELEMETRY_S)
+            async with asyncio.timeout(NO_TELEMETRY_S):
+                await arrivals.news.wait()
         except TimeoutError:
             print_line(f"No telemetry has arrived from {vllm} yet. {_how_to_connect(stack)}")
     announced: set[str] = set()

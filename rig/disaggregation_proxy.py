@@ -230,7 +230,8 @@ async def _run(arguments: argparse.Namespace) -> None:
     print(f"listening on port {server.sockets[0].getsockname()[1]}", flush=True)
     while not stop.is_set():
         with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), SEND_EVERY_S)
+            async with asyncio.timeout(SEND_EVERY_S):
+                await stop.wait()
         await proxy.send_spans(arguments.otlp)
     server.close()
 

@@ -52,7 +52,8 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         try:
-            await asyncio.wait_for(self._process.wait(), within_s)
+            async with asyncio.timeout(within_s):
+                await self._process.wait()
         except TimeoutError:
             self.kill()
             await self._process.wait()

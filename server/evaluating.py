@@ -91,7 +91,8 @@ class Evaluating:
             await self.step()
             task.succeeded(time.time())
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), EVALUATION_S)
+                async with asyncio.timeout(EVALUATION_S):
+                    await self._due.wait()
 
     async def step(self) -> None:
         """Evaluate once, or read the results of the process that evaluates.

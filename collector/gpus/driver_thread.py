@@ -59,8 +59,11 @@ class DriverThread:
         answer = asyncio.wrap_future(self._pending)
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # may be late
         try:
-            # Shielded, because a driver call cannot be cancelled.
-            return await asyncio.wait_for(asyncio.shield(answer), self._timeout_s)
+            # Not `wait_for`: before Python 3.12, it loses a cancellation that arrives together with
+            # the answer, and the sampling would never stop.
+            async with asyncio.timeout(self._timeout_s):
+                # Shielded, because a driver call cannot be cancelled.
+                return await asyncio.shield(answer)
         except TimeoutError as error:
             late = Absence(Why.TIMEOUT, f"the driver did not return within {self._timeout_s:g} s")
             raise ReaderError(late) from error

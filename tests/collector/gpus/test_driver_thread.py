@@ -1,5 +1,6 @@
 import asyncio
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -89,3 +90,28 @@ def test_an_unused_driver_starts_no_thread_to_close() -> None:
     library = Library()
     DriverThread(library).close()
     assert not library.closed.is_set()
+
+
+@pytest.mark.parametrize("later", range(5))
+def test_a_stop_that_arrives_together_with_the_answer_is_not_lost(later: int) -> None:
+    """`asyncio.wait_for` of Python 3.11 loses it, so the sampling went on forever."""
+    library = Library()
+    library.going.clear()
+
+    async def read() -> None:
+        apart = DriverThread(library, timeout_s=30)
+        sampling = asyncio.create_task(apart.read())
+        await asyncio.sleep(0.01)
+        pending = apart._pending
+        assert pending is not None
+        library.going.set()
+        pending.result(30)  # blocks the event loop, so the answer has not been taken yet
+        for _ in range(later):
+            await asyncio.sleep(0)
+        stopped = sampling.cancel()
+        with suppress(asyncio.CancelledError):
+            await sampling
+        assert sampling.cancelled() == stopped
+        apart.close()
+
+    asyncio.run(read())

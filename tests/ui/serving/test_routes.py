@@ -120,8 +120,11 @@ class Socket:
 
 
 def test_pages_are_limited_for_one_address_and_for_all() -> None:
+    sockets = []  # otherwise, the garbage collector may end a connection
+
     async def opened(routes: Callable[..., Awaitable[None]], peer: str) -> tuple[Socket, str]:
         socket = Socket(peer)
+        sockets.append(socket)
         socket.task = asyncio.create_task(  # type: ignore[attr-defined]  # kept alive with it
             routes(socket.scope, socket.receive, socket.send)  # type: ignore[arg-type]
         )
