@@ -45,7 +45,8 @@ def assert_held_parts_sum(row: dict[str, Any]) -> None:
 
 
 def test_a_load_has_its_time_size_and_tier(loading: Any, tailspan: Any) -> None:
-    long = [Call(chat=False, prompt=f"{n} " + "cache " * 200, max_tokens=8) for n in range(4)]
+    new = os.urandom(4).hex()  # if the test runs again, the prompts must not be in the cache
+    long = [Call(chat=False, prompt=f"{n} {new} " + "cache " * 200, max_tokens=8) for n in range(4)]
     short = [Call(prompt=f"short {n}", max_tokens=8) for n in range(4)]
     seen = send_all(loading.port, [*long, *short], concurrency=8)
     rows = tailspan.stored(seen)
@@ -56,8 +57,7 @@ def test_a_load_has_its_time_size_and_tier(loading: Any, tailspan: Any) -> None:
             assert row["kv_load_s"] == 0
             assert (row["kv_loaded_bytes"], row["kv_loaded_tier"]) == (None, None)
             continue
-        # The engine looks for ended loads once per step.
-        assert DELAY_S <= row["kv_load_s"] < DELAY_S + 0.5
+        assert DELAY_S <= row["kv_load_s"] <= row["queue_s"]
         loaded = row["external_cached_tokens"]
         assert loaded > LEAST_TOKENS - 200
         # 4 layers, keys and values, 2 heads of 64 numbers with 4 bytes each
