@@ -162,7 +162,10 @@ def asked(
     question = Question(metric, case.window, case.baseline)
 
     def right() -> bool:
-        return is_right(kind, causes, explain(requests, servers, question))
+        try:
+            return is_right(kind, causes, explain(requests, servers, question))
+        except (ArithmeticError, ValueError):  # half of the smallest possible number may be zero
+            return False
 
     usual = right()
     different = []
