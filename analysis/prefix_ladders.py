@@ -75,8 +75,9 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
 
 
 def repeated_tokens(recorded: Recorded) -> IntArray:
-    """Return for each request the number of its first prompt tokens that an earlier request to the
-    same engine also had, up to a rung of its ladder: (n,). It is 0 without a ladder."""
+    """Return the length of the longest beginning of each prompt that an earlier prompt to the same
+    engine shares, in tokens, rounded down to a rung of the ladder: (n,). It is 0 without a
+    ladder."""
     found = np.zeros(recorded.requests.num_rows, dtype=np.int64)
     texts = recorded.requests["prefix_ladder"]
     for engine in recorded.engines:

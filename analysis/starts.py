@@ -21,7 +21,7 @@ from telemetry.cold_starts import ColdStart
 
 LABELS: Final = ("replica", "model", "region")
 MOST_LISTED: Final = 20
-"""Maximum number of starts in an answer, which then contains the newest. A crash loop has many."""
+"""Maximum number of starts in an answer. If there are more, it contains only the newest."""
 FIRST_NS: Final = 600 * 10**9
 """The first request of a shape is compared with the requests of this time after the start."""
 MOST_REQUESTS: Final = 5_000

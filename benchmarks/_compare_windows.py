@@ -35,8 +35,9 @@ EARLIER: Final = 4
 """Number of processes before the first window, with the usual arguments. They show how much a
 restart alone changes a latency."""
 SETTLED_S: Final = 10.0
-"""Seconds of traffic before the windows of each configuration. This traffic is not compared. It
-makes the first window of a server similar to the others, which also follow traffic."""
+"""Seconds of traffic before the windows of each configuration. This traffic is not compared.
+Without it, the first window of a server would differ from the later windows, which follow other
+traffic."""
 
 
 class WindowsError(Exception):

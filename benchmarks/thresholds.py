@@ -9,8 +9,9 @@ simulated cases (`diagnosis.py`) again. The table shows, for each constant, in h
 outcome becomes wrong or right. A constant that changes no outcome could be twice as large or half
 as large, so its exact value is not tuned to these cases.
 
-An outcome is right if the first cause is the injected one, if both of two injected causes are among
-the first three, and if a case without a fault is no incident. The causes are not tested by replay.
+The outcome of a case with one fault is right if the first cause is the injected one. With two
+faults, both causes must be among the first three. Without a fault, there must be no incident. The
+causes are not tested by replay.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import ast
 import importlib
 import pkgutil
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -116,18 +117,22 @@ def constants(only: str = "") -> list[Constant]:
 
 
 @cache
-def _holders(constant: Constant) -> Sequence[tuple[ModuleType, str]]:
-    """Return the modules that define or import a constant, with its name there."""
-    found = [(sys.modules[constant.module], constant.name)]
+def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
+    """Return the modules that import a name, with its name there, by module and name."""
+    found: dict[tuple[str, str], list[tuple[ModuleType, str]]] = defaultdict(list)
     for module, source in _sources().items():
         for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.ImportFrom) and node.module == constant.module:
-                found += [
-                    (sys.modules[module], each.asname or each.name)
-                    for each in node.names
-                    if each.name == constant.name
-                ]
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                for each in node.names:
+                    holder = (sys.modules[module], each.asname or each.name)
+                    found[node.module, each.name].append(holder)
     return found
+
+
+def _holders(constant: Constant) -> Sequence[tuple[ModuleType, str]]:
+    """Return the modules that define or import a constant, with its name there."""
+    importing = _imports().get((constant.module, constant.name), ())
+    return [(sys.modules[constant.module], constant.name), *importing]
 
 
 @contextmanager

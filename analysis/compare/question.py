@@ -17,6 +17,8 @@ VERSION: Final = "version"
 """The version of vLLM. Requests have no such column: the starts of their engines have it."""
 SIDE_LABELS: Final = (*REQUEST_LABELS, VERSION)
 """The labels that can select the requests of a side."""
+SIDES: Final = ("before", "after")
+"""The names of both sides, as parameters."""
 SPLITS: Final = ("replica", "config", VERSION)
 """The labels by which the Compare page divides the requests of one range into two sides."""
 

@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from alerts.explorer_links import FILTERS
-from analysis.compare.question import SPLITS
+from analysis.compare.question import SIDES, SPLITS
 from cli.options import time_range
 from cli.options.time_range import DEFAULT_LAST
 
@@ -27,7 +27,6 @@ PAGES: Final[Mapping[str, str]] = {
 _FILTERS: Final = {"outside": ("region", "endpoint")}
 """The labels that are query parameters of a question's page. Only for pages whose parameters differ
 from the usual ones."""
-_SIDES: Final = ("before", "after")
 _NS: Final = 10**9
 
 
@@ -82,16 +81,16 @@ def _compared(given: Sequence[tuple[str, str]]) -> Mapping[str, str] | None:
     """
     parameters = dict(given)
     query = {"quantile": parameters["quantile"]} if "quantile" in parameters else {}
-    sides = [[value for key, value in given if key == f"{side}-where"] for side in _SIDES]
+    sides = [[value for key, value in given if key == f"{side}-where"] for side in SIDES]
     if not any(sides):
-        before, after = (_ends(parameters[side]) for side in _SIDES)
+        before, after = (_ends(parameters[side]) for side in SIDES)
         return {**query, "from": after[0], "to": after[1], "baseline": "/".join(before)}
     if "before" in parameters or any(len(each) != 1 for each in sides):
         return None
     labels, _, values = zip(*(each.partition("=") for (each,) in sides), strict=True)
     if labels[0] != labels[1] or labels[0] not in SPLITS or not all(values):
         return None
-    return {**query, "split": labels[0], **dict(zip(_SIDES, values, strict=True))}
+    return {**query, "split": labels[0], **dict(zip(SIDES, values, strict=True))}
 
 
 def _ends(text: str) -> tuple[str, str]:

@@ -169,6 +169,7 @@ def load_sketches(
     return StoredSketches(rows, cells)
 
 
+_COUNTS: Final = {kind.itemsize: kind for kind in COUNTS}
 _HEAD: Final = ("from_unix_s", "simulated", "label_sets", "set_requests")
 _SKETCH: Final = ("from_unix_s", "simulated", "label_sets", "sizes", "bins", "counts")
 
@@ -243,8 +244,7 @@ def _sketches(rows: Sequence[Sequence[bytes]]) -> Sketches:
 def _counts(bins: bytes, counts: bytes) -> IntArray:
     """Return the counts of a row, whose type depends on the largest count. There is one count for
     each bin, and at least one bin."""
-    kinds = {kind.itemsize: kind for kind in COUNTS}
-    return np.frombuffer(counts, kinds[len(counts) * BIN.itemsize // len(bins)])
+    return np.frombuffer(counts, _COUNTS[len(counts) * BIN.itemsize // len(bins)])
 
 
 def _at(table: Table, key: Mapping[str, int], simulated: bool) -> Any:

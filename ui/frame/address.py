@@ -35,7 +35,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
-from analysis.compare.question import SPLITS
+from analysis.compare.question import SIDES, SPLITS
 from analysis.what_if_search import sweep_of
 from replay.edits import EditError, edits_of
 from store.queries import Window
@@ -73,7 +73,6 @@ LONGEST_INCIDENT: Final = 2_000
 values of up to 256 characters each."""
 LONGEST_CHANGE: Final = LONGEST_ID
 LONGEST_RANGE_S: Final = 400 * 86_400
-SIDES: Final = ("before", "after")
 
 
 def destination(parameters: Mapping[str, str]) -> str:

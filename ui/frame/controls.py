@@ -1,9 +1,9 @@
 """The controls above a page. The controls show the view, and their callbacks change the view."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, tzinfo
-from typing import Final
+from typing import Any, Final
 
 import streamlit as st
 
@@ -155,19 +155,33 @@ def _filters(view: View, values: Callable[[str], list[str]]) -> None:
         for name in LABELS:
             known = list(Outcome) if name == "outcome" else values(name)
             chosen = view.equals.get(name, EVERYTHING)
-            options = [EVERYTHING, *known]
-            if chosen not in options:
-                options.append(chosen)
-            st.session_state[f"filter_{name}"] = chosen
-            st.selectbox(
-                name.capitalize(),
-                options,
-                key=f"filter_{name}",
-                format_func=_shown_option,
+            _value_box(
+                *("filter", name, [EVERYTHING, *known], chosen, _shown_option, _filter_chosen),
                 help=TERMS.get(name),
-                on_change=_filter_chosen,
-                args=(name,),
             )
+
+
+def _value_box(
+    kind: str,
+    name: str,
+    options: Sequence[str],
+    chosen: str,
+    shown: Callable[[str], str],
+    on_change: Callable[[str], None],
+    **more: Any,
+) -> None:
+    """Draw the values of a label. The chosen value is an option, even if it is not known."""
+    key = f"{kind}_{name}"
+    st.session_state[key] = chosen
+    st.selectbox(
+        name.capitalize(),
+        options if chosen in options else [*options, chosen],
+        key=key,
+        format_func=shown,
+        on_change=on_change,
+        args=(name,),
+        **more,
+    )
 
 
 def _chips(view: View) -> None:
@@ -216,17 +230,7 @@ def _sides(view: View, values: Callable[[str], list[str]]) -> None:
     known = values(view.split)
     with st.container(key="ends_sides", horizontal=True, gap="small"):
         for name, chosen in (("before", view.before), ("after", view.after)):
-            options = known if chosen in known else [*known, chosen]
-            st.session_state[f"side_{name}"] = chosen
-            st.selectbox(
-                name.capitalize(),
-                options,
-                key=f"side_{name}",
-                format_func=_shown_side,
-                width=230,
-                on_change=_side_chosen,
-                args=(name,),
-            )
+            _value_box("side", name, known, chosen, _shown_side, _side_chosen, width=230)
 
 
 def _shown_side(value: str) -> str:

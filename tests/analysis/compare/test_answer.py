@@ -14,9 +14,8 @@ from analysis.compare.verdict import CompareVerdict
 from cli.render import text
 from store.access.access import Access, Grant, NotAllowed
 from store.access.restricted import restricted
-from store.database import open_database
 from store.queries import Window, newest_unix_ns
-from tests.analysis.compare.two_windows import AFTER, BEFORE, SECONDS, store, store_canary
+from tests.analysis.compare.two_windows import AFTER, BEFORE, SECONDS, opened, store, store_canary
 
 FAR = Window(10**18, 10**18 + 10**12)
 
@@ -24,21 +23,13 @@ FAR = Window(10**18, 10**18 + 10**12)
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Return a database with two windows; in the second, each step takes 20 % longer."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
-    store(url)
-    engine = open_database(url)
-    yield engine
-    engine.dispose()
+    yield from opened(tmp_path_factory.mktemp("compare"), store)
 
 
 @pytest.fixture(scope="module")
 def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Return a database with a window in which sim-1 is slower and runs another version."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('canary') / 'tailspan.db'}"
-    store_canary(url)
-    engine = open_database(url)
-    yield engine
-    engine.dispose()
+    yield from opened(tmp_path_factory.mktemp("canary"), store_canary)
 
 
 def test_a_slower_server_is_worse_with_all_witnesses(engine: Engine) -> None:

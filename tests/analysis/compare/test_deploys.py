@@ -21,7 +21,7 @@ from store.database import open_database
 from store.queries import Window
 from store.writer import Writer
 from tests.analysis.compare.test_server_changes import start
-from tests.analysis.compare.two_windows import AFTER, START_S, store_deploy
+from tests.analysis.compare.two_windows import AFTER, START_S, opened, store_deploy
 
 SECOND_NS = 10**9
 BOTH = ("ttft", "tpot")
@@ -30,11 +30,7 @@ BOTH = ("ttft", "tpot")
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """A database with a deploy after which the steps take 20 % longer."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('deploys') / 'tailspan.db'}"
-    store_deploy(url)
-    engine = open_database(url)
-    yield engine
-    engine.dispose()
+    yield from opened(tmp_path_factory.mktemp("deploys"), store_deploy)
 
 
 @pytest.fixture

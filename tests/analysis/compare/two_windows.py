@@ -1,8 +1,11 @@
 """Two simulated windows, before and after a change."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+
+from sqlalchemy import Engine
 
 from replay.engine_config import EngineConfig
 from replay.step_model import EIGHT_B_ON_H100, StepModel
@@ -98,3 +101,12 @@ def store_deploy(url: str, slower: float = 1.2) -> None:
         for each in after.starts
     ]
     put(url, [before, replace(after, starts=starts)])
+
+
+def opened(folder: Path, fill: Callable[[str], object]) -> Iterator[Engine]:
+    """Yield a database in a folder after `fill` has stored its requests."""
+    url = f"sqlite:///{folder / 'tailspan.db'}"
+    fill(url)
+    engine = open_database(url)
+    yield engine
+    engine.dispose()
