@@ -37,13 +37,13 @@ FLUSH_S: Final = 2.0
 """Maximum time that a stopping server waits for the last export."""
 
 READ_S: Final = 0.2
-"""Interval between two reads of the link if it is busy. Otherwise, the link is read when the
-engines are sampled, because each time that the thread wakes up costs about 0.2 ms of CPU.
-"""
+"""Interval between two reads of the link while messages arrive.
 
-BUSY_MESSAGES: Final = 100
-"""The link is busy if a read returns more messages than this. The socket buffers about 200 kB: the
-accounts of 700 requests. The engine core keeps further messages and sends them later.
+Without messages, the link is read when the engines are sampled, because each time that the thread
+wakes up costs about 0.2 ms of CPU. The first request that ends after that wakes the thread.
+Otherwise the socket's buffer could fill: it holds about 90 packets, and an engine that becomes idle
+after each request sends two packets per request. If the engine then stays idle, it would send the
+accounts that did not fit only after its next request.
 """
 
 SAMPLE_S: Final = 1.0
@@ -97,6 +97,8 @@ class Sender:
         self._wake = threading.Event()
         self._due = threading.Event()
         """Set when the next export must start at once."""
+        self._resting = False
+        """Whether the reading thread waits for the next sample, because no message arrived."""
         self._closing = threading.Event()
         self._read_all = threading.Event()
         """Set when the reading thread has completed the last request."""
@@ -163,6 +165,8 @@ class Sender:
             self._drops.add(1, names.UNAUTHENTICATED)
         if not self._named.is_set():
             self._named.set()
+        if self._resting:
+            self._wake.set()
         if not self._reading.alive:
             self.start()
 
@@ -212,19 +216,23 @@ class Sender:
                 self._reader.close()
                 self._read_all.set()
                 return
-            busy = self._reader.messages > BUSY_MESSAGES
-            self._pause(min(READ_S, tick_s) if busy else tick_s)
+            self._resting = not self._reader.messages
+            self._pause(tick_s if self._resting else min(READ_S, tick_s))
 
     def _pause(self, seconds: float) -> None:
         """Wait until the next read.
 
-        If the thread is woken, it connects to the engine that is about to send accounts. An engine
-        accepts connections only between its steps, and after a short burst the next step may begin
-        hours later.
+        If a request wakes the thread, the next read is at most `READ_S` later. If an engine is not
+        connected, the thread connects to it at once, because it is about to send accounts. An
+        engine accepts connections only between its steps, and after a short burst the next step may
+        begin hours later.
         """
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self._closing.is_set():
             if self._wake.wait(left) and not self._closing.is_set():
+                if self._resting:
+                    self._resting = False
+                    until = min(until, time.monotonic() + READ_S)
                 if self._reader.connected or not self._looks_left:
                     self._wake.clear()
                     continue
