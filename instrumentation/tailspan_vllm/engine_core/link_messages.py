@@ -109,7 +109,7 @@ def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
     try:
         kind = message[:1]
         if kind == b"A":
-            return _account(message)
+            return decode_account(message)
         if kind == b"S":
             return _sample(json.loads(message[1:]))
         if kind == b"I":
@@ -117,6 +117,35 @@ def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
     except (struct.error, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"malformed message {message[:1]!r}: {error}") from error
     raise ValueError(f"unknown message {message[:1]!r}; known: b'A', b'I', b'S'")
+
+
+def is_account(message: bytes) -> bool:
+    """Return whether a message is an account. It may still be malformed."""
+    return message[:1] == b"A"
+
+
+def request_of(account: bytes) -> bytes:
+    """Return the request id of an encoded account, which is quicker than decoding the account.
+
+    Raises:
+        ValueError: the message is too short.
+    """
+    ends = 1 + _ACCOUNT.size
+    if len(account) < ends:
+        raise ValueError(f"malformed account of {len(account)} bytes")
+    return account[ends + account[ends - 1] * HASH_BYTES :]
+
+
+def decode_account(message: bytes) -> RequestAccount:
+    """Decode an account.
+
+    Raises:
+        ValueError: the message is malformed. No other exception is raised.
+    """
+    try:
+        return _account(message)
+    except struct.error as error:
+        raise ValueError(f"malformed account: {error}") from error
 
 
 def _account(message: bytes) -> RequestAccount:

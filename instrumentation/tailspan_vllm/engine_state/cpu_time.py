@@ -27,7 +27,7 @@ class Processors:
         proc: Path = Path("/proc"),
         own_cpu_s: Callable[[], float] = time.process_time,
     ) -> None:
-        self._proc = proc
+        self._proc = str(proc)
         self._own_cpu_s = own_cpu_s
         self._ticks_per_s = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
         self._first: dict[tuple[str, int], float] = {}
@@ -36,11 +36,10 @@ class Processors:
         """Return the totals of this process and of the machine, by metric name."""
         totals = {names.PROCESS_CPU_TIME: self._since(names.PROCESS_CPU_TIME, 0, self._own_cpu_s())}
         try:
-            with (self._proc / "stat").open() as file:
-                # The first line is the sum over all CPUs.
-                user, nice, system, _idle, _iowait, irq, softirq, steal = map(
-                    int, file.readline().split()[1:9]
-                )
+            # The first line is the sum over all CPUs.
+            user, nice, system, _idle, _iowait, irq, softirq, steal = map(
+                int, _begin_of(f"{self._proc}/stat").partition(b"\n")[0].split()[1:9]
+            )
         except (OSError, ValueError):
             return totals
         busy_s = (user + nice + system + irq + softirq) / self._ticks_per_s
@@ -54,9 +53,8 @@ class Processors:
         if process is None:
             return {}
         try:
-            text = (self._proc / str(process) / "stat").read_text()
             # The fields follow the program's name, which may contain any character.
-            fields = text.rpartition(")")[2].split()
+            fields = _begin_of(f"{self._proc}/{process}/stat").rpartition(b")")[2].split()
             used_s = (int(fields[11]) + int(fields[12])) / self._ticks_per_s
         except (OSError, ValueError, IndexError):
             return {}
@@ -64,6 +62,15 @@ class Processors:
 
     def _since(self, name: str, process: int, now_s: float) -> float:
         return max(0.0, now_s - self._first.setdefault((name, process), now_s))
+
+
+def _begin_of(path: str) -> bytes:
+    """Return the first kilobyte of a file. Reading it as text would take twice as long."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, 1024)
+    finally:
+        os.close(file)
 
 
 def own_age_s(proc: Path = Path("/proc")) -> float | None:

@@ -11,7 +11,13 @@ from typing import Any
 
 from tailspan_vllm import guard, names
 from tailspan_vllm.engine_core.link import FrontEnd
-from tailspan_vllm.engine_core.link_messages import Identity, RequestAccount, decode
+from tailspan_vllm.engine_core.link_messages import (
+    Identity,
+    decode,
+    decode_account,
+    is_account,
+    request_of,
+)
 from tailspan_vllm.engine_core.step_ledger import Account
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.request.prefix_ladder import LadderKey
@@ -45,7 +51,10 @@ class AccountJoin:
     def __init__(self, token: str | None, prefix_key: str | None = None) -> None:
         self._link = FrontEnd(token) if token else None
         self._ladder_key = LadderKey(prefix_key) if prefix_key is not None else None
-        self._accounts: OrderedDict[str, RequestAccount] = OrderedDict()
+        self._accounts: OrderedDict[bytes, bytes] = OrderedDict()
+        """Encoded accounts by request id. Every API server receives the accounts of all requests,
+        and decodes only those of its own.
+        """
         self._samples: dict[int, dict[str, Any]] = {}
         self._identities: dict[int, Identity] = {}
         self._unclaimed: set[int] = set()
@@ -83,15 +92,16 @@ class AccountJoin:
     def _take(self, messages: list[bytes]) -> None:
         for message in messages:
             try:
+                if is_account(message):
+                    self._accounts[request_of(message)] = message
+                    continue
                 decoded = decode(message)
             except ValueError as error:
-                guard.count("link.malformed", f"tailspan: dropped an engine's message: {error}")
+                _drop(error)
                 continue
-            if isinstance(decoded, RequestAccount):
-                self._accounts[decoded.request_id] = decoded
-            elif isinstance(decoded, Identity):
+            if isinstance(decoded, Identity):
                 self._identities[decoded.engine] = decoded
-            else:
+            elif isinstance(decoded, dict):
                 self._take_sample(decoded)
         while len(self._accounts) > KEPT:
             self._accounts.popitem(last=False)
@@ -132,9 +142,14 @@ class AccountJoin:
             return True
         if record.engine_request_id is None or not record.awaits_account:
             return True
-        settled = self._accounts.pop(record.engine_request_id, None)
-        if settled is None:
+        message = self._accounts.pop(record.engine_request_id.encode(), None)
+        if message is None:
             return False
+        try:
+            settled = decode_account(message)
+        except ValueError as error:
+            _drop(error)
+            return True
         account, record.engine = settled.account, settled.engine
         if account.bill is not None:
             record.billed_s, record.wasted_s = account.bill
@@ -200,6 +215,10 @@ class AccountJoin:
             if state.engine in self._unclaimed:
                 state.gauges |= sample["state"]
             state.failures = sample.get("failures", {})
+
+
+def _drop(error: ValueError) -> None:
+    guard.count("link.malformed", f"tailspan: dropped an engine's message: {error}")
 
 
 def _set_instants_of_engine(record: RequestRecord, account: Account) -> None:

@@ -26,6 +26,8 @@ from tailspan_vllm.request.record_builder import BuildRecord
 JOIN_S: Final = 2.0
 """Maximum time that a record waits for the account from the engine."""
 
+CPUS: Final = os.cpu_count()
+
 SAMPLES_KEPT: Final = 600
 """Maximum number of samples that wait for an unreachable collector. The oldest samples are dropped;
 no counts are lost, because totals are cumulative.
@@ -173,7 +175,7 @@ class Reader:
                 state.gauges.pop(name, None)
             state.gauges |= unfinished.get(state.engine, {})
             state.totals |= self._processors.core(self._join.process_of(state.engine))
-            if (cpus := os.cpu_count()) is not None:
-                state.gauges[names.HOST_CPUS] = cpus
+            if CPUS is not None:
+                state.gauges[names.HOST_CPUS] = CPUS
             if sampled:
                 self.samples.append(Sample(now_unix_ns, state.snapshot(own, failures, drops)))

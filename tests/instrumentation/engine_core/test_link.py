@@ -30,6 +30,7 @@ from tailspan_vllm.engine_core.link_messages import (
     encode_account,
     encode_identity,
     encode_sample,
+    request_of,
 )
 from tailspan_vllm.engine_core.queue_waits import Waited
 from tailspan_vllm.engine_core.step_billing import Bill
@@ -341,6 +342,11 @@ def test_malformed_messages_count(engine: EngineEnd, join: AccountJoin, message:
     join.read()
     assert join.apply(a_record("a"))
     assert join.apply(a_record("b"))
+    if message[:1] == b"A":
+        with suppress(ValueError):  # an account without a request id is malformed at once
+            of_bad = a_record(request_of(message).decode())
+            assert join.apply(of_bad)  # no other account will arrive
+            assert of_bad.prefill_parts is None
     assert guard.failures["link.malformed"] == before + 1
 
 

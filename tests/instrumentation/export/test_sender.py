@@ -356,30 +356,33 @@ def test_the_link_is_read_during_an_export(sending: Callable[..., Sender], picky
     until(lambda: picky.accepted)
 
 
-@pytest.mark.parametrize(("messages", "pause_s"), [(0, 1.0), (1, 0.2)])
-def test_a_link_without_messages_is_read_only_when_the_engines_are_sampled(
-    sending: Callable[..., Sender], messages: int, pause_s: float
+@pytest.mark.parametrize(("messages", "again"), [(0, False), (32, False), (33, True)])
+def test_a_link_with_few_messages_is_read_only_when_the_engines_are_sampled(
+    sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch, messages: int, again: bool
 ) -> None:
-    sender = sending("http://127.0.0.1:9", OTEL_BSP_SCHEDULE_DELAY="5000")
-    pauses: list[float] = []
+    monkeypatch.setattr(sender_module, "SAMPLE_S", 3600.0)
+    monkeypatch.setattr(sender_module, "READ_S", 0.001)
+    sender = sending("http://127.0.0.1:9", OTEL_BSP_SCHEDULE_DELAY="3600000")
+    reads: list[int] = []
 
     def read(look: bool = False) -> None:
+        reads.append(messages)
         sender._reader.messages = messages
 
-    def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        sender._closing.set()
-
     sender._reader.read_link = read  # type: ignore[method-assign]  # instead of a real link
-    sender._pause = pause  # type: ignore[method-assign]  # recorded
-    sender._read()
-    assert pauses == [pause_s]
+    sender.start()
+    until(lambda: reads)
+    if again:
+        until(lambda: len(reads) > 5)
+    else:
+        time.sleep(0.2)
+        assert len(reads) == 1
 
 
 def test_a_burst_after_a_rest_does_not_fill_the_link(
     sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """300 short requests, one after the other. The engine sends nothing after the last one."""
+    """300 short requests, one after the other, in the time between two samples."""
     monkeypatch.setattr(sender_module, "SAMPLE_S", 3600.0)
     token = f"burst-{os.getpid()}"
     monkeypatch.setenv(TOKEN_VARIABLE, token)
@@ -388,15 +391,14 @@ def test_a_burst_after_a_rest_does_not_fill_the_link(
     accounts = sender._reader._join._accounts
     sender.start()
     try:
-        until(lambda: sender._reader.connected and sender._resting)
+        until(lambda: sender._reader.connected)
         for number in range(300):
             engine.put(encode_account(0, f"request-{number}", Account()))
             engine.flush()
             engine.send_to_one(encode_sample({"engine": 0, "totals": {}, "gauges": {}}))
             sender.submit(partial(a_record, number))
-            time.sleep(0.005)
-        until(lambda: len(accounts) == 300)
-        until(lambda: sender._resting)
+            if not (number + 1) % 20:
+                until(lambda: len(accounts) > number - sender_module.BUSY_REQUESTS)  # noqa: B023
     finally:
         engine.close()
 
