@@ -1,7 +1,7 @@
 """Finds the numbers of data points in an encoded scope: timestamps and values of eight bytes.
 
-Two messages with equal bytes everywhere else have the same structure, because only the other bytes
-contain tags, lengths, names and attributes.
+Messages that differ only in these numbers have the same structure, because all tags, lengths, names
+and attributes are in the other bytes.
 
 Pure. Source: opentelemetry-proto metrics/v1/metrics.proto; protobuf "Encoding".
 """
