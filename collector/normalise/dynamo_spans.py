@@ -69,7 +69,7 @@ def request_of_dynamo(
     """Convert a span to a request.
 
     Returns: the request and the number of truncated texts, or None if the span is not a request to
-        Dynamo's front end.
+    Dynamo's front end.
 
     Raises:
         RefusalError: the span is a request, but invalid.

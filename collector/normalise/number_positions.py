@@ -49,7 +49,7 @@ def numbers_in(scoped: bytes) -> list[PointNumbers]:
 
     Raises:
         IrregularError: the bytes are malformed, a metric is neither a gauge nor a sum, or a point
-            contains a number twice, of which only the last one is valid.
+            contains a number twice (only the last one is valid).
     """
     found: list[PointNumbers] = []
     for part in _parts(scoped, 0, len(scoped)):
