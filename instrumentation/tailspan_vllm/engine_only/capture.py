@@ -85,7 +85,7 @@ class EngineCapture:
         self._probed = False
         self.sender.observe(self._engines, _nothing, lambda: self.in_flight, _not_reported)
         self.sender.serves_port(port)
-        # A process of multiprocessing ends without `atexit`.
+        # A child process of `multiprocessing` ends without calling `atexit` handlers.
         Finalize(self, self.sender.close, exitpriority=10)
 
     @guard.harmless("engine_only.introduced")
