@@ -62,7 +62,7 @@ class QueueParts(NamedTuple):
 
 @dataclass(slots=True)
 class Shares:
-    """Seconds of a phase by use, without the remainder: decodes of other requests."""
+    """Seconds of a phase by use. The rest of the phase is time for other requests' decodes."""
 
     own_s: float = 0.0
     others_prefill_s: float = 0.0

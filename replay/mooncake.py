@@ -233,8 +233,8 @@ class _Columns:
                     f"{where}: hash_ids: {_shown(number)}; allowed: whole numbers from 0 to 2⁶⁴ − 1"
                 )
             end = min(place * size, prompt_tokens)
-            # A prefix is identified by all of its numbers and its length. The previous key stands
-            # for the earlier numbers.
+            # The key identifies a prefix by all of its numbers and its length; the previous key
+            # represents the earlier numbers.
             key = hash((key, number, end))
             self._keys.append(key)
             self._ends.append(end)

@@ -23,8 +23,8 @@ OPEN = "_tailspan_open"
 """Attribute of an `OutputProcessor`: the states of unfinished requests, by id."""
 
 _LEFT_OVER = 1024
-"""Stale states are removed from `OPEN` when it has more than twice vLLM's number of states plus
-this.
+"""If `OPEN` has more entries than this number plus twice the number of vLLM's states, stale entries
+are removed.
 """
 
 _OUTCOMES: dict[str, Outcome] = {

@@ -104,7 +104,7 @@ class RecordBuilder:
         status = exchange.status
         outcome: Outcome = "rejected"
         if exchange.refused is not None:
-            pass  # a stream may have begun, so its status preceded the refusal
+            pass  # ignore the status: a stream can be refused after its status was sent
         elif status is None or (exchange.disconnected and status < 400):
             outcome = "abort"
         elif status < 400 and not sees_engine:
