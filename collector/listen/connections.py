@@ -186,8 +186,8 @@ class Acceptor:
         connection.task = self._loop.create_task(self._serve(accepted, connection))
 
         def served(task: asyncio.Task[None]) -> None:
-            # A callback, because a task that is cancelled before its first step never runs its own
-            # code.
+            # Use a callback, because a task that is cancelled before its first step never runs its
+            # own code.
             error = None if task.cancelled() else task.exception()
             if task.cancelled() or error is not None:
                 self.closed(connection)

@@ -42,7 +42,7 @@ def operation_of_span(
         scope: the name of its scope.
         origin: the labels of its resource.
         now_unix_ns: the current time.
-        call: whether the span is a client's request, which needs no name.
+        call: whether the span is a client's request, which is an operation even without a name.
 
     Raises:
         RefusalError: the span is an operation, but its ids or times are invalid, or the first byte

@@ -189,7 +189,8 @@ class Correction:
         lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
-            # Correct this row separately. A client on this machine reads the same clock.
+            # Correct this row separately. If the client runs on this machine, it uses the same
+            # clock.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)

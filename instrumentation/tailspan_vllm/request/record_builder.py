@@ -45,7 +45,7 @@ class RecordBuilder:
         """Return the record of a request that the engine has finished or aborted."""
         facts, exchange = flight.facts, flight.exchange
         if facts is None:
-            assert exchange is not None  # a flight without an exchange always has facts
+            assert exchange is not None  # a flight without an exchange is reported with `facts`
             return self._engine_silent(exchange, flight)
         if exchange is not None:
             record = self._exchange(exchange, flight.outcome)
