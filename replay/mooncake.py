@@ -96,7 +96,8 @@ class MooncakeWriter:
         found += more
         for key, end in zip(keys, ends, strict=True):
             numbers, blocks = self._shared.get(key, ([], 0))
-            # A segment can end in the answer, so a longer prompt contains more of its blocks.
+            # A segment can end in the answer, so a longer prompt can contain more of the segment's
+            # blocks.
             if min(len(numbers), blocks) < min(len(found), end // size) or key not in self._shared:
                 self._shared[key] = found, end // size
         if not prompt_tokens % size:
