@@ -1,8 +1,9 @@
 """Counts received messages and items by result.
 
 An item is a span, a data point or a log record. Each item of an acknowledged message counts once,
-as `stored`, `skipped` or `refused`. A message that was not acknowledged is sent again, so only its
-valid items are counted, as `unstored`.
+as `stored`, `skipped` or `refused`. If a message was not acknowledged, the sender sends it again.
+Only its valid items are counted, as `unstored`, so that no item counts twice as `skipped` or
+`refused`.
 """
 
 import threading

@@ -44,8 +44,8 @@ class Refusal(StrEnum):
     INSTANT_OUT_OF_RANGE = "instant_out_of_range"
     """The timestamp is before 2020; vLLM did not exist then."""
     IN_THE_FUTURE = "in_the_future"
-    """The timestamp is more than a day ahead of this machine's clock, which a wrong time zone
-    cannot explain, or a sample or engine start is far ahead of the rest of its message.
+    """The timestamp is more than a day ahead of this machine's clock, which is more than a wrong
+    time zone can cause. Or a sample or engine start is far ahead of the rest of its message.
     """
     TOO_OLD = "too_old"
     """The row is older than the retention."""
@@ -63,9 +63,10 @@ class Refusal(StrEnum):
     PHASES_DO_NOT_SUM = "phases_do_not_sum"
     """The sum of the phases differs from end − start by more than a millisecond."""
     PARTS_DO_NOT_SUM = "parts_do_not_sum"
-    """The sum of a phase's parts differs from the phase by more than a millisecond, some parts are
-    missing, the time to first token or between two tokens is longer than the request, or the
-    tokens of the kinds (reasoning, tool calls, content) do not sum to the output tokens.
+    """The sum of a phase's parts differs from the phase by more than a millisecond, or some parts
+    are missing. Also used if the time to first token or the longest time between two tokens is
+    longer than the request, or if the reasoning, tool-call and content tokens do not add up to the
+    output tokens.
     """
     NOT_CUMULATIVE = "not_cumulative"
     """A sum is not monotonic or not cumulative, so a lost export would lose data."""
@@ -75,7 +76,7 @@ WHY: Final[Mapping[Refusal, str]] = {
     Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
     Refusal.TOO_YOUNG: f"requests are reported in flight from {REPORTED_FROM_S:g} s on",
 }
-"""Fixed explanations of refusals for the sender."""
+"""Explanations for the sender, for the reasons that always have the same explanation."""
 
 
 class DroppedValue(StrEnum):
@@ -93,7 +94,7 @@ class DroppedValue(StrEnum):
 
 
 class Unstored(StrEnum):
-    """The store did not store a batch, so the message was not acknowledged."""
+    """Why the store did not store a batch. The message was not acknowledged."""
 
     STORE_BUSY = "store_busy"
     STORE_FAILED = "store_failed"

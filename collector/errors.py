@@ -93,7 +93,7 @@ class UnauthenticatedError(IntakeError):
 
 
 class ForbiddenError(IntakeError):
-    """The Host or the Origin of the request is not allowed, or its token has a role."""
+    """The request's Host or Origin is not allowed, or its token has a role and can only read."""
 
     result, http_status, rpc_code = "forbidden", 403, 7
 

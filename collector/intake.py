@@ -67,8 +67,8 @@ class Intake:
         gpu_listeners: receive GPU samples after their commit.
         in_flight_listeners: receive reports of requests in flight after their commit.
         probe_listeners: receive probes after their commit.
-        steps: change the rows before they are stored, in this order. A failed step is counted and
-            left out.
+        steps: change the rows before they are stored, in this order. If a step fails, the failure
+            is counted and the rows are stored without this step.
         ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. Rows may be this
             much further in the future, so that senders on this machine, which use the same system
             clock, are not refused as `in_the_future`.
@@ -216,7 +216,7 @@ class Intake:
         await self._answered(0.2 * grace_s)
         # A reader in this process cannot be aborted, but no caller waits for its result.
         self._thread.shutdown(wait=False, cancel_futures=True)
-        self._reading.close()  # reading may have begun after the first call
+        self._reading.close()  # a reader may have started after the first `close`
 
     async def _answered(self, within_s: float) -> None:
         if self._tasks:
@@ -275,7 +275,7 @@ class Intake:
                     batch, rows = known, known.accepted
                     self._queue.load(room.peer, rows)
                 else:
-                    # On a thread, because reading a large message would block the event loop.
+                    # Read on a thread, because reading a large message would block the event loop.
                     done = self._queue.put(room.peer, read)
                     self._thread.submit(self._queue.run)
                     try:

@@ -52,9 +52,9 @@ class Collector:
         hosts: the host names that requests to OTLP/HTTP may contain. Browsers cannot call gRPC.
         tls: TLS settings of both receivers, or None for plaintext.
         reading: reads messages, or None to read them in this process.
-        clock: the clock for arrival timestamps; None for the system clock, corroborated by the
+        clock: the clock for arrival timestamps; None for the system clock, checked against the
             senders' clocks.
-        clock_unix_ns: returns the time of a clock that never jumps, which replaces `clock`.
+        clock_unix_ns: returns the time of a clock that never jumps, used instead of `clock`.
         forward: receives the unchanged bytes of each stored message.
         gpu_listeners: receive GPU samples after their commit.
         in_flight_listeners: receive reports of requests in flight after their commit.

@@ -16,7 +16,7 @@ from telemetry.starts import EngineStart
 
 
 class Sink(Protocol):
-    """Stores rows. A row may be stored again, so that a sender may always retry."""
+    """Stores rows. Storing a row again is allowed, so that a sender can always retry."""
 
     def submit(
         self,

@@ -250,11 +250,12 @@ class PrometheusExporter(Families):
             self._tenant_costs.add(bulk.customers, bulk, usd_per_s)
 
     def _new(self, rows: RequestRows) -> RequestRows:
-        """Return the rows to count, without the prober's requests and those of another source."""
+        """Return the rows to count: no requests of the prober or of clients, and each request only
+        once, from one source."""
         if PROBE_TENANT in rows.column("tenant"):
             tenants = rows.column("tenant")
             rows = rows.taken([at for at, each in enumerate(tenants) if each != PROBE_TENANT])
-        if Source.CLIENT in rows.column("source"):  # Tailspan may not monitor a client's server
+        if Source.CLIENT in rows.column("source"):  # the server may not be monitored by Tailspan
             sources = rows.column("source")
             rows = rows.taken([at for at, each in enumerate(sources) if each != Source.CLIENT])
         new = self._recent.new_among(rows.column("trace_id"), rows.column("span_id"))

@@ -129,8 +129,8 @@ class Arrivals:
     front-end model."""
     held_s: FloatArray | None = None
     """(n,) seconds from the end of the front end's work until the engine may schedule the request,
-    because the request waits for a KV transfer or a grammar. They are part of the queue time.
-    Default: 0."""
+    because the request waits for a KV transfer or a grammar. These seconds are part of the queue
+    time. Default: 0."""
     priority: IntArray | None = None
     """(n,) priority for the policy `priority`; the lowest value is served first. Default: 0."""
     acceptance: FloatArray | None = None

@@ -64,7 +64,8 @@ class Conditions:
         """Return the stalls and paces within the ranges of the shifts, moved accordingly.
 
         Args:
-            shifts: in order of the resulting times. The resulting ranges must not overlap.
+            shifts: the ranges to keep, in order of the resulting times. The resulting ranges must
+                not overlap.
         """
 
         def moved(events: Sequence[Any], time: str) -> tuple[Any, ...]:

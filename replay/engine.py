@@ -101,8 +101,8 @@ class Engine:
         )
         self._on_step = on_step
         self._now = self._decided = self._last_start = started_s
-        """End of the last step; time of the scheduling decision for the current step; start of the
-        last step."""
+        """`_now`: end of the last step. `_decided`: time of the scheduling decision for the current
+        step. `_last_start`: start of the last step."""
         self._just_ended = 0
         """Number of requests that ended with the last step."""
         self._late_seats = 0
@@ -259,7 +259,7 @@ class Engine:
         if self.kv.pinned != self.lost_blocks:
             self.kv.pin(self.lost_blocks)
         eligible = len(self._running) + self.waiting
-        # As in vLLM, the only request is not limited.
+        # As in vLLM, a request that is alone in the engine is not limited.
         limit = self.config.long_prefill_token_threshold if eligible > 1 else 0
         chunks, budget, preempted = self._serve_running(limit or _NO_LIMIT)
         blocked_by, loading_s = self._admit_waiting(

@@ -261,7 +261,8 @@ def non_negative(columns: FloatArray, values: FloatArray, weights: FloatArray) -
 
 
 def _solved(normal: FloatArray, moment: FloatArray) -> FloatArray | None:
-    """Solve the normal equations with zero for negative coefficients; None if not optimal."""
+    """Solve the normal equations, with negative coefficients set to 0. Return None if this is not
+    the optimum."""
     used = np.diag(normal) > 1e-9 * np.diag(normal).max(initial=0.0)
     while used.any():
         try:

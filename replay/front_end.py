@@ -20,7 +20,7 @@ class FrontEndModel:
     second."""
     running_s: float = 0.0
     """Additional seconds to receive a request, for each running request, because the process also
-    writes the tokens of these."""
+    writes their tokens."""
     first_byte_s: float = 0.0004
     """Seconds to detokenise and write the first event."""
     first_byte_sequence_s: float = 0.0
@@ -59,7 +59,7 @@ _KEPT = 4096
 
 
 class FrontEnd:
-    """The process. It does its work in order of arrival."""
+    """The API server's process. It does its work in order of arrival."""
 
     def __init__(self, pace: float = 1.0) -> None:
         self.pace = pace

@@ -62,7 +62,7 @@ class QueueParts(NamedTuple):
 
 @dataclass(slots=True)
 class Shares:
-    """Seconds of a phase by use, without the remainder: decodes of other requests."""
+    """Seconds of a phase by use. The rest of the phase is time for other requests' decodes."""
 
     own_s: float = 0.0
     others_prefill_s: float = 0.0
@@ -146,7 +146,7 @@ class Job:
     billed_s: float = 0.0
     """The request's share of the time of its steps, in proportion to its work in each step."""
     wasted_s: float = 0.0
-    """The request's share for work that an eviction discarded."""
+    """The request's share for work that was computed again after an eviction."""
     prefill: Shares = field(default_factory=Shares)
     decode: Shares = field(default_factory=Shares)
 

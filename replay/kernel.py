@@ -41,7 +41,7 @@ OPTIONS: Final = np.dtype(
     _fields("router slack seats step_tokens queue_places max_model_len block_size", "i8")
     + _fields("reuse by_priority reserve_whole ahead", "?")
     + _fields("long_limit drafts key_count", "i8")
-    # `left_from`: the first extent of blocks that finished requests leave.
+    # `left_from`: index of the first extent for the blocks of finished requests.
     + _fields("left_from", "i8")
     + _fields("base_s prefill_token_s prefill_pair_s context_token_s sequence_s", "f8")
     + _fields("draft_token_s read_s template_s prompt_token_s running_s first_byte_s", "f8")

@@ -38,7 +38,7 @@ class _Extent:
 
 @dataclass(slots=True)
 class Lease:
-    """The blocks of one job: `shared` blocks of its prefix, then `own` blocks."""
+    """The blocks of one job: `shared` blocks that are part of segments, then `own` blocks."""
 
     number: int
     segments: tuple[tuple[Hashable, int], ...] = ()
@@ -206,7 +206,8 @@ class KvCache:
             extent.holders += 1
             complete_at = end + blocks
             if extent.resident < blocks:
-                # If the hit ends before the resident blocks do, the next blocks are the job's own.
+                # If the job's hit is shorter than the resident blocks, the job's next blocks are
+                # its own.
                 reached = bool(lease.fills) or lease.shared == end + extent.resident
                 if contiguous and reached and not extent.being_filled:
                     extent.being_filled = True

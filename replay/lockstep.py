@@ -1,8 +1,8 @@
 """Simulate sequences that decode one token per step, in O(1) per step for any number of sequences.
 Pure.
 
-A sequence's number of tokens is a difference of step counts. It needs a new block when the step
-count modulo the block size has a certain remainder. The time that other sequences add is a
+A sequence's number of tokens is a difference of step counts. The sequence needs a new block when
+the step count modulo the block size has a certain remainder. The time that other sequences add is a
 difference of running sums.
 """
 

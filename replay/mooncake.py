@@ -96,7 +96,8 @@ class MooncakeWriter:
         found += more
         for key, end in zip(keys, ends, strict=True):
             numbers, blocks = self._shared.get(key, ([], 0))
-            # A segment can end in the answer, so a longer prompt contains more of its blocks.
+            # A segment can end in the answer, so a longer prompt can contain more of the segment's
+            # blocks.
             if min(len(numbers), blocks) < min(len(found), end // size) or key not in self._shared:
                 self._shared[key] = found, end // size
         if not prompt_tokens % size:
@@ -233,8 +234,8 @@ class _Columns:
                     f"{where}: hash_ids: {_shown(number)}; allowed: whole numbers from 0 to 2⁶⁴ − 1"
                 )
             end = min(place * size, prompt_tokens)
-            # A prefix is identified by all of its numbers and its length. The previous key stands
-            # for the earlier numbers.
+            # The key identifies a prefix by all of its numbers and its length; the previous key
+            # represents the earlier numbers.
             key = hash((key, number, end))
             self._keys.append(key)
             self._ends.append(end)

@@ -27,7 +27,8 @@ class ConfiguredOwners:
 
     Attributes:
         by_gpu: maps one of a GPU's names to its replica.
-        template: the replica of a dcgm-exporter's GPU, as a template of the GPU's labels.
+        template: template of the replica's name for GPUs of dcgm-exporters; its fields are labels
+            of the GPU.
     """
 
     by_gpu: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

@@ -71,7 +71,7 @@ class DcgmReader:
         except ScrapeError as error:
             why = _WHY.get(error.reason, Why.NOT_UNDERSTOOD)
             return Failure(target.url, Absence(why, f"{target.url}: {error}"))
-        except Exception as error:  # a defect: the other exporters' GPUs are kept
+        except Exception as error:  # a defect: the other exporters are still read
             return Failure(target.url, Absence(Why.FAILED, f"{target.url}: {type(error).__name__}"))
         if not gpus:
             return Failure(target.url, Absence(Why.NOT_UNDERSTOOD, f"{target.url}: no DCGM_FI_*"))

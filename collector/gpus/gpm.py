@@ -100,7 +100,7 @@ class GpmWindow:
         if self._before is not None and now_s - self._before[1] < SHORTEST_S:
             return Absence(Why.FIRST_LOOK, "too soon after the last sample")
         taken = self._spare if self._spare is not None else self._pynvml.nvmlGpmSampleAlloc()
-        self._spare = taken  # `free` frees it if the reading fails
+        self._spare = taken  # so that `free` frees it if the read fails
         if self._instance is None:
             self._pynvml.nvmlGpmSampleGet(self._device, taken)
         else:

@@ -2,9 +2,9 @@
 
 The sources are used in this order: the user's configuration; the labels of a dcgm-exporter; the
 ancestors of the processes that compute on the GPU; CUDA_VISIBLE_DEVICES of the replicas' processes.
-If no engines report to this process, as in an agent on a GPU machine, the GPU is assigned to the
-default name of a replica: the host and port of the server to which these processes belong. A GPU
-without a replica is reported under its machine's name, so that idle GPUs stay visible.
+If no engine reports to this process (for example, in an agent on a GPU machine), the GPU is
+assigned to the replica's default name: the host and port of the server whose processes use the GPU.
+A GPU without a replica is reported under its machine's name, so that idle GPUs stay visible.
 """
 
 import logging
@@ -92,7 +92,7 @@ class Owners(Listener):
                         )
                     self._left_out += 1
                     continue
-                # The start time of a sample without totals is the time of the sample.
+                # If a sample has no totals, its start timestamp equals its own timestamp.
                 counts = each.started_unix_ns != each.at_unix_ns
                 engine = EngineProcess(*key, each.started_unix_ns if counts else None)
                 self._engines[key] = engine, now_unix_ns

@@ -7,7 +7,7 @@ process's container.
 
 With one API server, the engine's workers are descendants of the process whose id the engine
 reports. With several API servers, or with data parallelism, servers and engines are siblings: one
-launcher with the same program started them together.
+launcher, which runs the same program, started them at about the same time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,8 +17,8 @@ from collector.gpus.processes import Process
 
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
-"""Maximum time between the start of a process and the start of its totals. The totals can start
-before or after the process loads the model.
+"""An engine's totals may start at most `BEFORE_S` before, and at most `AFTER_S` after, its process.
+Some totals start only after the model is loaded.
 """
 TOGETHER_S: Final = 120.0
 """Maximum time between the starts of two child processes of one launcher."""
@@ -89,7 +89,7 @@ def server_of(
         ancestry: the process, its parent, and so on.
         here: this machine's name.
         hostname: returns the name of a process' container.
-        port: returns the port of a process that listens on exactly one port.
+        port: returns the port that a process listens on; None unless there is exactly one.
     """
     line = list(ancestry)
     for process in line[1:]:

@@ -37,8 +37,8 @@ class ReaderState:
 
     name: str
     up: bool | None = None
-    """Whether the last call of `read` succeeded. None before the first call, and without a GPU of
-    this vendor.
+    """Whether the last call of `read` succeeded. None before the first call, and if the machine has
+    no GPU of this vendor.
     """
     gpus: tuple[GpuReading, ...] = ()
     """The GPUs that the last call returned."""

@@ -73,7 +73,7 @@ class FairQueue:
             return self._loads[peer] < self._max_load
 
     def has_work(self) -> bool:
-        """Return whether work of a sender may be waiting for `run`."""
+        """Return whether any sender may have work for `run`."""
         return bool(self._senders)
 
     def run(self) -> None:
@@ -102,7 +102,7 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # Only now may the sender be removed, so that this time counts for its next message.
+            # Do not remove the sender earlier: this time must count for its next message.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:

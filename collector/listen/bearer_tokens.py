@@ -142,7 +142,8 @@ def token_without_role(tokens: Iterable[str]) -> str | None:
 
 
 def sending_token(file: Path | None, environ: Mapping[str, str]) -> str | None:
-    """Return the token that a sender sends, or None if no tokens are given. See `read_tokens`.
+    """Return the first token that may send telemetry, or None if no tokens are given. See
+    `read_tokens`.
 
     Raises:
         SecurityError: the file cannot be read, a token is malformed, or each one has a role.
@@ -167,8 +168,8 @@ class BearerGate:
         app: the application to protect.
         tokens: the valid tokens.
         open_paths: paths that require no token, such as health checks of an orchestrator.
-        role_paths: the beginning of the paths that tokens with a role may read. The application
-            must restrict its answers to the role of `HOLDER` in the scope.
+        role_paths: the prefix of the paths that tokens with a role may read. The application must
+            restrict its answers to the role of `HOLDER` in the scope.
     """
 
     def __init__(

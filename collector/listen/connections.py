@@ -1,9 +1,9 @@
 """Accepts TCP connections within limits. asyncio's own server accepts connections without a limit.
 
-When file descriptors run out, it logs an error for each connection in its backlog, up to 2,048
-errors per second. This acceptor counts a connection as soon as it is accepted, before the TLS
-handshake. There is a limit per address and a limit for all addresses together. At a limit, a new
-connection replaces the connection that has waited longest for its client, so idle connections
+When file descriptors run out, asyncio's server logs an error for each connection in its backlog, up
+to 2,048 errors per second. This acceptor counts a connection as soon as it is accepted, before the
+TLS handshake. There is a limit per address and a limit for all addresses together. At a limit, a
+new connection replaces the connection that has waited longest for its client, so idle connections
 cannot block a scrape or a probe.
 """
 
@@ -186,8 +186,8 @@ class Acceptor:
         connection.task = self._loop.create_task(self._serve(accepted, connection))
 
         def served(task: asyncio.Task[None]) -> None:
-            # A callback, because a task that is cancelled before its first step never runs its own
-            # code.
+            # Use a callback, because a task that is cancelled before its first step never runs its
+            # own code.
             error = None if task.cancelled() else task.exception()
             if task.cancelled() or error is not None:
                 self.closed(connection)

@@ -159,7 +159,7 @@ class HostGate:
             authority = urlsplit(origin).netloc.lower()
         except ValueError:
             return False
-        if not authority:  # "null", from a file or a sandboxed frame
+        if not authority:  # the Origin of a file or a sandboxed frame is "null"
             return False
         if host is not None and authority == host.lower():
             return True

@@ -60,7 +60,8 @@ class TimedH11(H11Protocol):
         """Start the time limit for a request."""
         super().connection_made(transport)
         # Count every unsent byte as unread. Otherwise a connection that closes with less than 64
-        # KiB unsent would stay open for ever. With a limit of 0, asyncio's TLS would always pause.
+        # KiB unsent would stay open for ever. With a limit of 0, asyncio's TLS transport would
+        # always pause writing.
         transport.set_write_buffer_limits(high=1)
         self._connection.held = self
         self._await_head()

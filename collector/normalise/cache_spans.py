@@ -44,7 +44,7 @@ TENANT: Final = (
 )
 ROUTE: Final = ("http.route", "litellm.request.route")
 PATH: Final = ("url.path", "url.full", "http.target", "http.url")
-"""Names of a path or an address, for spans without a route. The query is not stored."""
+"""Attributes that contain a path or a URL, for spans without a route. The query is not stored."""
 MODEL: Final = ("gen_ai.request.model", "gen_ai.response.model", "llm.request.model")
 MODEL_PATHS: Final = (
     "/chat/completions",
@@ -181,7 +181,7 @@ def _value(attributes: Mapping[str, AnyValue], name: str, is_header: bool) -> ob
 
 
 def _scalar_value(value: AnyValue) -> object:
-    """Return a text, a number or a boolean; another type as an invalid value."""
+    """Return the value if it is a text, a number or a boolean, otherwise `()`, which is invalid."""
     kind = value.WhichOneof("value")
     if kind in ("string_value", "bool_value", "int_value", "double_value"):
         plain: object = getattr(value, kind)
@@ -190,7 +190,7 @@ def _scalar_value(value: AnyValue) -> object:
 
 
 def _texts(value: AnyValue) -> Iterator[str]:
-    """Yield the texts of a header's values, or its only text."""
+    """Yield the values of a header: the texts of an array, or the single text."""
     if value.WhichOneof("value") == "array_value":
         for each in value.array_value.values[:_MOST_VALUES]:
             yield each.string_value
@@ -214,7 +214,7 @@ def _text(reader: Reader, attributes: Mapping[str, AnyValue], names: tuple[str, 
 
 
 def _route(reader: Reader, attributes: Mapping[str, AnyValue]) -> str | None:
-    """Return the route of a call. LiteLLM's is a path, and may have a query."""
+    """Return the route of a call. LiteLLM reports a path as the route, possibly with a query."""
     route = _text(reader, attributes, ROUTE)
     return route and (route.split("?")[0].split("#")[0] or None)
 

@@ -51,8 +51,8 @@ _STATUS: Final = re.compile(r"[1-5][0-9]{2}")
 class _Path(NamedTuple):
     operation: str
     id_prefix: str | None
-    """The text before the span's `request_id` in the id of the response. None if the response
-    has another id."""
+    """The text before the span's `request_id` in the id of the response. None if the response's id
+    does not contain it."""
 
 
 _PATHS: Final = {
@@ -68,7 +68,7 @@ def request_of_dynamo(
 ) -> tuple[RequestTimeline, int] | None:
     """Convert a span to a request.
 
-    Returns: the request and the number of truncated texts, or None if the span is no request of
+    Returns: the request and the number of truncated texts, or None if the span is not a request to
     Dynamo's front end.
 
     Raises:
@@ -116,8 +116,7 @@ def request_of_dynamo(
 
 
 def _outcome(span: Span, reported: str | None, status: int | None) -> Outcome:
-    """Return the outcome. The span of a completion does not report it, so the HTTP status
-    decides."""
+    """Return the outcome. A completion's span contains no outcome, so the HTTP status decides."""
     if reported == "cancelled":
         return Outcome.ABORT
     if status is not None and 400 <= status < 500:

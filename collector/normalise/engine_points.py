@@ -36,7 +36,7 @@ class _Key(NamedTuple):
 class _Gathered:
     """A partly assembled sample.
 
-    Points of different hooks are added to one total. Points of different drop reasons are too.
+    The points of all hooks are added to one total, and so are the points of all drop reasons.
     """
 
     origin: Origin
@@ -129,7 +129,7 @@ def _take(
 def _sample(key: _Key, each: _Gathered) -> EngineSample:
     return EngineSample(
         **key._asdict(),
-        # In a sample without totals, the start of totals is the sample's own timestamp.
+        # A sample without totals has its own timestamp as the start timestamp.
         started_unix_ns=each.started_unix_ns or key.at_unix_ns,
         simulated=each.origin.simulated,
         source=Source.SIMULATOR if each.origin.simulated else Source.INSTRUMENTATION,

@@ -23,16 +23,18 @@ from collector.normalise.sample_layouts import Description, SampleLayout
 MOST_BYTES: Final = 2**26
 """Maximum memory for layouts: about 600 machines with eight GPUs, or 1,200 kinds of engines."""
 _NUMBER_BYTES: Final = 320
-"""Memory for one number of a layout. `tracemalloc` measured 250 for engines, and 310 for GPUs."""
+"""Memory for one number of a layout. `tracemalloc` measured 250 bytes for engines, 310 for GPUs."""
 MOST_FORMS: Final = 8
-"""Maximum number of forms of one length. Finding a layout takes one comparison per form."""
+"""Maximum number of forms of scopes with the same length. Finding a layout takes one comparison per
+form."""
 _MOST_MISSES: Final = 4_096
 
 _Mask = npt.NDArray[np.uint8]
 
 
 class _Form:
-    """The positions of the numbers, which scopes with equally long labels share."""
+    """The positions of the numbers in a scope. Scopes share a form if their labels are equally
+    long."""
 
     __slots__ = ("latest", "layouts", "length", "mask", "offsets")
 
@@ -47,7 +49,8 @@ class _Form:
 
     def key(self, scoped: bytes, simulated: bool) -> "_Key":
         masked = (np.frombuffer(scoped, np.uint8) & self.mask).tobytes()
-        # Comparing bytes is faster than hashing them, and the hash of `latest` is known.
+        # Prefer `latest` if it is equal: its hash is cached, and comparing bytes is faster than
+        # hashing them.
         return self, simulated, self.latest if masked == self.latest else masked
 
 

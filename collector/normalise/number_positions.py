@@ -1,7 +1,7 @@
 """Finds the numbers of data points in an encoded scope: timestamps and values of eight bytes.
 
-Two messages with equal bytes everywhere else have the same structure, because only the other bytes
-contain tags, lengths, names and attributes.
+Messages that differ only in these numbers have the same structure, because all tags, lengths, names
+and attributes are in the other bytes.
 
 Pure. Source: opentelemetry-proto metrics/v1/metrics.proto; protobuf "Encoding".
 """
@@ -49,7 +49,7 @@ def numbers_in(scoped: bytes) -> list[PointNumbers]:
 
     Raises:
         IrregularError: the bytes are malformed, a metric is neither a gauge nor a sum, or a point
-            contains a number twice, of which only the last one is valid.
+            contains a number twice (only the last one is valid).
     """
     found: list[PointNumbers] = []
     for part in _parts(scoped, 0, len(scoped)):

@@ -62,7 +62,7 @@ def _read(resource: bytes) -> Origin:
         simulated=simulated is not None
         and (simulated.bool_value or simulated.string_value.lower() == "true"),
         truncated_texts=reader.truncated_texts,
-        # Sorted, because a gateway may change the order.
+        # Sort the labels, because a gateway may change the order.
         digest=blake2b(
             b"".join(sorted(each.SerializeToString(deterministic=True) for each in labels)),
             digest_size=8,

@@ -4,7 +4,7 @@ A sender's message usually differs from its previous message only in numbers: th
 values. A layout describes where these numbers are and which fields they set, so that all numbers
 are unpacked at once, without an object for each data point.
 
-A layout gives the same rows as `normalise_points`. It gives None if that function would refuse an
+A layout returns the same rows as `normalise_points`, or None if `normalise_points` would refuse an
 item.
 
 Pure.
@@ -67,7 +67,7 @@ class SampleParts(NamedTuple):
     values: Mapping[str, int]
     """The place of each field's value."""
     sums: Mapping[str, tuple[int, ...]]
-    """The places of the values of fields that are sums of several points."""
+    """For each field that is a sum over several points: the places of these points' values."""
     points: int
 
 

@@ -4,8 +4,8 @@ Pure. Every span is stored, skipped (not a request) or refused (an invalid reque
 `plugin_spans.py` and `start_spans.py` read spans of Tailspan's plugin, and `probe_spans.py` reads
 spans of the prober. For all other spans, `dynamo_spans.py` and `span_tables.py` (with the tables in
 `FOREIGN`) read requests, and `operation_spans.py` reads the operations of applications. A client's
-span is both. `cache_spans.py` reads lookups in caches from spans outside the engine. A hit is no
-request, because no model answered it.
+span is both. `cache_spans.py` reads lookups in caches from spans outside the engine. A lookup that
+found its answer in the cache is not stored as a request, because no model answered it.
 """
 
 from typing import Final
@@ -109,7 +109,7 @@ def _read_other_span(
     if reports_a_lookup(span):
         lookup = lookup_of_span(span, origin, now_unix_ns, batch)
     hit = lookup is not None and lookup.result is CacheResult.HIT
-    if found is not None and hit:  # no model was called, so it is not an operation CALL, either
+    if found is not None and hit:  # no model was called: neither a request nor an operation
         row, operation = None, None
     else:
         operation = operation_of_span(span, scope, origin, now_unix_ns, call=found is not None)

@@ -139,7 +139,7 @@ class GrpcReceiver:
                         room.grow(self._limits.max_body_bytes)
                         body = await context.read()
                     if body is grpc.aio.EOF:
-                        # gRPC itself ends a call with a message above the limit.
+                        # If a message exceeds the limit, gRPC itself ends the call.
                         most = self._limits.max_body_bytes
                         raise TooLargeError(f"no message, or one of more than {most} bytes")
                     answer = await self._intake.receive(signal, body, peer=peer, room=room)

@@ -63,5 +63,5 @@ class LayoutReader:
     def _learn(self, body: bytes, now_unix_ns: int) -> None:
         try:
             self._layouts.add(learn(body, now_unix_ns))
-        except Exception:  # a defect, which must not prevent the reading of messages
+        except Exception:  # a defect: messages are still read, without the layout
             _log.exception("the layout of a metrics message could not be learned")

@@ -91,7 +91,7 @@ def _rows_within_age(
     instant: Callable[[_Row], int],
     horizon_unix_ns: int,
 ) -> tuple[list[_Row], list[int]]:
-    """Return the rows after the horizon and their numbers of items. Refuse all others."""
+    """Return the rows from `horizon_unix_ns` on, and their numbers of items. Refuse all others."""
     kept, kept_items = [], []
     for row, number in zip(rows, items, strict=True):
         if instant(row) >= horizon_unix_ns:

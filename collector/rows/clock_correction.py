@@ -44,7 +44,8 @@ class Lead:
     Attributes:
         lead_ns: the lead of the message, without outliers.
         known_ns: the current correction of the sender's rows.
-        proven_ns: the correction of rows that are not ahead of their arrival.
+        proven_ns: the correction for the sender's rows that are not ahead of their arrival; 0 until
+            enough messages have shown the lead.
         shared_ns: the lead of Tailspan's clock if the sender uses the same clock, else 0.
     """
 
@@ -74,7 +75,8 @@ class Correction:
 
     Args:
         leads: the leads by sender.
-        set_back: the corrections of earlier rows, by their key as sent. `apply` adds to it.
+        set_back: the corrections of earlier rows, by the row's key with its uncorrected timestamp.
+            `apply` adds to it.
         arrived_unix_ns: arrival timestamp of the message.
         own_ns: the lead of Tailspan's own clock.
     """
@@ -187,7 +189,8 @@ class Correction:
         lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
-            # Correct this row separately. A client on this machine reads the same clock.
+            # Correct this row separately. If the client runs on this machine, it uses the same
+            # clock.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)

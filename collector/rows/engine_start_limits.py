@@ -20,8 +20,8 @@ API servers in front of 16 engines may start together.
 REPLICA_REFILL_NS: Final = 10 * 10**9
 """A replica may send one more start per 10 s.
 
-No server loads a model in less (`exporters.totals.engines.GONE_NS`), so no engine restarts more
-often.
+No server loads a model in less than 10 s (`exporters.totals.engines.GONE_NS`), so no engine
+restarts more often.
 """
 ALL_BURST: Final = 4_096
 """Number of starts that all replicas may send at once: enough for 16 replicas with 256 starts each,

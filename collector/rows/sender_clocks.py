@@ -19,8 +19,8 @@ messages, so that one late message has no effect.
 
 Each row stores its correction: sent timestamp = stored timestamp + `clock_ahead_s`. A row that is
 sent again, because the response was lost, gets the same correction as the first time. Timestamps
-are part of the row's key, so a different correction would store the row twice. The store ensures
-this across collectors and restarts too (`store/clock_corrections.py`, `store/sender_clocks.py`).
+are part of the row's key, so a different correction would store the row twice. The store keeps the
+corrections across collectors and restarts (`store/clock_corrections.py`, `store/sender_clocks.py`).
 
 If Tailspan's own clock jumped (`telemetry.corroborated_time`), the timestamps of senders on the
 same clock jumped too, and are corrected by the same amount in either direction.
@@ -111,7 +111,8 @@ class SenderClocks:
     """Corrects the timestamps of senders with a fast clock, and stores these senders.
 
     Args:
-        own: Tailspan's own clock, which named senders corroborate; None if it never jumps.
+        own: Tailspan's own clock, checked against the clocks of named senders; None if it never
+            jumps.
     """
 
     def __init__(self, own: CorroboratedClock | None = None) -> None:
@@ -175,7 +176,8 @@ class SenderClocks:
         source = self._source(sender, arrived_unix_ns)
         if self._own is not None:
             self._own.record_message(sender, newest_unix_ns)
-            # For a sender first seen after the jump, compare its lead with the jump.
+            # A sender first seen after the jump shares the clock if its lead is closer to the jump
+            # than to 0.
             new = not source.leads_ns and own_ns > 0 and abs(lead_ns - own_ns) < lead_ns
             if own_ns and (self._own.shares(sender) or new):
                 source.last_seen_unix_ns = arrived_unix_ns

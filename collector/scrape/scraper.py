@@ -35,7 +35,8 @@ MOST_TIMEOUT_S: Final = 5.0
 OURS_NS: Final = 60 * 10**9
 """Scrapes of a replica are ignored until this time after the last sample from its plugin."""
 PROCESS: Final = 0
-"""The process number of scraped samples. A scrape describes a server, not one of its processes."""
+"""The process number of scraped samples: a scrape does not report which process of the server sent
+it."""
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class TargetState:
 
 @dataclass(slots=True)
 class _Counting:
-    """The last totals that an engine reported, and the timestamp from which they count."""
+    """The last totals that an engine reported, and their start timestamp."""
 
     started_unix_ns: int
     totals: dict[str, float]

@@ -12,11 +12,12 @@ NO_ENGINES: Final = {
     "smg_": "this is SGLang's router, which is not an engine; scrape the workers instead",
     "vllm_router_": "this is vLLM's router, which is not an engine; scrape the workers instead",
 }
-"""Advice by the beginning of the names of series. Recorded in tests/collector/samples."""
+"""Advice by the prefix of the series' names. Such responses are recorded in
+tests/collector/samples."""
 
 _SERIES: Final = re.compile(rb"([A-Za-z_:][A-Za-z0-9_:]{0,99})[{ \t]")
 _READ_BYTES: Final = 65_536
-"""The first series is searched only in this many bytes."""
+"""Number of bytes in which to search for the first series."""
 
 
 def describe(body: bytes, engines: Iterable[str]) -> str:

@@ -1,8 +1,8 @@
 """Defines the series of probes, with names as in Prometheus' blackbox_exporter.
 
 Gauges have the values of the latest probe of each endpoint in each region. Probes that were not
-sent, or that Ctrl-C stopped, are only counted by outcome. Probes that a cache before the model
-answered (`cached`) are successes, but no durations.
+sent, or that Ctrl-C stopped, are only counted by outcome. If a cache in front of the model answered
+a probe (`cached`), it counts as a success, but its duration is not recorded.
 """
 
 from collections.abc import Mapping

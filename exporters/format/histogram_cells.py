@@ -1,8 +1,8 @@
 """Defines the cells in which latencies are counted, and computes classic and native buckets. A
 classic histogram has configured bounds.
 
-A native histogram has eight buckets per factor of two. The cells have the bounds of both, so each
-latency is counted only once. A histogram has about 200 cells for any data:
+A native histogram has eight buckets per factor of two. The cells have the bounds of the classic and
+of the native buckets, so each latency is counted only once. A histogram always has about 200 cells:
 
     up to the zero threshold | 8 per doubling, cut at the classic bounds | the rest
 

@@ -98,7 +98,8 @@ class ClockMetrics(Families):
         self._overflows = overflows
 
     def families(self) -> Iterator[Family]:
-        """Yield every family with the current values; without senders, no family of senders."""
+        """Yield every family with the current values; families of senders only if there are
+        senders."""
         yield gauge(JUMP, {(): self._own.ahead_ns / 1e9})
         yield gauge(BEHIND, {(): max(0, self._own() - self._own.deletable_unix_ns) / 1e9})
         yield counter(OVERFLOWS, {(): self._overflows()})

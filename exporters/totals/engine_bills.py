@@ -72,7 +72,8 @@ class _Engine:
     processes: dict[_Process, _Report] = field(default_factory=dict)
     up_s: float = 0.0
     spare_s: float = 0.0
-    """Uptime minus busy time. It grows during a step, and decreases when the step ends."""
+    """Uptime minus busy time. It grows during a step, because the step's busy time is reported only
+    at its end."""
     idle_s: float | None = None
     usd: float | None = None
     spare_usd: float = 0.0

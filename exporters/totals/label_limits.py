@@ -46,7 +46,7 @@ class LabelCap(Generic[_Value]):
         self._since_unix_ns: dict[_Value, int] = {}
         self.overflows = 0
         self.partial: set[Hashable] = set()
-        """The owners that have some of their values here, but not all."""
+        """The owners that have an admitted value, and another value that was refused or removed."""
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
         """Admit a value that occurs in this number of rows, or return False at the limit."""
@@ -86,7 +86,7 @@ class LabelCap(Generic[_Value]):
 
     @property
     def since_unix_ns(self) -> dict[_Value, int]:
-        """The time since which all rows of each value were admitted; 0 if since the start."""
+        """Since when all rows of each value have been admitted; 0 if since the start."""
         return dict(self._since_unix_ns)
 
     def __contains__(self, value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Cache the latest start of each engine, which the store has."""
+"""Caches the latest start of each engine from the store."""
 
 import logging
 import threading
@@ -34,7 +34,7 @@ class LatestStarts:
         self._lock = threading.Lock()
 
     def of(self, replicas: Collection[str]) -> Mapping[EngineKey, EngineStart]:
-        """Return the starts of engines, of these replicas and maybe others.
+        """Return the starts of these replicas' engines, and maybe those of other replicas.
 
         Any sender can invent engine starts, so ask only for replicas that send samples.
         """

@@ -26,7 +26,8 @@ STALE_NS: Final = 300 * 10**9
 of 5 minutes.
 """
 STALE_INTERVALS: Final = 3
-"""Number of missing results after which the gauges of a rarely probed endpoint are omitted."""
+"""Number of probe intervals without a result after which a rarely probed endpoint's gauges are
+omitted."""
 
 ProbeKey = tuple[str, str, str]
 """Region, endpoint and model."""
@@ -37,7 +38,8 @@ class _Endpoint:
     latest: Probe | None = None
     """The latest probe that was sent and not stopped."""
     measured: Probe | None = None
-    """The latest of these probes that no cache in front of the model answered."""
+    """The latest probe that was sent, not stopped, and not answered by a cache in front of the
+    model."""
     interval_ns: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     cost_usd: float | None = None

@@ -51,7 +51,8 @@ class RecentCounts(NamedTuple):
 
 
 class _Slice:
-    """The bins of the requests in a slice: counts per bin, and a list of the most recent bins."""
+    """The requests in a slice: counts per bin, and the bins of requests that are not yet in the
+    counts."""
 
     __slots__ = ("_bins", "_fresh", "_numbers")
 

@@ -122,6 +122,6 @@ def distinct(labels: Sequence[Pair], place: IntArray) -> Under:
 
 
 def by_value(values: Sequence[object], of: Callable[..., float | None]) -> FloatArray:
-    """Return a number for each value. It is computed once for equal values; None gives NaN."""
+    """Return `of(value)` for each value, computed once for equal values. None becomes NaN."""
     known = {value: of(value) for value in set(values)}
     return np.array([known[value] for value in values], np.float64)

@@ -23,7 +23,8 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ORPHAN_GRACE_S = 2.0
-"""Time to wait after the end of a response until the engine reports the end of its request."""
+"""Maximum time, after the end of a response, to wait for the engine to report the end of the
+request."""
 
 
 class TimingMiddleware:
@@ -74,7 +75,7 @@ def _begin(capture: Capture | None, scope: Scope) -> Exchange | None:
 @guard.harmless("exchange_end")
 def _end(capture: Capture, exchange: Exchange, token: Token[Exchange | None]) -> None:
     exchange.delivered = exchange.delivered or time.monotonic()
-    with suppress(ValueError):  # a coroutine that is closed from outside ends in another context
+    with suppress(ValueError):  # raised if the coroutine was closed from another context
         current.reset(token)
     capture.exchange_ended(exchange)
     if exchange.flights:
@@ -87,7 +88,7 @@ def _give_up(capture: Capture, exchange: Exchange) -> None:
 
 
 def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
-    """Return a `send` that notes when the application has started, after which it serves."""
+    """Return a `send` that records when the application has started, so the server is ready."""
     try:
         if capture is None or scope["type"] != "lifespan":
             return send

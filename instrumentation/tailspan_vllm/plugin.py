@@ -87,7 +87,7 @@ def _install_in_engine() -> None:
         if has_rust_front_end(sys.argv):
             from tailspan_vllm.engine_only.capture import EngineCapture
 
-            # A token with the engine's name finds this engine's link only.
+            # With the engine's name in the token, the capture finds only this engine's link.
             listener = EngineCapture(
                 settings, engine, f"{token}-engine-{engine}", served_port(sys.argv)
             )

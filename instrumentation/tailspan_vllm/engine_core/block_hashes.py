@@ -15,7 +15,7 @@ from tailspan_vllm.request.prefix_ladder import BLOCK_TOKENS_LIMIT, HASH_BYTES, 
 _PLACES: Final = tuple(
     tuple(position - 1 for position in POSITIONS[:number]) for number in range(len(POSITIONS) + 1)
 )
-"""Positions in vLLM's list of hashes to copy, indexed by the ladder's number of rungs."""
+"""The indices of the hashes to copy from vLLM's list, by the number of rungs of the ladder."""
 
 
 class BlockHashes(NamedTuple):
@@ -23,7 +23,8 @@ class BlockHashes(NamedTuple):
 
     Attributes:
         block_tokens: tokens per block.
-        hashes: `HASH_BYTES` of each hash; the first hash is that of the empty prompt.
+        hashes: the first `HASH_BYTES` bytes of each hash. The first hash is that of the empty
+            prompt.
     """
 
     block_tokens: int

@@ -59,7 +59,7 @@ def bytes_per_token(scheduler: Any) -> float | None:
         return None
     (group,) = groups
     spec = group.kv_cache_spec
-    # A spec of several layers already adds up their pages.
+    # If a spec contains several layers, its page size is already the sum over them.
     layers = 1 if hasattr(spec, "kv_cache_specs") else len(group.layer_names)
     per_rank: float = layers * spec.page_size_bytes / spec.block_size
     return per_rank * int(parallel.tensor_parallel_size)

@@ -81,7 +81,7 @@ class EngineEnd:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.setblocking(False)
         self._listener.bind(f"\0tailspan-{token}-{name}-{os.getpid()}")
-        # An idle engine accepts nothing; the kernel keeps the connections until its first request.
+        # An idle engine accepts no connections; the kernel queues them until its first request.
         self._listener.listen(FRONT_ENDS_LIMIT)
         self._fronts: list[_Front] = []
         self._log: deque[bytes] = deque()
@@ -270,7 +270,8 @@ class FrontEnd:
 
     def _connect(self, address: str) -> None:
         engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Must precede `connect`, which would block this thread if the engine's backlog were full.
+        # Set this before `connect`, which could otherwise block this thread: the engine's backlog
+        # may be full.
         engine.setblocking(False)
         try:
             engine.connect("\0" + address[1:])

@@ -280,7 +280,7 @@ class EngineObserver:
         elif paid > self._last_step:
             self._leaving.append(_EndedRequest(track, self._last_step, paid))
         else:
-            # The next step may begin hours later.
+            # Do not wait for the next step, which may begin hours later.
             self._unsettled.append(_EndedRequest(track, self._last_step, self._last_step))
             self._catch_up()
 
@@ -370,7 +370,7 @@ class EngineObserver:
     def lose_track(self) -> None:
         """Remove the tracks of all requests in the engine after a hook failed.
 
-        Otherwise their accounts would be wrong without a sign of it.
+        Otherwise their accounts would be wrong, and nothing would show it.
         """
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))

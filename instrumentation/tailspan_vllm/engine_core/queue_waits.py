@@ -67,7 +67,7 @@ class _Wait:
     hold: Hold | None = None
     """Why the request is not eligible, or None while it is eligible."""
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(Hold))
-    """Seconds by `Hold`, without the present hold."""
+    """Seconds by `Hold`, without the hold that is still in effect."""
     held_since: float = 0.0
     at_hold: list[float] = field(default_factory=list)
     """The sums when the request became ineligible."""
@@ -84,8 +84,8 @@ class Queue:
         self._new: list[_Wait] = []
         self._held: Mapping[str, Hold] = {}
         self.holds_known = True
-        """Whether `held` of `decided` has the true reasons. If not, the parts of the held time are
-        unknown."""
+        """Whether the argument `held` of `decided` contains the real reasons. If not, the parts of
+        the held time are unknown."""
 
     def __len__(self) -> int:
         return len(self._waits)
@@ -96,7 +96,7 @@ class Queue:
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Remove all requests except these, because they ended without a call of the hooks."""
+        """Remove all other requests, which ended without a call of the hooks."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 
@@ -151,7 +151,7 @@ class Queue:
     def _elapse(self, at: float) -> None:
         """Add the time since the last decision to the sum of its obstacle."""
         if self._obstacle is not None:
-            # A copy, because `_Wait.before` refers to the current list.
+            # Copy the list, because `_Wait.before` refers to the current one.
             self._sums = self._sums.copy()
             self._sums[self._obstacle] += at - self._looked_at
         self._looked_at = at

@@ -28,7 +28,7 @@ def install(make_observer: Callable[[], EngineObserver], *, early: bool = False)
     Args:
         make_observer: called when the scheduler is created, in its process. The observer's link
             must exist before front ends look for it, which they do at their first request.
-        early: whether the observer begins at once and not at the first request, because no front
+        early: whether the observer begins at once, not at the first request. Required if no front
             end reports the engine before its first request.
 
     Returns: the names of methods that this vLLM lacks. Nothing is wrapped unless `schedule`,

@@ -2,6 +2,9 @@
 
     w = γ/N + α·p + κ·q + β·c + δ·d        share = D · w / Σ w
 
+w: the request's weight. p, q, c, d: its part of the step's work (P, Q, C, N in `step_model.py`).
+N: here, the number of requests in the step. D: the step's duration.
+
 The whole duration is split, including stalls, so the shares of all requests sum to it. Before the
 step model is fitted, the weights are the numbers of tokens. As in the ledger, running sums keep the
 computing time per request proportional to its prefill chunks and decode runs.
@@ -58,7 +61,7 @@ class Bill(NamedTuple):
 
 @dataclass(slots=True)
 class Billing:
-    """Running sums over the steps. `forgotten` counts the oldest steps, which were dropped."""
+    """Running sums over the steps. `forgotten` is the number of dropped steps, the oldest ones."""
 
     forgotten: int = 0
     _sums: tuple["array[float]", ...] = field(

@@ -85,9 +85,9 @@ class Ledger:
         self._gaps = RangeMax()
         """Time from the end of the previous step to the end of each step."""
         self._prefill_tokens = RangeMax()
-        # Running sums; entry k includes step k. f = the step's duration divided by its prediction.
-        # A request's own work is computed from the sum of each coefficient. The encoder's seconds
-        # are also in `_prefill` and `_shared`.
+        # Running sums; entry k includes step k. f = the step's duration, without stall and encoder,
+        # divided by its prediction. A request's own work is computed from the sums per coefficient.
+        # The encoder's seconds are also in `_prefill` and `_shared`.
         self._billing = Billing()
         self._unknown = array("q")
         self._stall = array("d")

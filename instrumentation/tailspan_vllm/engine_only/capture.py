@@ -85,7 +85,7 @@ class EngineCapture:
         self._probed = False
         self.sender.observe(self._engines, _nothing, lambda: self.in_flight, _not_reported)
         self.sender.serves_port(port)
-        # A process of multiprocessing ends without `atexit`.
+        # A child process of `multiprocessing` ends without calling `atexit` handlers.
         Finalize(self, self.sender.close, exitpriority=10)
 
     @guard.harmless("engine_only.introduced")
@@ -133,7 +133,7 @@ class EngineCapture:
 
     @guard.harmless("engine_only.admitted")
     def admitted(self, request: Any) -> None:
-        """Record how many prompt tokens the caches had, which vLLM forgets later."""
+        """Record the number of cached prompt tokens, which vLLM discards later."""
         flight = self._open.get(request.request_id)
         prefill = getattr(request, "prefill_stats", None)
         if flight is not None and prefill is not None:
@@ -212,7 +212,7 @@ class EngineCapture:
 
 
 def _load(scheduler: Any) -> dict[str, Number]:
-    """Return the load that a request meets when it enters the queue."""
+    """Return the load of the engine when a request enters the queue."""
     held = getattr(scheduler, "skipped_waiting", ())
     load: dict[str, Number] = {
         names.WAITING: len(scheduler.waiting) + len(held),

@@ -2,8 +2,8 @@
 
 With `VLLM_USE_RUST_FRONTEND=1`, `vllm serve` starts the Rust front end instead of API servers.
 `vllm-rs serve` starts its engine cores through the module `headless_engine`. An engine core
-inherits the command line of the process that starts it. A program with an `LLM` is not
-`vllm serve`, so the variable has no effect there.
+inherits the command line of the process that starts it. The variable has no effect in a program
+that creates vLLM's `LLM`, because it is not `vllm serve`.
 
 Source: vllm/entrypoints/cli/serve.py, 0.22 to 0.33; rust/src/managed-engine/src/process.rs.
 """

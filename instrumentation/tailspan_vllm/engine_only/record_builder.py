@@ -18,7 +18,7 @@ _RANDOM_SUFFIX: Final = re.compile(r"-[0-9a-f]{8}$")
 """The front end appends this to the id in the response, so that ids are unique in the engine."""
 
 _OPERATIONS: Final = {"chatcmpl": "chat", "resp": "chat", "embd": "embeddings"}
-"""Operations by the first part of a request id. Other ids are completions."""
+"""Operations by the prefix of a request id. Other ids are completions."""
 
 
 class Ended(NamedTuple):

@@ -75,7 +75,7 @@ class AccountJoin:
         """Read the messages that have arrived, store them, and return their number.
 
         Args:
-            look: whether to connect to new engines first. Without it, this happens every
+            look: whether to connect to new engines first. If False, this is done only every
                 `DISCOVER_S`, or always if no engine is connected.
         """
         if self._link is None:

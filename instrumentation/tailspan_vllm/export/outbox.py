@@ -18,7 +18,8 @@ from tailspan_vllm.export.transport import Outcome, Post, Verdict
 T = TypeVar("T")
 
 EXPORTS_PER_ROUND: Final = 64
-"""Maximum number of exports per call of `send`. Finding one refused item in 512 takes about 18."""
+"""Maximum number of exports per call of `send`. Finding one refused item in 512 takes about 18
+exports."""
 
 
 class Outbox(Generic[T]):

@@ -2,7 +2,8 @@
 
 Only with `TAILSPAN_KUBERNETES=true`. A separate thread sends two GET requests, for this pod and for
 its events, with the token of the pod's service account. Exports never wait for this thread. If the
-API does not answer in time, or refuses, one log line states it, and the start has no such parts.
+API does not answer in time, or refuses, the plugin logs one line, and reports the start without
+these parts.
 """
 
 import json
@@ -146,7 +147,7 @@ class PodStart:
 
 
 def _labels(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the resource attributes of the environment."""
+    """Return the resource attributes that the environment sets."""
     given = environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     pairs = (each.partition("=") for each in given.split(","))
     return {name.strip(): unquote(value.strip()) for name, _, value in pairs if value.strip()}

@@ -205,7 +205,8 @@ class Sender:
         batch_limit = self._settings.batch_limit
         due, rounds = 0.0, 0
         while True:
-            closing = self._closing.is_set()  # first: later data is for the next round
+            # Read this before the data, so that the last round gets all data.
+            closing = self._closing.is_set()
             self._unread = 0
             self._reader.read_link()
             now = time.monotonic()

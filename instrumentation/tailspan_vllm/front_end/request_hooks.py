@@ -23,8 +23,8 @@ OPEN = "_tailspan_open"
 """Attribute of an `OutputProcessor`: the states of unfinished requests, by id."""
 
 _LEFT_OVER = 1024
-"""Stale states are removed from `OPEN` when it has more than twice vLLM's number of states plus
-this.
+"""If `OPEN` has more entries than this number plus twice the number of vLLM's states, stale entries
+are removed.
 """
 
 _OUTCOMES: dict[str, Outcome] = {
@@ -222,8 +222,8 @@ def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
     def after(_: None, aborted: Any, args: Arguments, kwargs: Keywords) -> None:
-        # The call may name parent requests or external ids, in an iterator. The result contains the
-        # engine's own ids of the aborted requests.
+        # Use the result, which contains the engine's own ids of the aborted requests. The argument
+        # may be an iterator, and may contain ids of parent requests or external ids.
         states = _open(args[0])
         if not isinstance(aborted, Collection):
             # If the result is an iterator, reading it here would take it from the caller.

@@ -210,7 +210,7 @@ def _add_phases(attributes: dict[str, Any], record: RequestRecord) -> None:
 
 
 def _scale(measured_s: float, reported_s: float) -> float:
-    """Return the factor that scales the parts of a time from the measured to the reported sum."""
+    """Return the factor by which to multiply the parts, so that they sum to the reported time."""
     return reported_s / measured_s if measured_s > 0 else 0.0
 
 

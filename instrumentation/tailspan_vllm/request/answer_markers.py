@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 QUOTE: Final = ord('"')
 _REASONING_TOKENS: Final = b'"reasoning_tokens":'
 _MOST_DIGITS: Final = 12
-"""More digits than any number of tokens has."""
+"""Maximum number of digits to read: more than any number of tokens has."""
 
 
 class Markers(NamedTuple):
@@ -86,7 +86,7 @@ def end_of(body: bytes, marker: bytes, end: int | None = None) -> int | None:
 
 
 def beginning_at_end(body: bytes, marker: bytes) -> bytes:
-    """Return the longest beginning of a marker with which the bytes end."""
+    """Return the longest prefix of a marker that is at the end of the bytes."""
     for length in range(len(marker), 0, -1):
         if body.endswith(marker[:length]):
             return marker[:length]

@@ -68,7 +68,7 @@ class InFlight:
     def begun_by_engine(self) -> dict[int | None, float]:
         """Return for each engine with requests the monotonic time at which its oldest one entered.
 
-        The key None has the requests for which no engine was chosen yet.
+        The key is None for requests for which no engine was chosen yet.
         """
         found: dict[int | None, float] = {}
         for flight in self.oldest(len(self._flights)):

@@ -45,7 +45,7 @@ class RecordBuilder:
         """Return the record of a request that the engine has finished or aborted."""
         facts, exchange = flight.facts, flight.exchange
         if facts is None:
-            assert exchange is not None  # a flight without an exchange always has facts
+            assert exchange is not None  # a flight without an exchange is reported with `facts`
             return self._engine_silent(exchange, flight)
         if exchange is not None:
             record = self._exchange(exchange, flight.outcome)
@@ -104,7 +104,7 @@ class RecordBuilder:
         status = exchange.status
         outcome: Outcome = "rejected"
         if exchange.refused is not None:
-            pass  # a stream may have begun, so its status preceded the refusal
+            pass  # ignore the status: a stream can be refused after its status was sent
         elif status is None or (exchange.disconnected and status < 400):
             outcome = "abort"
         elif status < 400 and not sees_engine:

@@ -40,7 +40,7 @@ class FailedStart(NamedTuple):
 def failed_starts(
     first: FirstProcess, reports: Sequence[Progress], ended: float
 ) -> list[FailedStart]:
-    """Return the starts that failed: of the engines that began to start their workers and did not
+    """Return the failed starts, one for each engine that began to start its workers and did not
     become ready.
 
     Args:

@@ -4,8 +4,8 @@ A sender connects, writes one report and closes. It never waits: if the listener
 many connections wait for it, the report is lost. The kernel keeps a connection and its bytes until
 the listener reads, so the listener needs no thread. Linux only, like the engine's link.
 
-A datagram socket would keep only ten reports (net.unix.max_dgram_qlen), fewer than many engines
-have workers.
+A datagram socket would keep only ten reports (net.unix.max_dgram_qlen), but many engines have more
+workers.
 """
 
 import os

@@ -28,8 +28,8 @@ def parts_before(
 
     Args:
         pod: a Pod, decoded from JSON.
-        events: an EventList of this pod, decoded from JSON; None if it cannot be read. The pull of
-            the images is then contained in the part of the container.
+        events: an EventList of this pod, decoded from JSON; None if it cannot be read. The
+            container's part then includes the image pulls.
         container: the server's container; None if the pod has one container.
         began_unix_ns: when the first process began.
     """
