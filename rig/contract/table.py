@@ -138,7 +138,7 @@ _FRONT_END = (
         Attributes("RequestState", ("external_req_id",)),
         OUTPUTS,
         "front_end/capture.py",
-        otherwise="the engine's own id, which was the client's id until 0.13",
+        otherwise="the engine's id is reported; up to 0.13, it is the client's id",
     ),
     Hook(
         "RequestStateStats: instants, tokens",
@@ -549,7 +549,7 @@ _ENGINE_CORE = (
         ),
         SCHEDULER,
         "engine_core/observer.py",
-        otherwise="no effect: the ledger recognises them by their track",
+        otherwise="no effect: the ledger tracks resumed requests and recognises them",
     ),
     Hook(
         "Model runner V2 is disabled by default",
@@ -560,7 +560,7 @@ _ENGINE_CORE = (
         ),
         ("vllm/config/vllm.py",),
         "engine_core/observer.py",
-        otherwise="the row above applies by default",
+        otherwise="resumed requests are listed as new ones by default; see the rows above",
     ),
     Hook(
         "Request: id, tokens",
@@ -592,8 +592,8 @@ _ENGINE_CORE = (
         SCHEDULER,
         "engine_core/queue_obstacles.py",
         otherwise=(
-            "deferred requests are in the queue of waiting requests; the row below "
-            "distinguishes them"
+            "deferred requests are in the queue of waiting requests; from 0.31 on, "
+            "`Scheduler.deferred_waiting` distinguishes them"
         ),
     ),
     Hook(
@@ -602,8 +602,9 @@ _ENGINE_CORE = (
         SCHEDULER,
         "engine_core/queue_obstacles.py",
         otherwise=(
-            "the row above reports them; in earlier versions, requests that cannot run yet are "
-            "reported with the reason of the queue's head"
+            "from 0.18 to 0.30, `Scheduler.skipped_waiting` contains the deferred requests; in "
+            "earlier versions, requests that cannot run yet are reported with the reason of the "
+            "first request in the queue"
         ),
     ),
     Hook(
@@ -711,7 +712,7 @@ _ENGINE_CORE = (
         Attributes("Scheduler", ("max_num_active_reqs",)),
         SCHEDULER,
         "engine_core/queue_obstacles.py",
-        otherwise="no effect: the limit is that of the row above",
+        otherwise="no effect: `Scheduler: limits, memory` contains the limit",
     ),
     Hook(
         "Scheduler.num_waiting_for_streaming_input",
@@ -769,14 +770,14 @@ _ENGINE_CORE = (
         Attributes("Request", ("num_external_computed_tokens",)),
         ("vllm/v1/request.py",),
         "engine_core/waiting_requests.py",
-        otherwise="the row below reports it",
+        otherwise="`Request.prefill_stats` reports the number",
     ),
     Hook(
         "Request.prefill_stats",
         Attributes("Request", ("prefill_stats",)),
         ("vllm/v1/request.py",),
         "engine_core/waiting_requests.py",
-        otherwise="the row above reports it",
+        otherwise="`Request.num_external_computed_tokens` reports the number",
     ),
     Hook(
         "PrefillStats.num_external_cached_tokens",
@@ -798,7 +799,8 @@ _ENGINE_CORE = (
         SCHEDULER,
         "engine_core/block_hashes.py",
         otherwise=(
-            "the row below reports it; requests with blocks of several sizes have no prefix ladder"
+            "`Scheduler.block_size` is used instead; requests with blocks of several sizes have no "
+            "prefix ladder"
         ),
     ),
     Hook(
