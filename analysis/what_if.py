@@ -568,7 +568,7 @@ def matching(requests: pa.Table, equals: Mapping[str, str | None]) -> BoolArray:
     chosen = np.ones(requests.num_rows, dtype=bool)
     for label, wanted in equals.items():
         values = requests[label].to_pylist()
-        chosen &= np.array([_text(value) == wanted for value in values])
+        chosen &= np.array([_text(value) == wanted for value in values], dtype=bool)
     return chosen
 
 

@@ -85,9 +85,12 @@ def test_a_request_must_not_be_on_both_sides(engine: Engine) -> None:
         answer_compare(engine, CompareQuestion(sides[0], sides[1]))
 
 
+@pytest.mark.parametrize("equals", [{}, {"replica": "sim-0"}])
 @pytest.mark.parametrize(("before", "after"), [(FAR, AFTER), (BEFORE, FAR), (FAR, BEFORE)])
-def test_an_empty_range_is_undecided(engine: Engine, before: Window, after: Window) -> None:
-    answer = answer_compare(engine, CompareQuestion(Side(before), Side(after)))
+def test_an_empty_range_is_undecided(
+    engine: Engine, before: Window, after: Window, equals: dict[str, str | None]
+) -> None:
+    answer = answer_compare(engine, CompareQuestion(Side(before, equals), Side(after, equals)))
     assert answer.decision.verdict is CompareVerdict.UNDECIDED
     assert answer.decision.reasons
     assert answer.total.total_change_s is None
