@@ -202,7 +202,7 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
 def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
     """Return some of the sketches.
 
-    The duration depends on the bins of the wanted sketches, not on all bins.
+    The running time depends only on the number of bins in the wanted sketches.
     """
     if wanted.all():
         return several
