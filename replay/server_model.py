@@ -16,7 +16,7 @@ ROUTERS: tuple[Router, ...] = get_args(Router)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerModel:
-    """Equal replicas of one vLLM server behind a router.
+    """Identical replicas of one vLLM server behind a router.
 
     The engines of a data-parallel server are modelled as replicas too, with the router
     `least_outstanding`.

@@ -75,7 +75,7 @@ class StepClock:
 
     @property
     def cold(self) -> bool:
-        """Whether a step can be the first step of its batch shape."""
+        """Whether the first step of a batch shape takes longer than later ones."""
         return self._new_shape_s > 0
 
     def scale(self, count: int, sequences: int) -> float:

@@ -116,7 +116,7 @@ def _expert_elements(shape: ModelShape, weights: Weights, load: Load) -> FloatAr
     """Return the number of expert elements that a GPU reads in the steps.
 
     If each of T tokens chooses k of E experts at random, E·(1 − (1 − k/E)^T) experts are used.
-    Other engines that share the experts are assumed to have as many tokens.
+    Each of the other engines that share the experts is assumed to compute as many tokens.
     """
     experts = shape.experts
     if experts is None:

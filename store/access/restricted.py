@@ -202,7 +202,7 @@ class _Rewriter:
 
 def _check_one(element: Any) -> None:
     textual = isinstance(element, TextClause | TextualSelect) or (
-        # `count(*)` and `EXISTS (SELECT *)` contain a literal.
+        # `count(*)` and `EXISTS (SELECT *)` are allowed: SQLAlchemy treats `*` as a literal.
         isinstance(element, ColumnClause) and element.is_literal and element.name != EVERY
     )
     if textual:

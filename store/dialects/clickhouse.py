@@ -40,8 +40,8 @@ LEASES: bool = False
 READERS: int = 1
 
 OPTIONS: Final = ("ca_cert", "cluster", "interface", "path", "secure", "verify")
-"""Allowed query parameters of the URL. A password is not allowed, because query parameters are
-printed."""
+"""Allowed query parameters of the URL. A password is not allowed, because query parameters are not
+hidden when a URL is printed."""
 
 _SETTINGS: Final = {
     "final": "1",

@@ -45,8 +45,8 @@ OPTIONS: Final = (
     *("application_name", "host", "options", "port", "sslcert", "sslcrl", "sslkey", "sslmode"),
     *("sslrootcert", "target_session_attrs"),
 )
-"""Allowed query parameters of the URL. A password is not allowed, because query parameters are
-printed."""
+"""Allowed query parameters of the URL. A password is not allowed, because query parameters are not
+hidden when a URL is printed."""
 
 _UNANSWERED_MS: Final = 15_000
 """Timeout for a server that does not respond."""
