@@ -150,7 +150,7 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link
         used = _used(waiting)
         yield from _bounded([*waiting[:used], link])
         waiting = waiting[used:]
-    if answers == 1:  # one request with all its attempts, whatever their clocks say
+    if answers == 1:  # one request with all its attempts, even if their clocks differ
         waiting.sort(key=_answers)
         yield from _bounded(waiting)
     elif len({each.role for each in waiting}) > 1:  # no attempt to decode has answered
