@@ -27,8 +27,8 @@ def prefix_aware(
     Args:
         outstanding: number of unfinished requests of each server.
         cached_blocks: number of blocks of the prompt in each server's KV cache.
-        slack: maximum number of unfinished requests by which this server may exceed the least
-            loaded server. Above it, the least loaded server is returned.
+        slack: how many more unfinished requests than the least loaded server this server may have.
+            If it has more, the least loaded server is returned.
         turn: number of requests that were routed before.
     """
     count = len(outstanding)

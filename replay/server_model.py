@@ -16,7 +16,7 @@ ROUTERS: tuple[Router, ...] = get_args(Router)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerModel:
-    """Equal replicas of one vLLM server behind a router.
+    """Identical replicas of one vLLM server behind a router.
 
     The engines of a data-parallel server are modelled as replicas too, with the router
     `least_outstanding`.
@@ -29,8 +29,8 @@ class ServerModel:
     replicas: int = 1
     router: Router = "round_robin"
     affinity_slack: int = 12
-    """For the router `prefix_aware`: maximum number of unfinished requests by which the replica
-    with the longest cached prefix may exceed the least loaded replica."""
+    """For the router `prefix_aware`: how many more unfinished requests than the least loaded
+    replica the replica with the longest cached prefix may have."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:

@@ -19,9 +19,9 @@ class Stall(NamedTuple):
     at_s: float
     for_s: float
     in_full: bool = False
-    """If True, the whole stall is added to the next step, as in an engine's reports. If False, a
-    step that begins during the stall waits for its end, and a stall of an idle engine has no
-    effect."""
+    """If True, the whole stall is added to the next step, as for stalls that an engine reported. If
+    False, a step that begins during the stall waits for the end of the stall, and a stall of an
+    idle engine has no effect."""
 
 
 def step_noise(config: EngineConfig, seed: str) -> list[float]:
@@ -75,7 +75,7 @@ class StepClock:
 
     @property
     def cold(self) -> bool:
-        """Whether a step can be the first step of its batch shape."""
+        """Whether the first step of a batch shape takes longer than later ones."""
         return self._new_shape_s > 0
 
     def scale(self, count: int, sequences: int) -> float:

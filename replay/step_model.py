@@ -34,8 +34,8 @@ class StepModel:
 def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
     """Remove drafted tokens from a step model that was fitted with speculative decoding.
 
-    The replay adds their verification itself, but the fitted coefficient of a decode contains it.
-    The fitted constant contains the draft head's time, which cannot be separated.
+    The fitted coefficient of a decode includes the verification of drafted tokens, which the replay
+    adds itself. The fitted constant includes the draft head's time, which cannot be separated.
     """
     if not drafted:
         return fitted

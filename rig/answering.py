@@ -73,7 +73,7 @@ def answering(
                 self.end_headers()
                 self.wfile.write(answer.body)
 
-        do_GET = do_POST = do_PUT = _any  # noqa: N815 -- names of the standard library's
+        do_GET = do_POST = do_PUT = _any  # noqa: N815 -- the standard library's names
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- its name there
             pass

@@ -66,7 +66,7 @@ def marked(here: Watched, board: Board, shown: str = SHOWN) -> dict[str, list[di
     Args:
         here: the running Prometheus.
         board: the dashboard.
-        shown: how long a deploy is marked. A test does not wait as long as a user.
+        shown: how long a deploy is marked. Tests use a shorter time than the dashboard.
     """
     values = _values(here, board, one=False)
     return {

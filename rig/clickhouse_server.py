@@ -1,9 +1,10 @@
 """Serves ClickHouse's engine (chdb) over HTTP, so that several processes can use one database.
 
-The engine is the real one. The HTTP interface is only the part that Tailspan's driver uses: queries
-and inserts with a database, settings and an output format. The engine runs one statement at a time.
+The engine is the real one. The HTTP interface has only the part that Tailspan's driver uses:
+queries and inserts with a database, settings and an output format. The engine runs one statement at
+a time.
 
-python -m rig.clickhouse_server FOLDER prints its port, and runs until its input ends.
+python -m rig.clickhouse_server FOLDER prints its port, and runs until standard input is closed.
 """
 
 import gzip
@@ -122,7 +123,7 @@ def _insert(engine: Any, statement: str, rows: bytes) -> Reply:
 
 
 def main() -> None:
-    """Serve a folder until the standard input ends."""
+    """Serve a folder until standard input is closed."""
     chdb: Any = import_module("chdb")
     engine = chdb.connect(sys.argv[1])
     engine.query(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")

@@ -32,9 +32,9 @@ class Server(Program):
     """A vLLM with one role.
 
     Args:
-        folder: the folder of its output. The KV cache is in its subfolder `kv`.
+        folder: the folder for the server's output. The KV cache is in its subfolder `kv`.
         role: `kv_producer` or `kv_consumer`.
-        otlp_port: where it sends its telemetry, over HTTP.
+        otlp_port: the port to which the server sends its telemetry, over HTTP.
     """
 
     def __init__(self, folder: Path, role: str, otlp_port: int) -> None:
@@ -50,8 +50,9 @@ class Server(Program):
             "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={self.replica}",
             "OTEL_BSP_SCHEDULE_DELAY": "500",
         }
-        # If vLLM 0.32 computes a prompt in several steps, ExampleConnector stores only one part,
-        # and the consumer's engine ends when it loads the prompt.
+        # Large enough for a whole prompt: if vLLM 0.32 computes a prompt in several steps,
+        # ExampleConnector stores only one part of its KV cache, and the consumer's engine exits
+        # when it loads the prompt.
         arguments = (
             *("--kv-transfer-config", json.dumps(connector)),
             *("--max-num-batched-tokens", "16384"),
@@ -71,11 +72,11 @@ class Server(Program):
 
 
 class Disaggregated:
-    """A producer and a consumer. Use it in a `with` statement, which ends them.
+    """A producer and a consumer. Use it in a `with` statement, which stops both.
 
     Args:
         folder: an empty folder.
-        otlp_port: where the servers and the proxies send their telemetry, over HTTP.
+        otlp_port: the port to which the servers and the proxies send their telemetry, over HTTP.
     """
 
     def __init__(self, folder: Path, otlp_port: int) -> None:

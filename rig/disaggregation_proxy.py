@@ -63,7 +63,7 @@ class Proxy:
     Args:
         prefill_port: the prefill server.
         decode_port: the decode server.
-        drop_context: whether to pass no trace context to the servers, as some proxies do.
+        drop_context: whether to drop the trace context, as some proxies do.
         drop_request_id: whether each server chooses its own request id.
     """
 

@@ -2,7 +2,8 @@
 
     python -m rig.explorer_pictures docs/images [--page overview] [--wait 120]
 
-Each page is taken in the light theme, in the dark theme (-dark) and on a narrow screen (-narrow).
+There are three pictures of each page: in the light theme, in the dark theme (-dark), and on a
+narrow screen (-narrow).
 """
 
 import argparse
@@ -78,7 +79,7 @@ def main() -> None:
     )
     parser.add_argument("--address", help="address of a running explorer, instead of starting one")
     parser.add_argument(
-        "--at", type=int, help="unix seconds of the time that the pages show; default: live"
+        "--at", type=int, help="end of the pages' time range in unix seconds; default: now"
     )
     arguments = parser.parse_args()
     chromium = shutil.which("chromium")

@@ -1,7 +1,6 @@
 """Sends invented results of probes to a collector, as two probers in two regions would.
 
-The dashboards' tests and `rig.pictures` use this module, because a fleet of the simulator has no
-probers.
+The dashboards' tests and `rig.pictures` use this module, because a simulated fleet has no probers.
 """
 
 import random
@@ -48,7 +47,7 @@ def _send(url: str, stop: threading.Event) -> None:
             try:
                 urllib.request.urlopen(request, timeout=5).close()
             except OSError:
-                continue  # The collector is busy; the next second has new results.
+                continue  # the collector is busy; new results follow in the next second
 
 
 def _probe(region: str, endpoint: str, chance: random.Random) -> Probe:

@@ -5,9 +5,9 @@ Run this module inside vLLM's own environment:
     python multimodal_model.py DIR
     vllm serve DIR --load-format dummy
 
-BLIP-2 is one of the few architectures that vLLM can load without torchvision, whose builds for the
-CPU do not fit the rig's torch. The image encoder has 12 layers, so that it takes longer than the
-small Llama behind it. The image becomes 32 tokens before the text.
+BLIP-2 is one of the few architectures that vLLM can load without torchvision. No CPU build of
+torchvision is compatible with the rig's torch. The image encoder has 12 layers, so that it takes
+longer than the small Llama behind it. The image becomes 32 tokens before the text.
 """
 
 import sys

@@ -26,7 +26,7 @@ class Held(NamedTuple):
 
 
 def first_events(down: Sequence[Held]) -> list[Held]:
-    """Return the chunk with the first event of each response, which begins with its header."""
+    """Return the chunk with the first event of each response. A response begins with its header."""
     firsts, waiting = [], False
     for each in down:
         waiting |= each.data.startswith(b"HTTP/1.1")
@@ -43,11 +43,12 @@ class Spoiling:
     Attributes:
         up_s: delay of bytes from the client to the server.
         down_s: delay of bytes from the server to the client.
-        end: the action after `after_bytes` of the server's bytes: none, or the connection is closed
-            (`cut`), is reset, or forwards no more bytes (`stall`).
+        end: what the proxy does after it has forwarded `after_bytes` bytes from the server:
+            `nothing`; `cut` closes the connection; `reset` resets it; `stall` pauses for `stall_s`.
         after_bytes: see `end`.
         stall_s: duration of a stall.
-        up, down: called with each forwarded chunk.
+        up: the chunks that were forwarded to the server.
+        down: the chunks that were forwarded to the client.
     """
 
     up_s: float = 0.0
@@ -144,7 +145,7 @@ async def _pass_on(
                     spoiling = Spoiling()
                     continue
                 if spoiling.end == "reset":
-                    await asyncio.sleep(0.05)  # the client first reads the forwarded bytes
+                    await asyncio.sleep(0.05)  # time for the client to read the forwarded bytes
                     given = writer.get_extra_info("socket")
                     given.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 writer.transport.abort() if spoiling.end == "reset" else writer.close()

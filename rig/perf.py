@@ -2,7 +2,7 @@
 
 Run this module inside vLLM's own environment: `python perf.py DIR...`. Each folder contains a
 model's config.json. The output has one JSON object per line: the shape as the plugin reports it,
-and vLLM's terms for some steps.
+and vLLM's bytes and FLOPs of some steps.
 """
 
 import json
@@ -21,7 +21,7 @@ Each request has its tokens, its context including these tokens, and whether it 
 
 
 def terms_and_shape(folder: str) -> dict[str, Any]:
-    """Return the shape of the model in a folder, and vLLM's terms for it."""
+    """Return the shape of the model in a folder, and vLLM's bytes and FLOPs of `STEPS`."""
     from tailspan_vllm.engine_state.model_shape import shape_of
     from vllm.config import CacheConfig, ModelConfig, ParallelConfig, VllmConfig
     from vllm.v1.metrics.perf import ExecutionContext, ModelMetrics

@@ -103,7 +103,7 @@ class PostgreSQL:
         """Write a base backup of the running server with pg_basebackup, and return its folder."""
         target = self._folder / name
         where = f"--dbname={self.dsn}", f"--pgdata={target}"
-        # By default, it waits until PostgreSQL has written everything at a slow pace.
+        # By default, pg_basebackup waits for a checkpoint that PostgreSQL spreads over minutes.
         self._run("pg_basebackup", *where, "--checkpoint=fast")
         return target
 

@@ -54,8 +54,8 @@ def _instants(table: pa.Table) -> IntArray:
 
 
 def _series(table: pa.Table) -> IntArray:
-    """Return the number of each row's series. A start of a process is a series, with its own
-    totals."""
+    """Return the number of each row's series. Each start of a process is a separate series, with
+    its own totals."""
     return series_numbers(*(table[name].to_numpy() for name in ("process", "started_unix_ns")))
 
 

@@ -12,8 +12,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
-"""Assumed number of prompt tokens in a step with prompt tokens, if only sums are known. It matters
-only for mixtures of experts, where this many tokens use nearly all experts."""
+"""Assumed number of prompt tokens in each step that computes prompts, if only sums are known. It
+matters only for mixtures of experts, where this many tokens use nearly all experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

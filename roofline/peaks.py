@@ -43,8 +43,9 @@ class Device:
     def flops_in(self, math: str, otherwise: str) -> float | None:
         """Return the FLOP/s of a number format.
 
-        If the device does not support the format, weights are converted to the format `otherwise`,
-        and its FLOP/s are returned, or None if it is not supported either."""
+        If the device does not support the format, weights are converted to the format `otherwise`:
+        then return the FLOP/s of that format, or None if the device does not support it either.
+        """
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 
 

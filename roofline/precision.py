@@ -118,7 +118,8 @@ def _packed_bytes(bits: int, group: object) -> float:
 
 
 def _compressed(details: Config) -> _Quantised:
-    """Return the format in compressed-tensors' description (its class `QuantizationScheme`)."""
+    """Return the format that a compressed-tensors configuration describes, in its
+    `QuantizationScheme`."""
     for group in details.nested("config_groups").parts():
         weights = group.nested("weights")
         bits = weights.whole_or_none("num_bits")

@@ -44,11 +44,11 @@ _TIED: Final = frozenset(
     {"bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt",
      "opt"}
 )  # fmt: skip
-"""Model types with the default true for `tie_word_embeddings`."""
+"""Model types whose default for `tie_word_embeddings` is true."""
 _LEARNT_POSITIONS: Final = frozenset({"gpt2", "gpt_bigcode", "opt"})
 _MOST_LAYERS: Final = 10_000
 _FOUR_TIMES: Final = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
-"""Model types with a default feed-forward width of four times the hidden size."""
+"""Model types whose feed-forward width is four times the hidden size by default."""
 
 
 def read_shape(report: str) -> ModelShape:

@@ -1,10 +1,12 @@
 """Determine the bottleneck of an engine in a time window: memory, compute, overhead, or no work.
 
+The memory time is bytes/bandwidth, and the compute time is FLOPs/peak. The first true line decides:
+
     idle            SM activity below 0.2
-    memory-bound    bytes/bandwidth ≥ FLOPs/peak, and the step at most twice as long
-    compute-bound   FLOPs/peak > bytes/bandwidth, and the step at most twice as long
-    overhead-bound  the step is longer than twice the longer of both times: CPU, kernel launches,
-                    communication
+    overhead-bound  the step takes more than twice the longer of the two times: CPU, kernel
+                    launches, communication
+    memory-bound    the memory time is at least the compute time
+    compute-bound   otherwise
 
 Pure. Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
@@ -42,7 +44,7 @@ class Finding(StrEnum):
     """An additional remark on a window."""
 
     LOW_UTILISATION_LONG_STEPS = "low_utilisation_long_steps"
-    """The memory is busy, although matrix units are mostly inactive and steps are long."""
+    """The memory is busy, matrix units are mostly inactive, and steps are long."""
     MEASURED_ABOVE_MODEL = "measured_above_model"
     MEASURED_BELOW_MODEL = "measured_below_model"
     BEYOND_THE_PEAK = "beyond_the_peak"

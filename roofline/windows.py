@@ -79,7 +79,8 @@ def windows_of(
             KV that chunks read again.
 
     Returns:
-        The windows in order of time, without those in which no sample has a predecessor.
+        The windows in order of time. A window is left out if none of its samples follows another
+        sample of the same process.
 
     Raises:
         ValueError: the width is 0 or less.

@@ -4,10 +4,10 @@
             + (P + N) · KV of a token, written
     FLOPs = 2 · weights that a token uses · tokens + 4 · heads · head size · (Q + C)
 
-All values are means over the engine's GPUs. R is the number of tokens whose KV is read again
-because a prompt is computed in chunks. A step reads one row of the input embedding table per token;
-it reads the whole table only if the table is also the last layer's matrix (tied). The number of
-experts is the expected number that the step's tokens use. README.md lists assumptions and limits.
+All values are means over the engine's GPUs. `load.Load` defines P, Q, C, N and R. A step reads one
+row of the input embedding table per token; it reads the whole table only if the table is also the
+last layer's matrix (tied). For mixtures of experts, the active weights are those of the expected
+number of experts that the step's tokens use. README.md lists assumptions and limits.
 
 Pure. Source: "LLM Inference Performance Engineering" (Databricks, 2023) for bandwidth
 utilisation; Pope et al., "Efficiently Scaling Transformer Inference", arXiv 2211.05102.
@@ -116,7 +116,7 @@ def _expert_elements(shape: ModelShape, weights: Weights, load: Load) -> FloatAr
     """Return the number of expert elements that a GPU reads in the steps.
 
     If each of T tokens chooses k of E experts at random, E·(1 − (1 − k/E)^T) experts are used.
-    Other engines that share the experts are assumed to have as many tokens.
+    Each of the other engines that share the experts is assumed to compute as many tokens.
     """
     experts = shape.experts
     if experts is None:

@@ -65,9 +65,10 @@ def newest_lookups(engine: Engine, window: Window, limit: int) -> list[Report]:
 
 
 def models_of_calls(engine: Engine, window: Window) -> dict[Call, str]:
-    """Return the model of each client's call inside which a span reports a lookup without a model.
+    """Return the models of clients' calls, for lookups that were reported without a model.
 
-    The span of an HTTP client has the header of the response, and its parent has the model.
+    The span of an HTTP client reports such a lookup, because it has the response's headers. Its
+    parent span is the client's call, which has the model.
     """
     calls = select(LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id).where(
         _in(window), LOOKUPS.c.model.is_(None), LOOKUPS.c.parent_span_id.is_not(None)

@@ -1,10 +1,11 @@
 """Store how rows with corrected timestamps were corrected, so that all collectors correct equally.
 
-A sender's clock can be ahead. The collector then subtracts the lead that it measured, and the
-timestamp is part of the row's key. If the sender gets no answer, it sends the row again, maybe to
-another collector or after a restart, which measures another lead. Therefore the first correction of
-each row is stored in the transaction that stores the row, and a repeated row gets this correction.
-If another transaction is storing the same row, PostgreSQL waits for its commit.
+A sender's clock can be ahead. The collector then subtracts the lead that it measured from the row's
+timestamp, which is part of the row's key. If the sender gets no answer, it sends the row again.
+Another collector, or the same one after a restart, would measure a different lead and store the row
+under a second key. Therefore the first correction of each row is stored in the transaction that
+stores the row, and a repeated row gets this correction. If another transaction is storing the same
+row, PostgreSQL waits for its commit.
 
 A row is stored twice only if two collectors receive it within the same milliseconds, and only one
 of them corrects it.

@@ -33,7 +33,7 @@ class Fence(Protocol):
 
 
 FENCE: Final[ContextVar[Fence | None]] = ContextVar("fence", default=None)
-"""The check of each transaction of `writing`."""
+"""The check that `writing` runs in each transaction."""
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 """The store's errors."""
-# ruff: noqa: N818 -- StoreBusy names the condition; the root is already named an error
+# ruff: noqa: N818 -- StoreBusy names the condition; the base class is already named an error
 
 
 class StoreError(Exception):

@@ -247,9 +247,8 @@ class _TermFence:
     term: Term
 
     def before(self, engine: Engine) -> None:
-        if dialects.of(
-            engine
-        ).ADDITIVE:  # without transactions, each statement takes effect at once
+        if dialects.of(engine).ADDITIVE:
+            # Without transactions, each statement takes effect at once.
             with reading(self.state) as connection:
                 self.check(connection, self.term)
 

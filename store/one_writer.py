@@ -79,7 +79,7 @@ def check_two_files(url: str, state_url: str) -> None:
     """Check that a database and its separate state database are not the same file.
 
     Raises:
-        StoreError: they are, or a URL is not supported.
+        StoreError: they are the same file, or a URL is not supported.
     """
     file, state = database_file(url), database_file(state_url, STATE_USE)
     if file is not None and state is not None and file.resolve() == state.resolve():

@@ -1,7 +1,7 @@
 """Store predictions of the effect of a change, to compare them with the measured effect later.
 
-Any process that predicts adds a row, also one that otherwise only reads. Rows are never changed,
-and only the collector deletes them.
+Any process that predicts adds a row, even if it otherwise only reads the database. Rows are never
+changed, and only the collector deletes them.
 """
 
 from collections.abc import Sequence

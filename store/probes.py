@@ -35,7 +35,8 @@ class Sample(NamedTuple):
 
     table: pa.Table
     scale: float
-    """Each answered probe stands for this many. Every other probe stands for itself."""
+    """The number of answered probes that each answered probe in the sample represents. Every other
+    probe represents only itself."""
 
 
 def probe_table(

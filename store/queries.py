@@ -299,7 +299,7 @@ def simulated(engine: Engine, window: Window) -> bool:
 def simulated_requests(engine: Engine, window: Window) -> bool:
     """Return whether a request in the window is simulated.
 
-    If none is, the query reads every request of the window.
+    If no request is simulated, the query reads every request of the window.
     """
     return _any(
         engine,

@@ -34,7 +34,7 @@ from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 KEPT_FIRST = "kept_first"
-"""Key in a table's `info`: the first row with a primary key is kept, and later rows are ignored."""
+"""Key in a table's `info`: of several rows with the same primary key, only the first is kept."""
 BY_DAY = "by_day"
 """Key in a table's `info`: the time column of a table with many rows, which PostgreSQL divides into
 days."""

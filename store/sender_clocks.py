@@ -24,9 +24,10 @@ SENDERS: Final = Table(
 )
 """The correction of each sender whose clock is ahead, and the time of the first row with it."""
 CHANGED_NS: Final = 2 * 10**9
-"""A difference that shows a change of the sender's clock. Two collectors that measure the same lead
-can correct by values that differ by 2 s, because each keeps a correction that is within 1 s of its
-measurements (`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
+"""A larger difference between two corrections shows that the sender's clock has changed. Two
+collectors that measure the same lead can correct by values that differ by 2 s, because each keeps a
+correction that is within 1 s of its measurements (`TOLERANCE_NS` in
+`collector/rows/clock_correction.py`)."""
 _AT_ONCE: Final = 500
 """Number of replicas in a statement. Databases limit the number of parameters."""
 

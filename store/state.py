@@ -7,7 +7,7 @@ one database holds both. The state can be in a separate database, because leases
 which ClickHouse lacks.
 
 `open_database` attaches the state to the database of the telemetry. So all functions of the store
-take the same engine, and the functions of state call `state_of`.
+take the same engine, and the functions that use the state call `state_of`.
 """
 
 from typing import Final
@@ -43,5 +43,5 @@ def attach(engine: Engine, state: Engine) -> None:
 
 
 def use_state(engine: Engine, state: Engine) -> None:
-    """Let `state_of` return a database of the state."""
+    """Set the database that `state_of` returns for an engine."""
     engine.update_execution_options(**{_ATTACHED: state})

@@ -71,7 +71,7 @@ def check_not_linked(engine: Engine, name: str) -> None:
     """Check that the state is not in another database.
 
     Raises:
-        StoreError: it is. The message names that database.
+        StoreError: the state is in another database. The message names that database.
     """
     link = read_link(engine)
     if link is not None:
@@ -91,7 +91,7 @@ def check_reader(engine: Engine, state: Engine, name: str, state_name: str) -> N
         state_name: the name of the database of the state.
 
     Raises:
-        StoreError: they do not, or it has not.
+        StoreError: they do not belong together, or the state has not been copied.
     """
     with reading(state) as connection:
         found = identity(connection)
@@ -111,7 +111,8 @@ def check_linked(link: Link | None, found: str | None, name: str, state_name: st
         name: the name of the database of the telemetry.
         state_name: the name of the database of the state.
 
-    Returns: True if they do, or False if both are not linked yet, or if a copy was interrupted.
+    Returns: True if they belong together. False if neither is linked yet, or if a copy was
+        interrupted.
 
     Raises:
         StoreError: one of them belongs to a third database.

@@ -3,8 +3,9 @@
 A row is one operation of OpenTelemetry's GenAI conventions: its name from a closed list, its start
 and its length, and for a router the first byte and the response's id. It has no other attribute of
 the span, so it has no prompt and no name of a tool.
-These rows have their own table, and a budget reads the rows of a trace (`analysis/budget/`). Times
-of two rows are compared only if they have the same `process`.
+
+These rows have their own table. A latency budget reads the rows of a trace (`analysis/budget/`).
+Times of two rows are compared only if they have the same `process`.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Final
 
 
 class Operation(StrEnum):
-    """What an application did. The values are the names in answers."""
+    """What an application did. The values are stored, and are the names in Tailspan's output."""
 
     CALL = "call"
     """A call to a model that generates tokens. The same span is also a client's request."""
@@ -41,8 +42,8 @@ NAMED: Final = {
     "retrieval": Operation.RETRIEVAL,
     "validation": Operation.VALIDATION,
 }
-"""The operation of each `gen_ai.operation.name`. The conventions have no name for validation and
-formatting and allow other names; these two are Tailspan's.
+"""The operation of each `gen_ai.operation.name`. The names `validation` and `formatting` are
+Tailspan's: the conventions have none for these operations, and allow additional names.
 
 Source: OpenTelemetry semantic conventions, registry of `gen_ai.operation.name`.
 """
@@ -57,8 +58,8 @@ its time around the model is unknown. The rows have about 200 bytes, so a trace 
 class ApplicationOperation:
     """One operation of an application.
 
-    `process` is a digest of the resource of the sender. The row's start is corrected as the
-    client's request of the same span is (`clock_ahead_s`).
+    `process` is a digest of the sender's resource attributes. If the sender's clock is ahead, the
+    start is corrected by `clock_ahead_s`, like that of the client's request from the same span.
     """
 
     trace_id: str

@@ -76,7 +76,7 @@ CACHES: Final = (
     ),
     CacheNames(
         cache="semantic-router",
-        # The header of a hit is absent on a miss; the similarity of a rejected entry is not.
+        # On a miss, the header for a hit is absent, but the similarity of a rejected entry is sent.
         source="vLLM Semantic Router, “Router headers”",
         headers=("x-vsr-cache-hit",),
         similarity_headers=("x-vsr-cache-similarity",),
@@ -159,7 +159,8 @@ STATUSES: Final[Mapping[str, Status]] = {
 def status_of(value: object) -> Status | None:
     """Return the meaning of a reported status, or None if it is unknown.
 
-    A header may have several values, one from each proxy on the way: a hit answers the request.
+    A header may have several values, one from each proxy on the way. A hit takes precedence,
+    because it answered the request.
     """
     if isinstance(value, bool):
         return STATUSES[str(value).lower()]
@@ -241,7 +242,7 @@ _ORDER: Final = (CacheResult.HIT, CacheResult.MISS, CacheResult.BYPASS, CacheRes
 
 
 def decisive(reports: Iterable[Reported]) -> Reported | None:
-    """Return the report that decides: a hit, or else a miss.
+    """Return the report that takes precedence: a hit, or else a miss, or else any other.
 
     A gateway may be behind another gateway, so there may be several reports.
     """

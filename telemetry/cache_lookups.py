@@ -18,9 +18,10 @@ class CacheResult(StrEnum):
     HIT = "hit"
     MISS = "miss"
     BYPASS = "bypass"
-    """The cache was not asked, or its answer was not wanted."""
+    """The cache was not used: it was not queried, the caller wanted a new answer, or the lookup
+    failed."""
     UNKNOWN = "unknown"
-    """A similarity was reported without a result."""
+    """The reported result is not known, or only a similarity was reported."""
 
 
 class CacheKind(StrEnum):

@@ -63,9 +63,9 @@ def _wait_for_closed_input() -> None:
 def lower_priority(nice: int) -> None:
     """Lower the priority of this process by `nice`.
 
-    Linux compares the priorities of processes only within a session, if autogroups are enabled.
-    Then the session gets the same priority, unless it was begun by another process, whose
-    priority must not change. Source: sched(7), "The autogroup feature".
+    If autogroups are enabled, Linux compares the priorities of processes only within a session.
+    Therefore the whole session gets the same priority too, if this process started the session.
+    Source: sched(7), "The autogroup feature".
     """
     reached = os.nice(nice)
     if os.getsid(0) != os.getpid():

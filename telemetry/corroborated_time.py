@@ -253,7 +253,7 @@ class CorroboratedClock:
         # A tie favours the system clock at the start, and the held time after a jump.
         if against and 2 * len(against) >= witnesses + self._at_start:
             self._follows_system = False
-            if self._at_start:  # only senders measured the time since the last row
+            if self._at_start:  # Tailspan did not run, so only senders measured this time
                 self._held_ns = median_low(against)
         elif witnesses or (not self._at_start and self._looked_ns - self._jumped_ns > STEPOUT_NS):
             self._follow_system()

@@ -23,7 +23,7 @@ IntArray = NDArray[np.int64]
 
 _NS: Final = 10**9
 _WIDE: Final = 2**31
-"""Limit of two factors whose product must fit in 64 bits."""
+"""Limit for each of two factors, so that their product fits in 64 bits."""
 
 
 def series_numbers(*columns: IntArray) -> IntArray:

@@ -24,8 +24,8 @@ from telemetry.fields import (
 from telemetry.requests import Source
 
 MOST_TRACKED: Final = 1_200
-"""Maximum number of replicas, engines and senders that one collector tracks. Five collectors can so
-divide 5,000 replicas, although a hash divides them unevenly."""
+"""Maximum number of replicas, engines and senders that one collector tracks. Five collectors are
+then enough for 5,000 replicas, even if a hash divides the replicas unevenly."""
 HUNG_S: Final = 60
 """Seconds without a completed step after which an engine with requests counts as hung.
 

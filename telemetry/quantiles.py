@@ -27,7 +27,8 @@ def quantile(values: FloatArray, q: float) -> float | None:
 
     Args:
         values: (n,) in any order, without NaN.
-        q: in (0, 1), treated as a decimal number: rank 7 for 0.07 of 100 values.
+        q: in (0, 1), treated as an exact decimal number: for 100 values and q = 0.07, the rank
+            is 7.
 
     Returns:
         One of the values, or None if there are no values.

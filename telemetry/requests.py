@@ -104,7 +104,7 @@ DECODE_PARTS = tuple(f"decode_{part}" for part in PARTS)
 """The parts of decode, which sum to `decode_s`."""
 
 LATENCIES = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
-"""The latencies of which rollups have percentiles."""
+"""The latencies whose percentiles can be computed from rollups."""
 
 STORED_LATENCIES = (*LATENCIES, "first_content_s")
 """The latencies whose percentiles can be computed from stored requests."""
@@ -733,7 +733,8 @@ def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
 def part_s(
     in_prefill_s: float | None, in_decode_s: float | None, decode_s: float | None
 ) -> float | None:
-    """Return the sum of a part over prefill and decode; without decode, the part of prefill."""
+    """Return the sum of a part over prefill and decode. If there was no decode, return the part in
+    prefill."""
     if decode_s is None:
         return in_prefill_s
     if in_prefill_s is None or in_decode_s is None:

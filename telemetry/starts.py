@@ -58,8 +58,8 @@ class Difference(NamedTuple):
 
 
 def loading_from(start: EngineStart) -> int:
-    """Return when an engine began to load, in unix nanoseconds. An engine that is replaced answers
-    no request from then on.
+    """Return when an engine began to load, in unix nanoseconds. From this time on, the engine that
+    it replaces answers no requests.
     """
     return start.at_unix_ns - int((start.loading_s or 0.0) * 10**9)
 

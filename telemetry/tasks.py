@@ -13,7 +13,7 @@ class Task:
     Attributes:
         name: the name of the component in metrics, in `/readyz` and in `tailspan doctor`.
         vital: whether telemetry is lost while the component fails. Senders should then use another
-            server.
+            collector.
         quiet_s: the longest normal time between two successes, or None if the component works only
             on demand.
         failures: the number of failed attempts.

@@ -178,8 +178,8 @@ class Contains:
 
     If `never` is true, the source code must contain none of these texts.
 
-    Use this class for requirements that names and parameters do not show, such as a call inside
-    another call. The texts have the format that `ast.unparse` writes.
+    Use this class if names and parameters are not enough to check a requirement, such as a call
+    inside another call. The texts have the format that `ast.unparse` writes.
     """
 
     function: str

@@ -34,8 +34,8 @@ KEPT = (
 )
 """The folders of an archive that are stored. The other folders contain kernels and models.
 
-The stored folders contain more files than the contract needs now, so that a new row rarely needs
-another download.
+The stored folders contain more files than the contract needs now, so that a new row of the contract
+rarely needs another download.
 """
 FILE_LIMIT_BYTES = 4_000_000
 """Maximum size of a file in an archive in bytes; larger files are not read.
@@ -150,8 +150,8 @@ class Index:
 
         Only the byte ranges that contain these files are downloaded.
 
-        A wheel has half a gigabyte, and its Python files are a thousandth of that. The digest of
-        the whole wheel cannot be checked in this case, but zip checks the checksum of each file.
+        A wheel is about 500 MB, and its Python files are a thousandth of that. The digest of the
+        whole wheel is not checked, but `zipfile` checks the checksum of each file.
 
         Returns: the number of stored files.
 

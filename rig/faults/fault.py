@@ -56,4 +56,5 @@ class Fault:
 
 
 Make = Callable[[random.Random, float, Traffic], Fault]
-"""A function that creates a fault with a severity (1 is clearly visible), based on this traffic."""
+"""A function that creates a fault from random numbers, a severity (1 is clearly visible) and the
+usual traffic."""

@@ -27,11 +27,11 @@ class Judged:
     shares: tuple[float, ...]
     """The share of each cause found."""
     intervals: tuple[tuple[float, float], ...]
-    """The interval of each share; empty if the shares are by accounting."""
+    """The interval of each share; empty if the shares were not computed by a replay."""
     not_replayed: str | None
-    """The reason why the shares are by accounting."""
+    """Why the shares come from the accounting of seconds instead of a replay; None if replayed."""
     tail_share: float | None
-    """The share of the requests whose latency is explained; they are the slowest ones."""
+    """Only the slowest requests are explained: their share of all requests."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]
@@ -105,7 +105,7 @@ def _explained(case: Path, truth: dict[str, Any], tailspan: Path) -> dict[str, A
     done = subprocess.run(
         [
             *(str(tailspan), "explain", "--format", "json", "--metric", truth["metric"]),
-            "--by-size",  # The tiny model meets every objective for real users.
+            "--by-size",  # not by objectives: the tiny model is too fast to miss realistic ones
             *("--database", f"sqlite:///{(case / 'tailspan.db').resolve()}"),
             *("--from", str(window["begun_s"]), "--to", str(window["ended_s"])),
             *("--baseline", f"{baseline['begun_s']}/{baseline['ended_s']}"),

@@ -1,8 +1,8 @@
 """Measures how much of the machine other processes use during a recording.
 
-During a build or a test run, the server in a recording is slow for another reason than the injected
-fault. The measurement is stored with the ground truth. A recording also waits a limited time until
-the machine is idle.
+If a build or a test run uses the machine, the server in a recording is slow for another reason than
+the injected fault. The measurement is stored with the ground truth. A recording also waits for the
+machine to be idle, for a limited time.
 """
 
 import os
@@ -60,14 +60,13 @@ class Meter:
         """Return the mean number of CPUs that other processes have used."""
         busy_now_s, ours_now_s = _read()
         seconds = max(time.monotonic() - self._begun, 1e-3)
-        # The CPU time of own processes that have ended is unknown. Without a limit, the result
-        # could be negative.
+        # The second reading lacks own processes that have ended, so the difference can be negative.
         ours_s = max(0.0, ours_now_s - self._ours_s)
         return max(0.0, busy_now_s - self._busy_s - ours_s) / seconds
 
 
 def _read() -> tuple[float, float]:
-    """Return the CPU time in seconds of all CPUs, and the share that own processes used."""
+    """Return the CPU time of all CPUs, and the CPU time of own processes, in seconds."""
     stats = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:

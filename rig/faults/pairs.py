@@ -18,7 +18,8 @@ PAIRS: Final = {
     "prefix_cache_miss+engine_stall": "ttft",
     "longer_outputs+long_prompt_blocking": "e2e",
 }
-"""The latency to explain, for each pair of faults; both faults have the same arguments."""
+"""The latency to explain, for each pair of faults. Both faults of a pair use the same arguments for
+the server."""
 
 
 @dataclass(frozen=True, slots=True)

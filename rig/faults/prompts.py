@@ -9,9 +9,9 @@ from rig.faults.traffic import Traffic
 
 
 def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other: Any) -> Traffic:
-    """Return the usual traffic, with `per_s` requests per second that have prompts of this length.
+    """Replace `per_s` requests per second of the usual traffic.
 
-    The responses of these requests are short.
+    The new requests have prompts of this length and short responses.
     """
     those = replace(
         usual, rate_per_s=per_s, prompt_tokens=prompt_tokens, output_tokens=(2, 6), **other

@@ -55,7 +55,7 @@ def decode_batch_growth(draw: random.Random, severity: float, usual: Traffic) ->
     usual = replace(
         usual,
         rate_per_s=0.7 * usual.rate_per_s,
-        # Use whole blocks, so that only the last few tokens are not cached.
+        # The prefix fills whole blocks, so only the last few tokens of a prompt are not cached.
         prefix_tokens=draw.randrange(1536, 2048, 128),
         prompt_tokens=(1, 8),
         output_tokens=(24, 48),

@@ -27,7 +27,7 @@ from rig.ports import free_port
 from rig.program import Tailspan
 
 EXPORTED_S = 7.0
-"""Seconds until the last request and sample are in the database.
+"""Seconds to wait until the last request and sample are in the database.
 
 Servers export every five seconds.
 """
@@ -102,9 +102,9 @@ class RunningServer:
         self.process = _start(self.port, self.otlp_port, self.log, arguments)
 
     def warm_up(self) -> None:
-        """Send requests with all kinds of steps, so that the server can fit its step model."""
+        """Send requests that cause all kinds of steps, so that the step model can be fitted."""
         long = [Call(chat=False, prompt="long " * size, max_tokens=4) for size in (60, 120, 180)]
-        # The engine compiles some kernels at their first use, which this request causes.
+        # The engine compiles some kernels at their first use. This request uses them.
         rare = [Call(chat=False, prompt="rare", max_tokens=4, body={"logprobs": 20})]
         send_all(self.port, rare, concurrency=1)
         send_all(self.port, mixed(40, seed=5) + long * 3 + mixed(20, seed=6), concurrency=6)

@@ -1,4 +1,4 @@
-"""Restarts the server, while clients wait or with other arguments."""
+"""Faults that restart the server: under load, or with other arguments."""
 
 import random
 import threading

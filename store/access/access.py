@@ -48,7 +48,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a reader may see: all that one of the grants allows.
+    """What a reader may see: everything that at least one of the grants allows.
 
     Attributes:
         grants: at least one grant. No grant covers another one.
@@ -121,8 +121,8 @@ class Access:
         return any(each.allows(labels) for each in self.grants)
 
     def selects(self, labels: Mapping[str, str | None]) -> bool:
-        """Return whether all requests with these labels are visible, among those of visible
-        models."""
+        """Return whether, among the requests to visible models, all with these labels are
+        visible."""
         tenant, model = labels.get("tenant"), labels.get("model")
         return any(
             (each.models is None or model in each.models)
@@ -137,7 +137,8 @@ class Access:
 
     @property
     def key(self) -> str:
-        """A text that is equal for equal accesses only. Caches use it."""
+        """A text that identifies the access: only equal accesses have equal texts. Caches use
+        it."""
         return json.dumps([self.as_json(), sorted(self.slos), sorted(self.definitions)])
 
     def as_json(self) -> list[dict[str, Any]]:

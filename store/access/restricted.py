@@ -32,7 +32,7 @@ from store.state import separate_state, use_state
 
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
-"""What the current reader may see, in a process that answers a reader's question; None for all.
+"""In a process that answers a reader's question: what this reader may see, or None for all.
 `open_database` restricts each database accordingly."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
@@ -58,7 +58,7 @@ def restricted(engine: Engine, access: Access | None) -> Engine:
 def with_masked_rows(engine: Engine) -> Engine:
     """Return an engine that also returns the requests that the reader may not see, without names.
 
-    The evidence of an explanation needs them, because a request waits for those of all tenants.
+    Explanations need them as evidence, because a request also waits for other tenants' requests.
     """
     rewriter = _rewriter(engine)
     return engine if rewriter is None else rewriter.masked or engine
@@ -77,13 +77,13 @@ def access_of(engine: Engine) -> Access | None:
 
 
 def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return a column of ids to compare with other ids. Its values must not be returned: they are
-    also those of requests that the reader may not see."""
+    """Return a column of ids to compare with other ids. A query must not return its values, because
+    they include the ids of requests that the reader may not see."""
     return ids._annotate({COMPARED: True})
 
 
 def cache_key(engine: Engine) -> str:
-    """Return a text that is equal for engines whose queries have equal results."""
+    """Return a text that is equal for two engines only if their queries have equal results."""
     rewriter = _rewriter(engine)
     return f"{engine.url} {rewriter.access.key} {rewriter.masks}" if rewriter else str(engine.url)
 
@@ -202,7 +202,7 @@ class _Rewriter:
 
 def _check_one(element: Any) -> None:
     textual = isinstance(element, TextClause | TextualSelect) or (
-        # `count(*)` and `EXISTS (SELECT *)` contain a literal.
+        # `count(*)` and `EXISTS (SELECT *)` are allowed: SQLAlchemy treats `*` as a literal.
         isinstance(element, ColumnClause) and element.is_literal and element.name != EVERY
     )
     if textual:

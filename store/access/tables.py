@@ -35,8 +35,8 @@ _IDS: Final = ("trace_id", "span_id", "request_id")
 _KEPT_TEXTS: Final = frozenset(
     {"source", "basis", "outcome", "replica", "config", "model", "region", "kv_loaded_tier"}
 )
-"""The texts that stay visible in a masked row. They describe the server, or are one of a few
-constants."""
+"""The text columns that stay visible in a masked row. They describe the server, or have one of a
+few constant values."""
 OTHER_ADAPTER: Final = "(other adapter)"
 
 Rule = Callable[[Table, Access], Select[Any] | None]
@@ -82,8 +82,7 @@ def _rollups(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _names(table: Table, access: Access) -> Select[Any] | None:
-    """Values of labels that rollups store by name: those of servers, and visible tenants and
-    models."""
+    """Show the label values of servers, and those of visible tenants and models."""
     if not access.limits_rows:
         return None
     label, value = table.c.label, table.c.value
@@ -129,7 +128,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "rollups": _rollups,
     "rollup_bins": _bins,
     "rollup_names": _names,
-    # Counters of all engines are in one row, which is needed for a bill of whole engines.
+    # One row has the counters of all engines, so no part of it can be shown. Only bills need it.
     "engine_stretches": _nothing,
     "gpu_stretches": _nothing,
     "slo_incidents": _by_slo,
@@ -137,13 +136,13 @@ RULES: Final[Mapping[str, Rule]] = {
     "slo_counts": _by_definition,
     "slo_simulated_counts": _by_definition,
     "slo_counted": _by_definition,
-    # Their texts name tenants of all requests.
+    # The texts in these tables name tenants of all requests.
     "incident_answers": _nothing,
     "slo_notifications": _nothing,
     "predictions": _nothing,
-    # Names of processes of applications, which have no tenant.
+    # It names processes of applications, which have no tenant.
     "application_operations": _nothing,
-    # Ids of requests that were sent with a fast clock. Only the collector reads them.
+    # Ids and senders of rows that were sent with a fast clock. Only the collector reads them.
     "clock_corrections": _nothing,
     "sender_clocks": _nothing,
     # These tables contain only times, widths and random ids, so they reveal no labels.
@@ -209,7 +208,7 @@ def _grant_condition(table: Table, grant: Grant) -> ColumnElement[bool]:
 
 
 def visible_groupings(access: Access) -> list[int]:
-    """Return the groupings of rollups whose label sets have the labels of the access."""
+    """Return the groupings of rollups whose label sets have the labels that the access limits."""
     needed = {"model", *(["tenant"] if access.by_tenant else [])}
     return [place for place, labels in enumerate(GROUPINGS) if needed <= set(labels)]
 

@@ -1,8 +1,8 @@
 """Store the explanation of each incident, so that every page and command shows the same one.
 
 An incident has at most one answer while it is open, and one more after its end. Only the process
-that evaluates the objectives writes them. An answer is deleted with its simulated incident, or
-when its incident ended long ago.
+that evaluates the objectives writes them. The answer of a simulated incident is deleted with the
+incident, and any other answer long after its incident has ended.
 """
 
 from collections.abc import Sequence

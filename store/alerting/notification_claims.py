@@ -25,7 +25,7 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
         row: the row as it was read.
         term: the token of the sender's lease (`store.leases`).
 
-    Returns: whether the row was claimed. It was not if it has changed since it was read, or if it
+    Returns: whether the row was claimed. False if the row has changed since it was read, or if it
         is claimed in a later term.
 
     Raises:
@@ -63,8 +63,8 @@ def update_message(engine: Engine, row: Notification, message: str, next_unix_s:
         message: the new message.
         next_unix_s: when to send it.
 
-    Returns: whether the message was replaced. It was not if the row was claimed or sent since it
-        was read.
+    Returns: whether the message was replaced. False if the row was claimed or sent after it was
+        read.
 
     Raises:
         LeaseLost: the caller's lease was lost.

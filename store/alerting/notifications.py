@@ -1,14 +1,14 @@
 """Store the outbox: notifications about incidents, with their channel and delivery state.
 
 There is one row for each incident, transition and channel, so that no notification is sent twice
-and a restart continues where the last run stopped. A row contains the message, but no address and
-no key. An update replaces the whole row. Only one thread at a time writes a row: first the code
-that adds it, then the thread of its channel.
+and a restart continues where the last run stopped. A row contains the message, but neither the
+channel's address nor its credentials. An update replaces the whole row. Only one thread at a time
+writes a row: first the code that adds it, then the thread of its channel.
 
 Before a message is sent, its row is claimed with the term of the lease on notifications
 (`notification_claims`). If the holder of the lease is replaced during an attempt, the new holder
-claims the row with its higher term and sends the message again with the same key. The result of the
-earlier attempt is then not stored.
+claims the row with its higher term and sends the message again, with the same key for
+deduplication. The result of the earlier attempt is then not stored.
 """
 
 from collections.abc import Collection, Sequence
@@ -115,8 +115,8 @@ def keep_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
 
 
 def add_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
-    """Add rows. A row with a stored key is ignored, because another collector may have claimed
-    it."""
+    """Add rows, and ignore those whose key is already stored, because another collector may have
+    claimed them."""
     state = state_of(engine)
     if dialects.of(state).ADDITIVE:  # ClickHouse cannot ignore a stored key
         keep_notifications(engine, rows)
@@ -153,7 +153,7 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # Otherwise a row that was created while the clock was ahead would wait until that time.
+    # A row that was created while the clock was ahead would otherwise wait until that time.
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,

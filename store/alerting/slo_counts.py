@@ -52,7 +52,7 @@ class SloCount:
 NUMBERS: Final = tuple(field.name for field in fields(SloCount)[1:-2])
 _COLUMNS: Final = ("until_unix_s", *NUMBERS)
 PROBE_DEFINITIONS: Final = "probes-"
-"""The start of the definition of an objective on probes. All others are objectives on requests."""
+"""The prefix of the digests of objectives on probes. All other objectives are on requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +160,9 @@ def keep_counts(
         engine: from `open_database`.
         definition: the digest of the objective's definition.
         counts: the counts of each bucket. Empty buckets may be left out.
-        stretch: the time range that is counted, including the new counts.
-        since: the stored time range when counting began, or None to skip the check for other
-            processes.
+        stretch: the time range for which counts are complete, including the new counts.
+        since: the time range that was stored when this process began to count, or None to skip the
+            check for changes by other processes.
         groups: the keys of the counted groups. Each group is stored under the definition and the
             group's key, with its own time range.
 
@@ -220,7 +220,7 @@ def count_again(
     Both changes are in one transaction, so that a crash cannot lose a mark. If the state is in a
     separate database, the marks are removed after its commit; after a crash between the two, the
     steps are counted again. Removed objectives are included, because they may be configured again.
-    Requests do not change the counts of probes, nor the instant at which these counts begin.
+    New requests change neither the counts of probes nor the time at which these counts begin.
 
     Args:
         engine: from `open_database`.

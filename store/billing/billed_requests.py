@@ -3,8 +3,8 @@
 The sums are read from rollups, so that a day with ten million requests takes a second. Rollups
 assign a request to the hour in which it was received, but a bill assigns a request to the hours in
 which the engine worked on it. Therefore rows are read for the few requests that were in the engine
-at the end of an hour, or at an end of the range. Their billed seconds are divided between the hours
-in proportion to time.
+at the end of an hour, or at the start or end of the range. Their billed seconds are divided between
+the hours in proportion to time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
-"""Requests that span the end of an hour are searched up to this many seconds before it.
+"""To find the requests that span the end of an hour, rows of this many seconds before it are read.
 
 The time of a longer request is assigned to the hour in which it was received.
 """
@@ -198,8 +198,9 @@ def _over_the_edge(
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
     """Return the labels of requests that span an edge, and their seconds after the edge.
 
-    A request spans an edge if it was received before and still in the engine after the edge. Its
-    billed and wasted seconds are divided in proportion to time.
+    The edge is the end of `before`. A request spans the edge if it was received before the edge and
+    was still in the engine after it. Its billed and wasted seconds are divided in proportion to
+    time.
     """
     columns = list(dict.fromkeys(("received_unix_ns", *by, *_SPAN, *_SECONDS)))
     edge = before.to_unix_ns

@@ -141,8 +141,8 @@ def _estimated_rows(
 ) -> int:
     """Return the number of rows in a window.
 
-    A large number is estimated from evenly spaced parts, a twentieth of the window, because
-    counting all rows would take too long.
+    A large number is estimated from evenly spaced parts, which cover a twentieth of the window,
+    because counting all rows would take too long.
     """
     inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
     some = select(instant).where(inside).limit(most_rows + 1).subquery()

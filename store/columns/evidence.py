@@ -27,8 +27,8 @@ from telemetry.cold_starts import ColdStart
 from telemetry.starts import EngineStart
 
 MOST_SAMPLES: Final = 400_000
-"""Maximum number of cached samples of engines, and of GPUs (at most 200 MB each). Ranges with more
-samples are downsampled.
+"""Maximum number of cached engine samples, and of cached GPU samples (at most 200 MB each). Ranges
+with more samples are downsampled.
 """
 
 
@@ -43,7 +43,7 @@ class Evidence:
     cold_starts: Sequence[ColdStart] = ()
     """The parts of the starts that ended in the range."""
     samples_every_s: int | None = None
-    """Seconds between the starts of two slots, or None if all samples were read."""
+    """Seconds between two slots of samples (`downsampled`), or None if all samples were read."""
 
 
 def evidence(

@@ -126,7 +126,7 @@ def encoded_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def has_few_rows(connection: Connection, rows: Select[Any]) -> bool:
-    """Return whether a query has fewer rows than the quick way of reading needs."""
+    """Return whether a query has so few rows that the plain query is faster."""
     some = rows.limit(FEW_ROWS).subquery()
     return (connection.scalar(select(func.count()).select_from(some)) or 0) < FEW_ROWS
 

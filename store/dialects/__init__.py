@@ -56,7 +56,8 @@ class Dialect(Protocol):
     def announce(self, engine: Engine, oldest: Table, revisions: str, head: str) -> None:
         """Announce the code's revision `head` on each new connection (`migrations.older_versions`).
 
-        A connection then fails if `oldest` contains a newer revision for `revisions`.
+        A connection fails if the table `oldest` requires a newer revision. `revisions` is the name
+        of the table of revisions.
         """
 
     def exclude(self, connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
@@ -104,7 +105,7 @@ class Dialect(Protocol):
         """Delete whole days of rows that are older than a time, without reading them.
 
         Returns: the estimated number of deleted rows, and the time since which the table is divided
-            into days; rows before this time must be deleted singly. None if it is not divided.
+            into days; earlier rows must be deleted row by row. None if it is not divided.
         """
 
     def reason(self, error: BaseException) -> str:

@@ -40,8 +40,8 @@ LEASES: bool = False
 READERS: int = 1
 
 OPTIONS: Final = ("ca_cert", "cluster", "interface", "path", "secure", "verify")
-"""Allowed query parameters of the URL. A password is not allowed, because query parameters are
-printed."""
+"""Allowed query parameters of the URL. A password is not allowed, because query parameters are not
+hidden when a URL is printed."""
 
 _SETTINGS: Final = {
     "final": "1",
@@ -140,7 +140,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
     key = itemgetter(*(schema.get_field_index(each) for each in tables.order(table)))
 
     def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
-        # If two rows in a block have the same key, ClickHouse would keep the later one.
+        # Keep the first of several rows with the same key. ClickHouse would keep the last one.
         first = {key(row): row for row in reversed(rows)}.values()
         columns = list(map(pa.array, zip(*first, strict=True), schema.types))
         for column, about in zip(columns, schema, strict=True):

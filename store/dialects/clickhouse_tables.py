@@ -23,7 +23,7 @@ _NOW: Final = "toUInt64(toUnixTimestamp64Nano(now64(9)))"
 def order(table: Table) -> list[str]:
     """Return the sort columns of a table.
 
-    Rows with equal values in them count as one row.
+    Rows with equal values in these columns count as one row.
     """
     names = [*_instants(table), *(column.name for column in table.primary_key)]
     return list(dict.fromkeys(names))
@@ -89,7 +89,7 @@ def statements(table: Table, cluster: str | None) -> list[str]:
     for each, added in ((where, stored), (table.name, columns)) if cluster else ((where, stored),):
         more = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in added)
         made.append(f"ALTER TABLE {each}{spread} {more}")
-    # Tables of older versions: new parts are compressed, and old parts when they are merged.
+    # In tables of older versions, only new parts and parts that are merged get these codecs.
     codecs = ", ".join(
         f"MODIFY COLUMN `{column.name}` {_codec(table, column)}" for column in table.columns
     )
@@ -104,8 +104,9 @@ def _instants(table: Table) -> list[str]:
 def _codec(table: Table, column: Column[object]) -> str:
     """Return how a column is compressed.
 
-    ZSTD saves a quarter of the disk of ClickHouse's default, because half of a request are random
-    ids in hexadecimal. Higher levels, and codecs for floats, save at most 1 % more (decision 097).
+    ZSTD needs a quarter less disk space than ClickHouse's default, because half of a request's data
+    are random ids in hexadecimal. Higher levels, and codecs for floats, save at most 1 % more
+    (decision 097).
     """
     return f"CODEC({'Delta, ' if column.name in _instants(table) else ''}ZSTD(1))"
 

@@ -45,8 +45,8 @@ OPTIONS: Final = (
     *("application_name", "host", "options", "port", "sslcert", "sslcrl", "sslkey", "sslmode"),
     *("sslrootcert", "target_session_attrs"),
 )
-"""Allowed query parameters of the URL. A password is not allowed, because query parameters are
-printed."""
+"""Allowed query parameters of the URL. A password is not allowed, because query parameters are not
+hidden when a URL is printed."""
 
 _UNANSWERED_MS: Final = 15_000
 """Timeout for a server that does not respond."""
@@ -61,9 +61,9 @@ _SESSION: Final = {
     # locks would otherwise block all other collectors.
     "idle_in_transaction_session_timeout": "15s",
     # PostgreSQL reads `NOT IN (SELECT …)` into a hash table only if the planner expects it to fit
-    # into work_mem times this factor. Otherwise it searches the whole list for each row: a minute
-    # of 400,000 requests per hour, 10 % of them native spans, took 15.8 s instead of 0.2 s. The
-    # lists contain the ids of about two hours.
+    # into work_mem times this factor. Otherwise it searches the whole list for each row: at 400,000
+    # requests per hour, 10 % of them native spans, reading a minute took 15.8 s instead of 0.2 s.
+    # The lists contain the ids of about two hours.
     "hash_mem_multiplier": "1000",
 }
 """Settings of each connection. The URL's `options` take precedence."""

@@ -25,16 +25,17 @@ from store.schema import BY_DAY
 
 DAY_NS: Final = 86_400 * 10**9
 EARLIER_DAYS: Final = 30
-"""In a new database, older rows are in a single partition. Rows are kept for a week by default."""
+"""In a new database, rows older than this are in a single partition. Rows are kept for a week by
+default."""
 AHEAD_DAYS: Final = 3
 """A table of an older version becomes the partition for rows up to this many days after its newest
-row. Its rows must be checked before that day."""
+row. PostgreSQL must have checked its rows before that day."""
 _LOCK_MS: Final = 2_000
 """Maximum time that other statements wait behind a change of a table that is in use."""
 _LOCK: Final = 0x64617973
 """The number of the advisory lock for adding days: "days" in ASCII."""
 _END: Final = 2**63
-"""The end of the last day that an instant can have."""
+"""All instants are before this one, because they are stored in 64 bits."""
 _UNTIL: Final = re.compile(r"TO \((?:'(-?\d+)'|MAXVALUE)\)")
 _PROMISED: Final = re.compile(r"< '?(\d+)")
 
@@ -47,11 +48,11 @@ class Partition(NamedTuple):
     name: str
     until_unix_ns: int
     rows: int
-    """The estimate of PostgreSQL's statistics."""
+    """The number of rows according to PostgreSQL's statistics, an estimate."""
 
 
 def earlier(table: Table) -> str:
-    """Return the name of the partition that is older than all days."""
+    """Return the name of the partition for rows older than the first day with its own partition."""
     return f"{table.name}_earlier"
 
 
@@ -84,7 +85,7 @@ def add_earlier(connection: Connection, table: Table) -> None:
 
 
 def add_days(cursor: Any, table: Table, days: Iterable[int]) -> None:
-    """Add the missing partitions of days, which are numbered from 1970, if a table is divided.
+    """If a table is divided, add the missing partitions of these days, numbered from 1970-01-01.
 
     Other connections continue to read and write the table, because adding an empty partition locks
     the table only against other changes of its schema.
@@ -116,7 +117,7 @@ def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, i
     """Delete the partitions whose rows are all older than a time.
 
     Dropping a partition waits for the statements that use the table, and later statements wait
-    behind it. After `_LOCK_MS` it gives up, and the next deletion tries again.
+    behind the drop. After `_LOCK_MS` the drop gives up, and the next deletion tries again.
 
     Returns:
         The estimated number of deleted rows, and the end of the partition of earlier rows: later
@@ -152,11 +153,11 @@ def _delete(cursor: Any, table: Table, partition: Partition) -> int:
 def divide(engine: Engine, table: Table) -> None:
     """Divide a table of an older version, while collectors write.
 
-    First, a constraint promises that the table gets no row of a later day than `AHEAD_DAYS`. Then
-    PostgreSQL checks the constraint for the stored rows. This reads the whole table, but blocks
-    neither readers nor writers. Then the table becomes a partition of a new table with its name,
-    which takes milliseconds, because the constraint is known to hold. The next deletion continues
-    after an interruption. A table that is divided already is not changed.
+    First, a constraint is added: the table gets no rows from more than `AHEAD_DAYS` days after its
+    newest row. Then PostgreSQL checks the constraint for the stored rows. This reads the whole
+    table, but blocks neither readers nor writers. Then the table becomes a partition of a new table
+    with its name. This takes milliseconds, because PostgreSQL has already checked the rows. After
+    an interruption, the next deletion continues. A table that is divided already is not changed.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         if partitions(cursor, table) is not None:

@@ -1,12 +1,13 @@
 """Find the rows that belong to one user's request.
 
-Pure. Rows belong together if they have the same trace id. Engines without a trace context are
-joined by the request id that the proxy passed on. In both cases, model, adapter, tenant and number
-of prompt tokens must be equal. Clients choose ids, and an id must not join the requests of two
-tenants or models. If a row lacks one of these values, it matches when all other rows have the same
-value.
+Pure. Rows belong together if they have the same trace id. If the engines received no trace context,
+their rows are joined by the request id that the proxy passed on. In both cases, model, adapter,
+tenant and number of prompt tokens must be equal. Clients choose ids, and an id must not join the
+requests of two tenants or models. A row that lacks one of these values matches if all other rows
+have the same value.
 
-Each row is in exactly one chain. The time is O(n log n) in the number of rows.
+A chain contains the rows of one request, and each row is in exactly one chain. Grouping n rows
+takes O(n log n) time.
 """
 
 import re
@@ -57,7 +58,7 @@ def base_id(request_id: str | None) -> str | None:
 
 
 def end_ns(row: Row) -> int:
-    """Return the end of a row by its own clock."""
+    """Return when a row's request ended, by the clock of the row's engine."""
     return int(row["received_unix_ns"]) + round(float(row["e2e_s"]) * 1e9)
 
 
@@ -149,7 +150,7 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link
         used = _used(waiting)
         yield from _bounded([*waiting[:used], link])
         waiting = waiting[used:]
-    if answers == 1:  # one request with all its attempts, in any order of the clocks
+    if answers == 1:  # one request with all its attempts, even if their clocks differ
         waiting.sort(key=_answers)
         yield from _bounded(waiting)
     elif len({each.role for each in waiting}) > 1:  # no attempt to decode has answered
@@ -189,7 +190,7 @@ def _engines(rows: Sequence[Row]) -> int:
 
 
 def _grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> Iterable[list[Row]]:
-    """Group rows by a key. A row without the key is alone."""
+    """Group rows by a key. A row without the key is a group of its own."""
     found: defaultdict[Hashable, list[Row]] = defaultdict(list)
     alone: list[list[Row]] = []
     for row in rows:

@@ -81,7 +81,7 @@ class Hop:
 
     @property
     def server(self) -> str | None:
-        """Return the replica, with the number of its engine unless it is the first one."""
+        """Return the replica, followed by the engine's number unless this is 0."""
         replica: str | None = self.row["replica"]
         engine = self.row["engine"]
         return f"{replica}/{engine}" if replica is not None and engine else replica

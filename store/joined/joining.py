@@ -31,8 +31,8 @@ def joined_requests(
     Args:
         rows: rows of engines, each once.
         roles: from `stated_roles`.
-        outside: see `FindOutside`. A report is not used if it is shorter than the time of a hop
-            until its last token.
+        outside: see `FindOutside`. A report is ignored if its duration is shorter than the time
+            that any hop took until its last token.
     """
     found = [_join_chain(chain, outside(chain)) for chain in chains(rows, roles)]
     return sorted(found, key=lambda each: each.started_unix_ns)

@@ -99,7 +99,7 @@ def _precedence(segment: _Segment) -> tuple[int, int]:
 
 
 def _segments(hop: Placed) -> Iterator[_Segment]:
-    """Yield what the engine did, from its phases."""
+    """Yield the segments of one hop, from the phases in its row."""
     row = hop.link.row
     if row["queue_s"] is None:
         return
@@ -124,7 +124,7 @@ def _loaded_s(row: Row) -> float:
     """Return the time that a decode engine waited for the KV cache."""
     if row["kv_load_s"] is not None:
         return float(row["kv_load_s"])
-    # Without reasons, the wait for an adapter is also part of queue_held_s.
+    # If the engine reports no reasons, queue_held_s may also contain a wait for the adapter.
     return float(row["queue_held_s"] or 0.0) if row["lora"] is None else 0.0
 
 

@@ -32,7 +32,8 @@ def placed(links: Sequence[Link], outside: Axis | None) -> tuple[Axis, list[Plac
 
     Args:
         links: the hops in the order of their ends.
-        outside: when the client or the router began and ended, or None if this is not known.
+        outside: the start and the end of the request at the client or the router, or None if they
+            are unknown.
     """
     *before, last = links
     recomputed = last.role is Role.DECODE and recomputes(last.row, bool(before))
@@ -68,7 +69,7 @@ def recomputes(row: Row, after_prefill: bool) -> bool:
     received.
 
     Args:
-        row: of the decode engine.
+        row: the decode engine's row.
         after_prefill: whether another engine did the prefill. If so, and the row does not report
             cached tokens, the transfer is assumed to have succeeded.
     """
@@ -84,7 +85,8 @@ def _placed_before(link: Link, last_ns: int, loads_ns: int, outside: Axis | None
     latest_ns = (loads_ns if link.role is Role.PREFILL else last_ns) - _works_ns(row)
     start_ns = int(row["received_unix_ns"])
     if outside is None and start_ns + _length_ns(row) < last_ns - APART_NS:
-        # No decode can follow so late, so the clocks differ. The time between is unknown.
+        # No decode follows its prefill so late, so the clocks differ. The time between the two is
+        # unknown.
         start_ns = last_ns - _length_ns(row)
     start_ns = min(start_ns, latest_ns)
     return Placed(link, max(start_ns, outside.start_ns) if outside else start_ns, recomputed)

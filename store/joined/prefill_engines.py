@@ -1,9 +1,9 @@
 """Find the engines that only do prefills. Their rows do not count as requests of users.
 
-`kv_role` names the producers. With NIXL each engine is `kv_both`. Such an engine does prefills if
-other engines loaded the KV caches of its requests, and if it generated at most one token for each
-of its own requests. So a server that only offloads its KV cache, or that answers with one token, is
-not taken for a prefill server.
+`kv_role` names the producers, except with NIXL, where each engine is `kv_both`. An engine with
+`kv_both` only does prefills if other engines loaded the KV caches of its requests, and if it
+generated at most one token for each of its own requests. So a server that only offloads its KV
+cache, or that answers with one token, is not taken for a prefill server.
 """
 
 from collections.abc import Set
@@ -21,7 +21,8 @@ from store.replicas.engine_starts import in_force
 from store.schema import REQUESTS
 
 EVIDENCE_NS: Final = 900 * 10**9
-"""The rows of this time before an instant are evidence: the default range of questions."""
+"""The rows of this time before an instant are evidence. The default range of analyses is as
+long."""
 MOST_LOADED: Final = 500
 """Maximum number of rows with a loaded KV cache to use as evidence. The newest rows are used."""
 _MINUTE_NS: Final = 60 * 10**9

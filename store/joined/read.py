@@ -1,7 +1,7 @@
 """Read joined requests from the store.
 
-If no engine has reported a KV connector, there is no joined request, and no row is read. This
-misses no request: only the plugin reports loaded tokens, and it also reports the connector.
+If no engine has reported a KV connector, there is no joined request, and no row is read. No request
+is missed, because only the plugin reports loaded tokens, and it also reports the connector.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Source
 
 MOST_ROWS: Final = 100_000
-"""Maximum number of rows that a question reads: those received last."""
+"""Maximum number of rows to read for a window. The newest rows are read."""
 
 MOST_OF_ONE: Final = 1_000
 """Maximum number of rows that are read for one trace id or one request id."""
@@ -57,7 +57,7 @@ def read_joined(
         window: the window of the starts.
         equals: the required value of each label. A joined request matches if one of its hops has
             all these values. The prober's requests are left out, unless their tenant is selected.
-        most_rows: the maximum number of rows to read: those received last.
+        most_rows: the maximum number of rows to read. The newest rows are read.
     """
     roles = stated_roles(in_force(engine, window.to_unix_ns))
     if not roles:
@@ -172,12 +172,12 @@ def _router_reports(
 ) -> list[Outside]:
     """Return the reports of routers about a request, the longest first.
 
-    A trace may have several calls. A report is about this call if it covers the middle of the last
-    hop. A single report that overlaps no row of the trace is also used: the router's clock is then
-    wrong.
+    A trace may have several calls to a model. A report is about this request if it covers the
+    middle of the last hop. A single report that overlaps no row of the trace is also used: the
+    router's clock is then wrong.
 
     Args:
-        found: the reports with one trace id.
+        found: the reports with the request's trace id or response id.
         last: the request's last hop.
         trace: when the first row of this trace began, and when the last one ended.
         clocks_agree: True to ignore reports of routers with a wrong clock. Set it if the reports

@@ -1,8 +1,8 @@
 """The role of an engine in a fleet that separates prefill and decode.
 
-Pure. vLLM's `kv_role` states the role of a producer and of a consumer. NIXL uses `kv_both`, and
-only the proxy chooses the role of an engine. Then the role is derived from the rows of a request:
-the engine that returned at most one token and loaded no tokens did the prefill.
+Pure. vLLM's `kv_role` states the role of a producer and of a consumer. With NIXL, it is `kv_both`,
+and the proxy chooses the role of an engine for each request. The role is then derived from the rows
+of the request: the engine that returned at most one token and loaded no tokens did the prefill.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

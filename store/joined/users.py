@@ -1,7 +1,7 @@
 """Replace the rows of prefill and decode engines by one row per user's request.
 
-Objectives count with this module. The row of the decode engine remains. Its start, E2E, TTFT and
-time to first content become those of the joined request, measured at the engines. The rows of
+The counts per objective use this module. The row of the decode engine remains. Its start, E2E, TTFT
+and time to first content become those of the joined request, measured at the engines. The rows of
 earlier attempts are left out if they are in the same table.
 
 A prefill engine's row with at most one token is not a request of a user, so it is left out. If the

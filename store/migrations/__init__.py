@@ -197,7 +197,7 @@ class _Found(NamedTuple):
 
 
 def _exclude_older(connection: Connection, name: str, found: _Found, schema: Schema) -> None:
-    """Keep versions away that cannot work with the new schema, until the commit.
+    """Until the commit, prevent versions that cannot work with the new schema from connecting.
 
     Raises:
         StoreError: such a version uses the database.

@@ -2,8 +2,8 @@
 
 A database stores the oldest revision whose code can still use it. A version of Tailspan therefore
 opens a newer database if the newer version has only added to it: collectors can be upgraded one
-after another, and an upgrade can be undone. A revision that older versions cannot work with raises
-this number. It must not run while such a version writes the database.
+after another, and an upgrade can be undone. An upgrade that older versions cannot work with stores
+a newer oldest revision. It must not run while such a version writes the database.
 
 Each collector announces its own revision on each of its connections (`Dialect.announce`). In
 PostgreSQL, the announcement is a lock of the connection, so a stopped collector keeps it, and a
@@ -23,8 +23,8 @@ OLDEST: Final = Table(
     Column("revisions", Text, primary_key=True),
     Column("oldest", String(32), nullable=False),
 )
-"""One row per group of tables: the name of its table of revisions, and the oldest revision whose
-code can use the group."""
+"""One row per schema: the name of its table of revisions, and the oldest revision whose code can
+use the schema."""
 
 
 def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -> str | None:

@@ -11,7 +11,7 @@ from telemetry.cold_starts import ColdStart
 from telemetry.starts import MOST_LOADING_S
 
 MOST: Final = 1_000
-"""Maximum number of starts that are read; the newest are kept. A crash loop has many."""
+"""Maximum number of starts that are read; the newest are kept. A crash loop causes many starts."""
 
 
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
@@ -24,8 +24,8 @@ def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> l
 
 
 def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """Return the starts that ended in [from, to), also those that failed, at most the newest
-    `MOST`, in order of time."""
+    """Return the starts that ended in [from, to), including failed ones, in order of time: at most
+    the newest `MOST`."""
     begun = COLD_STARTS.c.at_unix_ns
     statement = (
         select(*COLD_STARTS.columns)
@@ -40,7 +40,7 @@ def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> li
 
 
 def _longest_of_each(found: Iterable[ColdStart]) -> list[ColdStart]:
-    """Return each start once, in its longest report.
+    """Return the longest report of each start.
 
     Several API servers may report a start, and not all of them include the time before the first
     process.

@@ -9,10 +9,10 @@ from telemetry.requests import Basis, Source
 
 
 def engine_only_replicas(engine: Engine, window: Window) -> list[str]:
-    """Return the replicas with such requests in a window, sorted by name.
+    """Return the replicas with requests in a window that only the engine core measured.
 
-    These rows begin in the engine's queue, because no front end reported them. vLLM's Rust front
-    end loads no plugins.
+    The rows of these requests begin in the engine's queue, because no front end reported them. For
+    example, vLLM's Rust front end loads no plugins. The replicas are sorted by name.
 
     Raises:
         StoreUnavailable: the database does not respond.

@@ -31,22 +31,22 @@ class Report:
     span: tuple[str, str] | None = None
     """The trace id and the span id of the client's span, or None for a probe."""
     place: int | None = None
-    """The row of the report in a table."""
+    """The index of the report's row in the caller's table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The ids of the requests whose reports are read. A report needs one of these ids."""
+    """The ids of requests. Only reports with one of these ids are read."""
 
     trace_ids: frozenset[str]
     request_ids: frozenset[str]
 
     @classmethod
     def of(cls, ids: Iterable[tuple[str, str | None]]) -> Self:
-        """Return the ids of requests at a server.
+        """Return the ids with which clients may report these requests.
 
         Args:
-            ids: the trace id and the request id of each request.
+            ids: the trace id and the request id of each request, as the server reports them.
         """
         traces: set[str] = set()
         requests: set[str] = set()

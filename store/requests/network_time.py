@@ -25,8 +25,8 @@ server time.
 """
 
 SERVER_NEAR_NS = 300 * 10**9
-"""Maximum difference between the clocks of a prober and a server, beyond which rows are not
-searched. Each hour more takes longer to search."""
+"""Maximum difference between the clocks of a prober and a server. Rows beyond it are not searched,
+because a longer search takes more time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from store.schema import OPERATIONS
 from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
 
 MOST_IN_SQL: Final = 100
-"""Maximum number of traces to select in the database, so that a question about one request does not
-read all operations of its time range. More traces are selected in this process."""
+"""Up to this number of traces, the database selects the operations, so that a query for one request
+does not read all operations of its time range. For more traces, this process selects them."""
 
 
 def operations_of(

@@ -37,8 +37,9 @@ class Sums:
     """The facts of each quantity, by cell.
 
     A cell is a label set of a bucket, or a group of label sets. `facts[quantity]` is (cells, 4),
-    with the columns FACTS. If no request of a cell has the quantity, the row is 0, 0, ∞ and −∞.
-    Minimum and maximum are computed only for latencies; for other quantities they are ∞ and −∞.
+    with the columns `tables.FACTS`. If no request of a cell has the quantity, the row is 0, 0, ∞
+    and −∞. Minimum and maximum are computed only for latencies; for other quantities they are ∞ and
+    −∞.
     """
 
     cells: IntArray
@@ -201,7 +202,7 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
 def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
     """Return some of the sketches.
 
-    The duration depends on the bins of the wanted sketches, not on all bins.
+    The running time depends only on the number of bins in the wanted sketches.
     """
     if wanted.all():
         return several

@@ -5,8 +5,9 @@ numbers are never incremented. Therefore a repeated row counts once, a late row 
 be built again, and an interrupted run can be repeated.
 
 If two processes build the same bucket, only one result is stored: a process discards its result if
-another process has removed one of the marks. ClickHouse has no transactions: there, the process
-marks the bucket again, because its result may be the older one.
+another process has removed one of the marks. In ClickHouse it cannot discard the result, because
+there are no transactions. The result may then replace a newer one, so the process marks the bucket
+again.
 """
 
 from dataclasses import dataclass

@@ -28,8 +28,9 @@ _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 class Stretches:
     """Spans of counters, in any order. Span i belongs to the engine or GPU `things[which[i]]`.
 
-    `things` contains the key of each engine or GPU, and `about` a text for each. `first` and `last`
-    are the values of each counter at the start and the end of the span; NaN if not reported.
+    `things` contains the key of each engine or GPU, and `about` the text that is stored with it
+    (`Kind.about`). `first` and `last` are the values of each counter at the start and the end of
+    the span; NaN if not reported.
     """
 
     things: Sequence[tuple[Any, ...]]
@@ -60,7 +61,7 @@ class Stretches:
 
 
 def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> Stretches:
-    """Read one span for each minute in [from, to) from the samples."""
+    """Read the spans of [from, to) from the samples: one for each minute of an engine or GPU."""
     samples = kind.samples
     at = samples.c.at_unix_ns
     # Use modulo instead of division, because databases round integer divisions differently.
@@ -174,7 +175,7 @@ def joined(parts: Stretches, bucket_unix_s: int) -> Stretches:
 
 
 def _latest(values: FloatArray, starts: IntArray, ends: IntArray) -> FloatArray:
-    """Return the last value of each range that is not NaN, or NaN without one."""
+    """Return the last value in each range, ignoring NaN; NaN if all values of the range are NaN."""
     places = np.arange(values.size)
     known = np.maximum.accumulate(np.where(np.isnan(values), -1, places))[ends - 1]
     return np.where(known >= starts, values[known], np.nan)

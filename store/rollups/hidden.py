@@ -2,9 +2,9 @@
 under `_other`.
 
 Pure. A request that is stored as `_other` in a label may have any value of this label. Therefore a
-group may be incomplete if the answer has requests that equal the group except in labels where they
-have `_other`. A group that itself has `_other` in a label contains all other requests, so it is
-never called incomplete.
+group may be incomplete if the answer has requests with `_other` in some labels and the values of
+the group in all others. A group that itself has `_other` in a label contains all other requests, so
+it is never called incomplete.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ class Unnamed:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """The requests of an answer that rollups store without all of their names.
+    """The requests of an answer that rollups store with `_other` in a label.
 
     Attributes:
         other: number of requests in groups with `_other` in a label.
@@ -51,9 +51,9 @@ def hidden(
             followed by the values of the labels of the filter.
         groups: the groups, as values of the labels to group by.
         equals: the values that the filter requires.
-        named: returns whether a value had a name since a time, so that none of its later requests
-            are stored as `_other`. The arguments are the index of the label, the value and the time
-            in unix seconds.
+        named: returns whether a value has been stored by name since a time, so that none of its
+            later requests are stored as `_other`. The arguments are the index of the label, the
+            value and the time in unix seconds.
     """
     by = len(next(iter(unnamed), ())) - len(equals)
     other = sum(

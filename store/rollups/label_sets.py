@@ -34,8 +34,8 @@ from telemetry.sketches import IntArray
 SETS: Final = 1_000
 """Maximum number of label sets of the grouping with all labels, for each entry of `_FOLDS`."""
 MODELS_EACH: Final = 4
-"""Maximum number of pairs of a model and a value of a label, divided by the number of places of the
-label."""
+"""In the grouping of a label: maximum number of pairs of a model and a value of this label, divided
+by the label's number of places."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),
@@ -66,7 +66,7 @@ class Known:
 
 
 def no_names() -> dict[str, Names]:
-    """Return the names of all labels with a limit, and of `EXPORTED_TENANT`, without any values."""
+    """Return empty `Names` for each label with a limit, and for `EXPORTED_TENANT`."""
     names = {label: Names(limit, label in OWNED) for label, limit in LIMITS.items()}
     return {**names, EXPORTED_TENANT: Names(EXPORTED_TENANTS)}
 
@@ -124,13 +124,13 @@ class LabelSets:
     def _folded(
         self, coded: CodedLabels, rows: IntArray, numbers: IntArray, alive: list[LabelSet]
     ) -> IntArray:
-        """Replace labels by `_other` in label sets that have no place, in the grouping with all
-        labels.
+        """In the grouping with all labels, replace labels by `_other` in label sets that have no
+        place.
 
         Args:
             coded: the values of the codes.
             rows: (sets, labels) the codes of the label sets.
-            numbers: (sets,) their requests.
+            numbers: (sets,) their numbers of requests.
             alive: the label sets of the grouping in the last day.
         """
         for level, fold in enumerate(_FOLDS):
@@ -158,12 +158,12 @@ class LabelSets:
         alive: list[LabelSet],
         label: str,
     ) -> None:
-        """Replace the model in each pair of a value and a model that has no place.
+        """Replace the model by `_other` in each pair of a value and a model that has no place.
 
         Args:
             coded: the values of the codes.
             rows: (sets, labels) the codes of the label sets, which are changed.
-            numbers: (sets,) their requests.
+            numbers: (sets,) their numbers of requests.
             alive: the label sets of the grouping in the last day.
             label: the label with a grouping of its own.
         """

@@ -54,12 +54,12 @@ def _row(label: str, value: str, name: Name) -> dict[str, object]:
 def label_sets_since(
     engine: Engine, from_unix_s: int, until_unix_s: int | None = None
 ) -> dict[LabelSet, Known]:
-    """Return the label sets that have a bucket since a time.
+    """Return the label sets that occurred in a bucket since a time.
 
     Args:
         engine: from `open_database`.
         from_unix_s: the time.
-        until_unix_s: leave out label sets that have a bucket since this time.
+        until_unix_s: leave out label sets that occurred in a bucket since this time.
     """
     statement = select(LABEL_SETS).where(LABEL_SETS.c.newest_unix_s >= from_unix_s)
     if until_unix_s is not None:
@@ -98,7 +98,7 @@ def meaning(
 def _of_grouping(rows: Sequence[Row[Any]], grouping: int) -> dict[int, LabelSet]:
     found = {row.label_set: _labels(row) for row in rows}
     if grouping == 1:
-        # Older versions stored only the label sets with all labels, and these are parts of them.
+        # Older versions stored only label sets with all labels, so derive those of this grouping.
         found.update((number_of(each), each) for each in set(grouped(found.values(), grouping)))
     return found
 

@@ -28,7 +28,8 @@ day. The costs of these limits are measured by `benchmarks/names.py`. `outcome` 
 few values.
 """
 EXPORTED_TENANT: Final = "exported_tenant"
-"""The tenants that every collector names on `/metrics`. They are chosen like a label's values."""
+"""Pseudo-label whose values are the tenants that every collector names on `/metrics`. They are
+chosen like the values of a label."""
 EXPORTED_TENANTS: Final = 200
 """The number of tenants that `/metrics` names."""
 OWNED: Final = frozenset({"lora", "route"})
@@ -129,8 +130,8 @@ class Names:
             ranked = self._ranked(occurred)
             placed = ranked[: self.limit]
             self._forget(self.known.keys() - ranked)
-        # A new value was not stored as `_other` in the last day, unless it was forgotten. Other
-        # requests of this minute may already be stored without the name.
+        # If no known value lacks a place, new values were not stored as `_other` in the last day.
+        # Otherwise they may have been, even earlier in this minute.
         first_unix_s = from_unix_s + MINUTE_S if waiting else from_unix_s - ALIVE_S
         chosen = set(placed)
         for value, name in self.known.items():

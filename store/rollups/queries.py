@@ -107,8 +107,9 @@ class Rollups:
             return Hidden(requests=missing, groups=frozenset(self.groups))
         if not self._unnamed:
             return Hidden()
-        # In the label of its own grouping, and in the model of the second grouping, `_other` has
-        # only values without a name. Otherwise, label sets without a place have it too.
+        # In the label that a grouping adds to `COMMON`, and in the model of the second grouping,
+        # `_other` stands only for values without a name. In other labels, it also stands for values
+        # of label sets without a place.
         label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
         if self._older:
             label = None
@@ -137,8 +138,8 @@ class Rollups:
         )
 
     def _not_visible(self, grouping: int) -> int:
-        """Return the number of the reader's requests without the name of their tenant in the
-        grouping with all labels. They are not among the reader's label sets there."""
+        """Return the number of the reader's requests that the grouping with all labels stores
+        without the name of their tenant, and that the reader's label sets therefore lack."""
         access = access_of(self.engine)
         if grouping or access is None or not access.by_tenant:
             return 0

@@ -94,7 +94,7 @@ def known_from_unix_s(engine: Engine) -> int | None:
 
 
 def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> list[Stretches]:
-    """Return the spans of each kind in, shortly before and shortly after a window."""
+    """Return the spans of each kind of samples in a window, and shortly before and after it."""
     start = window.from_unix_ns // SECOND_NS - _EDGE_S
     end = window.to_unix_ns // SECOND_NS + _EDGE_S
     rows_from, minutes_from = (

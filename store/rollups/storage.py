@@ -77,7 +77,7 @@ def load_buckets(
 def missing_buckets(
     connection: Connection, grouping: int, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> list[int]:
-    """Return the starts of the buckets without a grouping, which an older version built."""
+    """Return the starts of buckets that lack this grouping, because an older version built them."""
     statement = select(ROLLUPS.c.from_unix_s, ROLLUPS.c.grouping).where(
         ROLLUPS.c.grouping.in_((0, grouping)),
         _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s),

@@ -61,11 +61,11 @@ GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
     COMMON,
     *((*COMMON, label) for label in NAMED),
 )
-"""The labels of each grouping. The first has all labels, but the product of all values can be
-large, so some requests have `_other` instead of values there. The second serves the most frequent
-queries, which then read only a few sketches per minute for any number of tenants and replicas. Each
-of the others has one more label, so the requests of a named value are all under its name
-(decision 098). A bucket of an older version has only the first two groupings.
+"""The labels of each grouping. The first has all labels. The number of combinations of their values
+can be large, so some requests have `_other` instead of values there. The second serves the most
+frequent queries, which then read only a few sketches per minute for any number of tenants and
+replicas. Each of the others has one more label, so the requests of a named value are all under its
+name (decision 098). A bucket of an older version has only the first two groupings.
 """
 
 

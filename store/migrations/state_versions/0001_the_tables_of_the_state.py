@@ -1,6 +1,7 @@
 """Create the tables of the state.
 
-Older databases have them from the revisions of telemetry up to 0028, which records this revision.
+In older databases, the revisions of telemetry have created them. Telemetry's revision 0028 records
+this revision as done.
 """
 
 import sqlalchemy as sa
