@@ -81,8 +81,8 @@ class ColdStart:
         attribute(
             names.START_CONTAINER,
             "s",
-            "The other time from the assignment to a node until the server's first process began:"
-            " volumes, network, start of the container, commands before the server. After a"
+            "The remaining time from the assignment to a node until the server's first process"
+            " began: volumes, network, start of the container, commands before the server. After a"
             " restart of the container: the time since the previous container ended.",
             _KUBERNETES,
         ),
