@@ -75,7 +75,8 @@ def before_other_processes() -> Iterator[None]:
 def found_of(
     engine: Engine, seen: Sequence[SentRequest], since_ns: int, basis: str
 ) -> dict[str, JoinedRequest]:
-    """Wait until all requests are joined by this key; return them by the client's id."""
+    """Wait until all requests are joined on this basis (`JoinedRequest.basis`); return them by the
+    client's id."""
     wanted = {timed.request_id for _, timed in seen}
     deadline = time.monotonic() + PATIENCE_S
     while True:

@@ -118,8 +118,8 @@ def constants(only: str = "") -> list[Constant]:
 
 @cache
 def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
-    """Return the modules that import a name, each with the name that it gives it. The keys are the
-    module that is imported from, and the name."""
+    """Return, by source module and name, the modules that import this name, each with its name
+    there."""
     found: dict[tuple[str, str], list[tuple[ModuleType, str]]] = defaultdict(list)
     for module, source in _sources().items():
         for node in ast.walk(ast.parse(source)):
