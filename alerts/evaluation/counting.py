@@ -330,9 +330,10 @@ def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | N
 
 
 def first_stretch(engine: Engine, goodput: GoodEvents) -> Counted | None:
-    """Return the instant at which counting begins, as an empty time range.
+    """Return an empty time range at the instant at which counting begins.
 
-    It is just before the oldest request or probe. Return None if there are no requests or probes.
+    This instant is just before the oldest request or probe. Return None if there are no requests or
+    probes.
     """
     oldest_s = _oldest_s(engine, goodput)
     if oldest_s is None:

@@ -25,7 +25,7 @@ from telemetry.quantiles import Z_95
 DRAWS: Final = 100
 """Number of draws. The standard deviation of 100 draws is known to within 7 %."""
 BLOCKS: Final = 20
-"""Aimed number of blocks in a window."""
+"""Target number of blocks in a window."""
 SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
 """Minimum and maximum length of a block in seconds. A short window is divided into short blocks, so

@@ -24,7 +24,7 @@ the group has fewer than five times as many requests as the next number. Each nu
 `MATCHES`, so that the matches can be repeated."""
 FARTHEST: Final = 0.7
 """Largest median difference of the logarithms of the expected latencies: half of the matches'
-latencies are scaled by at most 2."""
+latencies are then scaled by a factor of at most 2."""
 BEYOND: Final = 1.1
 """Maximum ratio of the work around a request to the largest amount before the change."""
 

@@ -15,8 +15,8 @@ _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
 """Matches the option at the start of an error message: the option with the error."""
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
-"""Matches an option after a comma in a list that is still an option because it is not a
-parameter."""
+"""Matches an option after a comma in a list. `as_parameters` leaves only options that are not
+parameters."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
 _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
 """Settings of the server. The reader cannot correct an error in one of them."""
