@@ -51,7 +51,8 @@ WARM_S = 25.0
 
 @dataclass(frozen=True)
 class Run:
-    """The configuration of a real run: the engine's arguments, the rate's factor, and replicas."""
+    """The configuration of a real run: the engine's arguments, the factor of the request rate, and
+    the number of servers."""
 
     seats: int
     arguments: tuple[str, ...] = ()
