@@ -1,9 +1,9 @@
 """Keep predictions of what-if, and compare them with the latencies after a deploy of the change.
 
 A prediction is kept if a deploy can make its change: engine arguments and the number of replicas.
-The measured change is the percentile after the deploy, divided by the percentile before the deploy,
-reweighted to the mix of the requests after the deploy. The measured change includes the load,
-because what-if predicts the load too.
+The measured change is the percentile after the deploy, divided by the percentile that the requests
+before the deploy have when they are reweighted to the mix after it. The measured change includes
+the load, because what-if predicts the load too.
 """
 
 import json

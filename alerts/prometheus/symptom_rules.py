@@ -82,7 +82,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
             [
                 alert(
                     "TailspanQueueOutgrowsBatch",
-                    # A minimum below 1 would also match an idle engine of which a single sample has
+                    # A minimum below 1 would also match an idle engine if a single sample contains
                     # a request that is about to run.
                     "avg_over_time(tailspan_engine_waiting_requests[5m])"
                     " > avg_over_time(tailspan_engine_running_requests[5m])\n"
