@@ -18,8 +18,8 @@ objective covers 5 % of the traffic, it selects none of 100 requests with a prob
 (0.95 to the power of 100)."""
 
 LEAST_LEFT_OUT: Final = 5
-"""Minimum number of excluded requests, because fewer may be chance. The low-traffic guard in
-`policies/` has the same minimum for bad requests."""
+"""Minimum number of excluded requests that makes an objective blind; fewer may be chance. The
+low-traffic guard in `policies/` has the same minimum for bad requests."""
 
 NONE_SELECTED: Final = "none_selected"
 NO_PROBE: Final = "no_probe"

@@ -43,7 +43,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A pair of windows. An alert requires that both burn faster than `factor`.
+    """A pair of windows. An alert fires only if the burn rate exceeds `factor` over both windows.
 
     Args:
         severity: page or ticket.
@@ -145,8 +145,8 @@ def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> di
 
 
 def detection_s(pair: Pair, budget: Fraction, bad_ratio: Fraction) -> Fraction | None:
-    """Return how many seconds after its start a burn with this share of bad events triggers an
-    alert. Return None if it never does."""
+    """Return the seconds from the start of a burn with this share of bad events to its alert.
+    Return None if it never triggers an alert."""
     if bad_ratio <= pair.factor * budget:
         return None
     return pair.factor * budget * pair.long_s / bad_ratio

@@ -2,7 +2,7 @@
 
 LONGEST_KEY = 200
 """Maximum number of characters of a key's path in an error message. The longest path that OpenSLO
-defines has 93."""
+defines has 93 characters."""
 
 
 class AlertsError(Exception):

@@ -21,7 +21,7 @@ Group = tuple[str, ...]
 """A group: one value for each field of `by`."""
 
 OTHER: Final = "other"
-"""In the group of all requests without a place, every field has this value."""
+"""The value of every field in the group `other`."""
 PLACES: Final = 50
 """Maximum number of groups of one objective, besides `other`. The rules record about 45 series for
 each group. With three days of counts, one evaluation of 50 groups took 0.4 s on two cores (0.03 s

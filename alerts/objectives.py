@@ -42,7 +42,7 @@ class GoodEvents:
     rows: ClassVar[str]
     """The plural noun for what is counted."""
     counted_as: ClassVar[str] = ""
-    """The start of the key of stored counts."""
+    """The prefix of the key of stored counts."""
 
     where: Expression | None
     good: Expression

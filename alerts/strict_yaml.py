@@ -200,7 +200,7 @@ class Reader:
         ]
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return the text of a key, or the default if the key is absent."""
+        """Return the value of a key as text, or the default if the key is absent."""
         if default is not None and key not in self:
             return default
         node = self.node(key)
@@ -211,15 +211,15 @@ class Reader:
         return node.text
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> str:
-        """Return the text of a key, which must be one of the allowed texts."""
+        """Return the value of a key, which must be one of the allowed texts."""
         text = self.text(key)
         if text not in allowed:
             raise self.error(key, f"{shown(text)}; allowed: {', '.join(allowed)}")
         return text
 
     def choices(self, key: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the sequence of a key, without repetitions. Each item must be one of the allowed
-        texts. If the key is absent, return all allowed texts."""
+        """Return the value of a key, a sequence without repetitions. Each item must be one of the
+        allowed texts. If the key is absent, return all allowed texts."""
         if key not in self:
             return allowed
         chosen = self.texts(key, f"items from: {', '.join(allowed)}")
@@ -229,8 +229,8 @@ class Reader:
         return chosen
 
     def texts(self, key: str, allowed: str = "texts") -> tuple[str, ...]:
-        """Return the sequence of texts of a key. A repeated text is an error. `allowed` describes
-        the allowed items in the error message."""
+        """Return the value of a key, a sequence of texts. A repeated text is an error. `allowed`
+        describes the allowed items in the error message."""
         node = self.node(key)
         chosen = [each.text for each in getattr(node, "items", ()) if isinstance(each, Text)]
         if not isinstance(node, Items) or not chosen or len(chosen) != len(node.items):

@@ -1,7 +1,7 @@
 """Rank changes: replay each common optimisation on the recorded traffic.
 
 A replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
-output, or the distance to the users. The precondition of such a lever states this.
+output, or the distance to the users. If a lever depends on one of these, its precondition names it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,9 +26,9 @@ FEWER_DRAWS: Final = 8
 standard deviation may have an error of 25 %."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
-"""Efforts relative to a changed argument with a restart. Machines cost money and capacity, and
-another model or number format must be evaluated. The numbers only define an order. They were not
-measured.
+"""The effort of each kind of change, relative to a changed argument with a restart. Machines cost
+money and capacity, and another model or number format must be evaluated. The numbers only define an
+order. They were not measured.
 """
 
 
@@ -79,7 +79,7 @@ class Advised:
     metric: str
     advice: Sequence[Advice]
     refused: str | None
-    """The reason if there is no prediction."""
+    """Why there is no prediction; None if there is one."""
     unknown: Sequence[str]
     """Levers that a replay cannot judge, each with the reason."""
 

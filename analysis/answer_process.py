@@ -32,8 +32,8 @@ MOST_AT_A_TIME: Final = 2
 """Maximum number of these processes that one process starts at a time. Other questions wait."""
 
 _STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
-"""The first byte of each message of the child. A step and the beginning of a compilation have no
-content. In the other messages, the content follows its length, which takes `_LENGTH` bytes."""
+"""The first byte of each message of the child. `_STEP` and `_COMPILING` have no content. In the
+other messages, the length of the content follows in `_LENGTH` bytes, and then the content."""
 _LENGTH: Final = 8
 _LONGEST: Final = 2**26
 """Maximum length of a content in bytes. An explanation has about 20,000."""
@@ -133,7 +133,7 @@ def _read(messages: IO[bytes], progress: Step, compiling: Step) -> ChildAnswer:
 def main() -> None:
     """Read the question on standard input, and write the messages. Runs within the limit."""
     child_process.limit_memory(MOST_BYTES)
-    # What a library prints must not become a part of an answer.
+    # Send what libraries print to standard error, so that it does not become a part of an answer.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as messages:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         opened, access, compute, nice = pickle.load(sys.stdin.buffer)

@@ -1,8 +1,8 @@
 """Check in the store whether an objective counted the requests or probes of the last hour.
 
 `tailspan slo status`, `tailspan doctor` and the pages use this module. The generated Prometheus
-rules do the same check on `/metrics`. The reason `late` exists only there, because the store counts
-late requests at the time when they ended.
+rules do the same check on `/metrics`. Only the rules have the reason `late`, because the store
+counts late requests at the time when they ended.
 """
 
 from collections import Counter

@@ -17,10 +17,9 @@ def one_of_each(
 ) -> list[Report]:
     """Return one report of each lookup.
 
-    Within a trace, only the reports of the service that reported first are used. This is the
-    application if it reports lookups at all. If a span and its parent both report, the parent is
-    used. Reports with a known result are preferred. Lookups of embeddings and of answers are
-    separate.
+    Within a trace, only the reports of the service that reported first are used. If the application
+    reports lookups, it is this service. If a span and its parent both report, the parent is used.
+    Reports with a known result are preferred. Lookups of embeddings and of answers are separate.
 
     Args:
         reports: the reports.

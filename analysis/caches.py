@@ -184,13 +184,13 @@ def _matches(lookup: Report, where: Mapping[str, str | None]) -> bool:
 _Key = tuple[str | None, str]
 """A tenant and a model, or `EVERY` and a model."""
 EVERY: Final = "\x00every tenant"
-"""Stands for all tenants. No tenant has this name, because the collector replaces this
-character."""
+"""Stands for all tenants. No tenant has this name, because the collector replaces null
+characters."""
 
 
 def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, MeanRequest]:
-    """Return the mean answered request by tenant and model, and by model alone; none if the
-    reader's role does not allow a bill."""
+    """Return the mean answered request by tenant and model, and by model alone. Return an empty
+    mapping if the reader's role does not allow a bill."""
     try:
         costs = bill(accounts(engine, window, _BY), prices).costs
     except NotAllowed:

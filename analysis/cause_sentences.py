@@ -18,9 +18,9 @@ NAMES: Final = {
 
 
 MOST: Final = 0.5
-"""A share by accounting above this value is described as most of the growth. In simulations,
-this word is right for 94 % of single faults and 63 % of two simultaneous faults. More precise words
-were wrong more often (docs/benchmarks.md#shares-by-replay)."""
+"""A share by accounting above this value is described as most of the growth. In simulations, the
+word "most" is right for 94 % of single faults and 63 % of two simultaneous faults. More precise
+words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:
@@ -57,7 +57,7 @@ def network_sentence(growth: NetworkGrowth, seconds: Callable[[float | None], st
     """Return a sentence about the time outside the servers.
 
     Args:
-        growth: of a region's probes.
+        growth: the growth that a region's probes measured.
         seconds: formats a duration.
     """
 

@@ -13,8 +13,8 @@ from replay.arrivals import FloatArray
 from telemetry.quantiles import Z_95
 
 NEGLIGIBLE_S: Final = 1e-3
-"""Below this duration in seconds, the difference of two replays is added, because a ratio is not
-meaningful."""
+"""Below this duration in seconds, a prediction adds the difference of the two replays instead of
+multiplying by their ratio, which is then not meaningful."""
 
 LEAST_BLOCKS: Final = 5
 """Minimum number of blocks for an interval. Fewer blocks give Student's t fewer than 4 degrees of
@@ -95,7 +95,7 @@ class RankCorrection:
         """Return the values of the edited replay, each corrected at its rank."""
         found = then.copy()
         known = np.flatnonzero(np.isfinite(then))
-        # At the ranks of the sorted values, both arguments of the interpolation ascend.
+        # The values are sorted, so that the ranks and the values that `_at` receives ascend.
         order = known[np.argsort(then[known], kind="stable")]
         found[order] = self._at(_ranks(known.size), then[order])
         return found
@@ -124,8 +124,8 @@ def values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
 
 
 class RankBounds(NamedTuple):
-    """For each quantile, the ranks of a window between which the same quantile of a later window is
-    expected."""
+    """For each quantile, the range of a window's ranks in which the same quantile of a later window
+    is expected."""
 
     low: FloatArray
     high: FloatArray
@@ -216,7 +216,7 @@ def intervals(
         q: (k,) in (0, 1).
         bounds: from `rank_bounds`.
         then: the latencies of the edited replay of the whole traffic; NaN if unknown.
-        correction: of the whole traffic.
+        correction: the `RankCorrection` of the whole traffic.
         error_ratios: (k,) relative errors of the unchanged replay, which widen the intervals.
     """
     if bounds is None:

@@ -129,7 +129,7 @@ def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> f
     Args:
         engine: from `open_database`.
         window: the range.
-        prices: the current ones.
+        prices: the current prices.
     """
     try:
         found = answer_cost(engine, CostQuestion(window, prices)).bill

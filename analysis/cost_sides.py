@@ -7,9 +7,9 @@ is decode, and the sequences of a step share its fixed time. The weights that a 
 memory are divided like its fixed time. All other bytes and FLOPs belong to the tokens that need
 them. `undivided` is the time of hours without a step model.
 
-Prefill is usually limited by arithmetic and decode by memory, so each side has both utilisations.
-The KV cache that prompt chunks read again is not counted, so the bytes of prefill are slightly too
-low.
+Prefill is usually limited by arithmetic and decode by memory, so each side has both an MFU and an
+MBU. The KV cache that prompt chunks read again is not counted, so the bytes of prefill are slightly
+too low.
 
 Pure.
 """

@@ -23,7 +23,7 @@ from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 
 LEAST_EXPLAINED_S: Final = 300
-"""Minimum length of the window in seconds, because an incident is short when it alerts."""
+"""Minimum length of the window in seconds. An incident that has just alerted is shorter."""
 LEAST_BEFORE_S: Final = 1_800
 """Minimum length of the baseline in seconds."""
 

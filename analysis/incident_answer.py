@@ -188,7 +188,8 @@ def keep_verdict(
 def _newest(
     rows: Sequence[AnswerRow], objective: Objective, incident: IncidentRow
 ) -> StoredAnswer | None:
-    # The evaluator may withdraw the end of an incident, which it found with a wrong clock.
+    # The evaluator may withdraw the end of an incident that it ended while the clock was wrong.
+    # Answers about the ended incident are then not used.
     over = incident.ended_unix_s is not None
     usable = [row for row in rows if over or row.phase == Phase.OPEN]
     usable.sort(key=lambda row: (row.phase == Phase.ENDED, row.computed_unix_s), reverse=True)
@@ -198,7 +199,7 @@ def _newest(
 
 @lru_cache(maxsize=64)
 def _read(row: AnswerRow) -> StoredAnswer | None:
-    # The cache is also the reason why an answer that cannot be read is logged once.
+    # Because results are cached, an answer that cannot be read is logged only once.
     try:
         if len(row.answer) > MOST_BYTES:
             raise ValueError(f"it has {len(row.answer):,} bytes; allowed: {MOST_BYTES:,}")

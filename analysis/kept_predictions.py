@@ -1,8 +1,9 @@
 """Keep predictions of what-if, and compare them with the latencies after a deploy of the change.
 
 A prediction is kept if a deploy can make its change: engine arguments and the number of replicas.
-The measured change is the percentile after the deploy, divided by the percentile before it with the
-mix of the requests after it. It includes the load, because what-if predicts the load too.
+The measured change is the percentile after the deploy, divided by the percentile that the requests
+before the deploy have when they are reweighted to the mix after it. The measured change includes
+the load, because what-if predicts the load too.
 """
 
 import json
@@ -50,7 +51,7 @@ ABSENT: Final[Mapping[str, Argument]] = {
     "long_prefill_token_threshold": 0,
     "num_speculative_tokens": 0,
 }
-"""The values of arguments that an engine reports only if they are set."""
+"""The default values of the arguments that an engine reports only if they are set."""
 
 
 class Ratio(NamedTuple):
@@ -62,7 +63,8 @@ class Ratio(NamedTuple):
 
 
 class Deployed(NamedTuple):
-    """A change of the servers in canonical form, and when the first of them began to load."""
+    """A change of the servers in canonical form, and when the first changed server began to
+    load."""
 
     change: str
     at_unix_ns: int

@@ -23,8 +23,8 @@ def curve_of(values: FloatArray) -> FloatArray:
 
 
 def shares_below(values: FloatArray, curve: FloatArray) -> FloatArray:
-    """Return the shares of the finite values that are at most each value of a curve; NaN if there
-    are none, or if the curve is unknown."""
+    """Return, for each value of a curve, the share of the finite values that do not exceed it; NaN
+    if there are no finite values, or if the curve is unknown."""
     known = np.sort(values[np.isfinite(values)])
     if not known.size:
         return np.full(curve.size, np.nan)

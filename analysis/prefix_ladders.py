@@ -21,7 +21,8 @@ ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
 off, vLLM hashes no blocks, so there are no ladders to predict the effect of switching it on."""
 
 LEAST_KNOWN: Final = 0.95
-"""Minimum share of the requests that have a ladder, among those with a whole block."""
+"""Minimum share of requests with a ladder, among the requests whose prompt fills at least one
+block."""
 
 COMMON_FROM: Final = 10
 """A prefix with at least this many different continuations is common to many users. The turns of a
@@ -45,8 +46,9 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
         alternatives: the edits that the question compares.
 
     Returns:
-        If some edits change what the cache finds, the traffic with `prefixes`; its `cached_tokens`
-        are then only those of prompts from before the recording. Otherwise the same traffic.
+        If some edits change what the cache finds and the ladders can be used, the traffic with
+        `prefixes`. Its `cached_tokens` then count only tokens of prompts from before the recording.
+        Otherwise the same traffic.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
@@ -75,9 +77,8 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
 
 
 def repeated_tokens(recorded: Recorded) -> IntArray:
-    """Return the length of the longest beginning of each prompt that an earlier prompt to the same
-    engine shares, in tokens, rounded down to a rung of the ladder: (n,). It is 0 without a
-    ladder."""
+    """Return (n,) the number of tokens at the beginning of each prompt that an earlier prompt to
+    the same engine shares, rounded down to a rung of the ladder. It is 0 without a ladder."""
     found = np.zeros(recorded.requests.num_rows, dtype=np.int64)
     texts = recorded.requests["prefix_ladder"]
     for engine in recorded.engines:
@@ -100,7 +101,7 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
 
     Args:
         recorded: the window.
-        ladders: of its requests.
+        ladders: the prefix ladders of its requests.
         pools: whether the edits send requests to other engines than recorded.
     """
     known = ladders.block_tokens > 0
@@ -128,11 +129,11 @@ def prefixes_of(
     prefixes.
 
     Two prompts begin to differ between their last equal rung and the next one. So the end of a
-    segment is moved to the point up to which the engines' caches found it, if that point is before
-    the next rung.
+    shared segment is moved to the point up to which the engines' caches found the segment, if that
+    point is before the next rung.
 
     Args:
-        ladders: of n requests, in order of time.
+        ladders: the prefix ladders of n requests, in order of time.
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.
         positions: blocks to each rung, ascending.
 
@@ -162,7 +163,8 @@ def prefixes_of(
 
 
 class _Nodes(NamedTuple):
-    """The prefixes that at least two requests have. A node is a key; a request has several.
+    """The prefixes that at least two requests have. A node is one such prefix, and its key is its
+    number; a request has several nodes.
 
     Attributes:
         row: (m,) the request, ascending.
@@ -182,7 +184,8 @@ class _Nodes(NamedTuple):
 
 
 def _shared_nodes(ladders: Ladders) -> _Nodes:
-    """Follow the rungs of all requests, level by level, as long as another request has them."""
+    """Follow the rungs of all requests, level by level, as long as another request has the same
+    rungs."""
     lengths = np.diff(ladders.offsets)
     rows = np.flatnonzero(lengths)
     # Requests with different block sizes share no blocks.

@@ -215,7 +215,8 @@ def objective_status(
         objective: an objective that Tailspan counts.
         at_s: the instant of the status, in unix seconds.
         count: from `by_second`. Pass the same object for several objectives.
-        since: returns the instants of a group, in unix seconds, that its counts must include.
+        since: returns additional instants of a group, in unix seconds, from which its counts can be
+            summed.
     """
     groups = []
     for group in expanded(engine, [objective]):

@@ -25,9 +25,10 @@ MOST_LISTED: Final = 20
 FIRST_NS: Final = 600 * 10**9
 """The first request of a shape is compared with the requests of this time after the start."""
 MOST_REQUESTS: Final = 5_000
-"""Maximum number of requests to read for each start: the first ones after it."""
+"""Maximum number of requests to read for each start. The first requests after the start are
+read."""
 EXITED: Final = "exit"
-"""The reason of a server that ended without an exception in its start."""
+"""The failure of a start if the server ended without an exception."""
 LATER: Final = 19
 """Required number of later requests of the same shape. The first of 20 equal requests is the
 slowest by chance with a probability of 1 in 20.
@@ -56,7 +57,7 @@ class FirstRequest:
         to_tokens: the shape has fewer than this.
         prefill_s: the prefill of the first request, without the work of other requests.
         usual_s: the median of the later requests.
-        later: their number.
+        later: the number of later requests.
     """
 
     from_tokens: int

@@ -59,11 +59,11 @@ class StatsAnswer:
     window: Window
     simulated: bool
     overflowed: int = 0
-    """Number of requests in groups with `_other`, which is stored instead of a label value if
-    there are too many values."""
+    """Number of requests in groups that have `_other` as the value of a label. Rollups store
+    `_other` instead of the value if the label has too many values."""
     hidden: int = 0
-    """Number of requests that the rollups store under `_other`, and that may belong to a group
-    whose `partial` is true, or to the filter."""
+    """Number of requests that the rollups store under `_other`, although they may belong to a group
+    whose `partial` is true, or may match the filter."""
     sources: Mapping[str, int] = field(default_factory=dict)
     """Number of requests by source. Empty for `sketch`, because rollups do not store the source."""
 
@@ -139,7 +139,7 @@ def largest_first(groups: list[dict[str, Any]], dimensions: Sequence[str]) -> li
 def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, Any]]:
     """Return the same statistics as `group_stats`, from rollups.
 
-    Rollups have no percentiles of some latencies. Those are unknown. `partial` is true for a group
+    Percentiles of latencies that rollups do not store are unknown. `partial` is true for a group
     that may have more requests, which are stored under `_other`.
     """
     window = found.plan.window

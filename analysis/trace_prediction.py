@@ -52,7 +52,7 @@ from replay.outcome import Bind
 from store.queries import request_schema
 
 RATE_S: Final = 30
-"""The highest rates are compared over this time."""
+"""Length in seconds of the interval over which the highest request rates are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class TraceAnswer:
     engines: int = 0
     usd_per_hour: float | None = None
     rejected: int = 0
-    """Requests that are longer than `max_model_len`, or find no queue space."""
+    """Number of requests that are longer than `max_model_len`, or arrive when the queue is full."""
     binds: Bind = "none"
     saturated: bool = False
     """The engines cannot keep up: the queue is full, or grows for as long as the trace lasts."""
@@ -129,7 +129,7 @@ def predict_trace(
     if of_window.refused is not None:
         return answer
     served = _served(recorded, trace, edits)
-    # The model of the pool contains the router and the number of engines.
+    # The model of the pool already contains the router and the number of engines.
     rest = replace(edits, replicas=None, data_parallel_size=None, router=None)
     window = _Window(recorded, question, now)
     then = replayed(served, traffic_of(served), rest, "trace", np.random.default_rng(0))
@@ -184,8 +184,7 @@ def predict_trace(
 
 
 def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
-    """Return a recording with the trace as the traffic of a pool that consists of the window's
-    engines."""
+    """Return a recording in which a pool of the window's engines receives the trace."""
     drafted = [
         each.arrivals.acceptance
         for each in recorded.engines

@@ -112,7 +112,7 @@ class WhatIfAnswer:
     edits: Sequence[str]
     reproduced: Mapping[str, Mapping[str, Reproduced]]
     refused: str | None
-    """The reason if there is no prediction."""
+    """Why there is no prediction; None if there is one."""
     now: Mapping[str, Percentiles]
     throughput_rps: float
     usd_per_hour: float | None
@@ -231,9 +231,9 @@ def predict_each(
         alternatives: the edits.
         draws: number of resampled replays for the intervals, or 0 for no intervals.
         progress: called after each resampled replay. If only some of the edits set replicas or a
-            router, these are replayed separately, so it is called twice as often.
+            router, the edits are replayed in two groups, so the function is called twice as often.
         draws_for: a function that receives a prediction without intervals, and returns the number
-            of draws that it needs. By default, each prediction has all draws.
+            of draws that it needs. By default, each prediction has `draws` draws.
 
     Raises:
         EditError: an edit is not allowed.
@@ -391,8 +391,8 @@ class _Prediction:
         self.refused = _refusal(_points(self._reproduced))
         self._draws: list[_Effect] = []
         self._shares: list[dict[str, FloatArray]] = []
-        """For each draw, the shares of the latencies of the edited replay that are at most the
-        percentiles of the edited replay of the whole traffic."""
+        """For each draw and each percentile of the edited replay of the whole traffic, the share of
+        the draw's latencies that do not exceed this percentile."""
         if self.refused is None:
             self._then = (
                 self._replay(whole, "now", np.random.default_rng(0))
@@ -587,7 +587,7 @@ def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
 
 
 def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> Predicted:
-    """Return a good ratio with the interval of 95 % of later windows.
+    """Return a good ratio with the interval in which the ratios of 95 % of later windows lie.
 
     Args:
         value: the predicted ratio.
@@ -599,7 +599,7 @@ def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> 
     if not known or widening is None:
         return Predicted(value)
     low, high = np.quantile([*known, value], [0.025, 0.975])
-    # The recorded window and a later window are two samples.
+    # The recorded window and a later window are two samples, so the variance counts twice.
     low, high = (value + np.sqrt(2) * widening * (each - value) for each in (low, high))
     return Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
 

@@ -237,7 +237,8 @@ def _edits(question: WhatIfQuestion, wanted: Wanted, value: float) -> Edits:
 
 
 def _with_edit(edits: Edits, name: str, value: str) -> Edits:
-    """Return edits with one additional edit. A rate is multiplied by the existing rates."""
+    """Return edits with one additional edit. A rate is added to the existing rates, and their
+    factors are multiplied."""
     return edits_of([*_without_edit(edits.listed(), name), f"{name}={value}"])
 
 

@@ -153,7 +153,7 @@ def replayed(
 
 def _on_hardware(engine: RecordedEngine, edits: Edits) -> ServerModel:
     if not edits.hardware:
-        return engine.model  # without reading the file of peaks in each replay
+        return engine.model  # this avoids reading the file of peaks in each replay
     config = on_hardware(engine.model.engine, engine.start, edits, peaks_in_force(os.environ))
     return replace(engine.model, engine=config)
 
@@ -161,7 +161,7 @@ def _on_hardware(engine: RecordedEngine, edits: Edits) -> ServerModel:
 def _pooled(
     recorded: Recorded, models: Sequence[ServerModel], traffic: Traffic, edits: Edits
 ) -> tuple[ServerModel, Arrivals, Conditions, IntArray]:
-    """Return one model with the requests of all engines, for equal replicas behind a router."""
+    """Return one model of equal replicas behind a router, with the requests of all engines."""
     received_s = np.concatenate([each.received_s for each in traffic.arrivals])
     order = np.argsort(received_s, kind="stable")
     conditions = Conditions(

@@ -45,7 +45,8 @@ class LeaseWatch:
         return {name: holder for _, name, holder in list(self.changes)}
 
     def takeovers_s(self, lost: Sequence[tuple[float, str]]) -> list[float]:
-        """Return the time until each lease of each failed collector had another holder.
+        """Return, for each lease of each failed collector, the seconds until the lease had another
+        holder.
 
         Args:
             lost: the time of each failure, and the part of the holder that names the collector.
@@ -105,7 +106,7 @@ def disturb(
     began_s = time.monotonic()
     failures: list[tuple[float, str, str]] = []
     ready_s: dict[int, float] = {}
-    """When a collector that failed works again."""
+    """The monotonic time at which each failed collector works again."""
     next_s = began_s + 5
     starting: list[threading.Thread] = []
     while (now_s := time.monotonic()) < began_s + seconds:

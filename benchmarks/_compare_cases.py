@@ -16,7 +16,7 @@ from simulator.token_lengths import PROMPTS, Lengths
 from simulator.workload import TENANTS, Prefix, Tenant, Workload
 
 SLOWER: Final = 1.1
-"""The slower server needs 10 % more for each step."""
+"""Each step takes 10 % longer on the slower server."""
 NEW_TENANT: Final = Tenant("wayne", 2.0, (Prefix("wayne/notes", 256),))
 REPLICAS: Final = 2
 RATES: Final = (0.75, 3.0)

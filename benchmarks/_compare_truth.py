@@ -1,8 +1,8 @@
 """The measured change between two windows with the same arrivals, and whether a verdict agrees.
 
 Pure. Both windows have the same requests at the same instants, on different configurations, so the
-difference of a percentile is the change at the same mix. It contains the load that the change
-itself causes.
+difference of a percentile is the change at the same mix. This difference includes the effect of the
+load that the change itself causes.
 """
 
 from dataclasses import dataclass

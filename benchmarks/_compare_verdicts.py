@@ -30,7 +30,8 @@ Windows = Mapping[tuple[str, str], Served]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Two windows to compare, and two windows with the same arrivals, which are the truth."""
+    """Two windows to compare, and two windows with the same arrivals, whose difference is the
+    truth."""
 
     before: tuple[str, str]
     after: tuple[str, str]

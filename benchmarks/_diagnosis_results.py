@@ -9,7 +9,7 @@ from analysis.counterfactual.factors import KIND_OF_CAUSE, Kind
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
-"""Minimum share of the increase for which a missed smaller cause is an error."""
+"""A missed smaller cause is an error only if it contributed at least this share of the increase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ _PARTS = {
     # The added requests have long contexts and long outputs.
     "decode_batch_growth": (Kind.LONG_PROMPTS,),
 }
-"""The changes of a fault in addition to the change that its cause describes."""
+"""The changes that a fault makes in addition to the change that its cause describes."""
 
 
 def true_share(of: Result, cause: str) -> float | None:

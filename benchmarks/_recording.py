@@ -55,7 +55,8 @@ def record(
         planned: the requests, sent even if earlier ones have not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
         servers: number of servers, which share this machine's cores.
-        command: the command of another server than the tiny model; see `rig.serve.command`.
+        command: the command that starts another server instead of the tiny model; see
+            `rig.serve.command`.
         variables: additional environment variables of the servers.
         during: a context that is open while the load is sent.
         one_core: whether each server has a separate core, so that the servers do not slow each

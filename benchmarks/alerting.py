@@ -32,8 +32,8 @@ The alerting policy was chosen from its sources and checked with other seeds (0 
 - recall: of the episodes that deserve a page, the share during which a page was active;
 - precision: of all pages, the share that was active during such an episode, or up to 5 minutes
   after its end;
-- delay: time from an episode's start to the page, unless a page was already active. The formula is
-  factor · budget · long window / bad ratio, for the pair that alerts first.
+- delay: time from an episode's start to the page, unless a page was already active. The formula for
+  the expected delay is factor · budget · long window / bad ratio, for the pair that alerts first.
 """
 
 import argparse
@@ -143,7 +143,7 @@ class Days:
 
 
 def two_days(seed: Sequence[int], kinds: Sequence[Kind], per_s: float) -> Days:
-    """Draw two days from a seed. The second day has these episodes in random order."""
+    """Draw two days from a seed. The second day has one episode of each kind, in random order."""
     random = np.random.default_rng(seed)
     steps = 2 * DAY_S // STEP_S
     at_s = (np.arange(steps) + 1) * STEP_S

@@ -1,4 +1,4 @@
-"""Measures how often tailspan compare is wrong without a change, and how often it finds one.
+"""Measures how often tailspan compare reports a change falsely, and how often it finds one.
 
     python benchmarks/compare.py                        14 cases of each kind, 8 with 200 looks
     python benchmarks/compare.py --seed 5000 --cases 20 --looks 10

@@ -114,7 +114,7 @@ def _number(least: float, most: float) -> Callable[[str], float]:
             raise argparse.ArgumentTypeError(f"{text}; allowed: {least:g} to {most:g}")
         return value
 
-    parsed.__name__ = "number"  # in the error about a text that is no number
+    parsed.__name__ = "number"  # the type in argparse's error about a text that is not a number
     return parsed
 
 

@@ -149,8 +149,8 @@ def _true_shares(
     """Return the true shares of the causes, from simulations with and without each cause.
 
     A cause's share is the mean of two growths (Shapley value), divided by the growth from the
-    baseline to the window. The two growths are those that the cause adds alone, and in addition to
-    the other cause.
+    baseline to the window. One is the growth that the cause adds alone. The other is the growth
+    that it adds to a simulation that already has the other cause.
     """
     world, faults = world_of(case.config), case.config.faults
     share = tail_share or TAIL

@@ -1,4 +1,4 @@
-"""Computes the load of fleets of 10, 1,000 and 100,000 GPUs, and the first limit of each.
+"""Computes the load of fleets of 10, 1,000 and 100,000 GPUs, and which resource limits each first.
 
     python benchmarks/fleet.py [--requests-per-gpu 2] [--gpus-per-engine 2]
 

@@ -75,7 +75,8 @@ def before_other_processes() -> Iterator[None]:
 def found_of(
     engine: Engine, seen: Sequence[SentRequest], since_ns: int, basis: str
 ) -> dict[str, JoinedRequest]:
-    """Wait until the requests are joined on this basis; return them by the client's id."""
+    """Wait until all requests are joined on this basis (`JoinedRequest.basis`); return them by the
+    client's id."""
     wanted = {timed.request_id for _, timed in seen}
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -152,7 +153,8 @@ def question_cost(folder: Path) -> str:
 
 
 def _row(number: int, first_ns: int) -> RequestTimeline:
-    """Return a row: even numbers are prefills, and the next number is the decode."""
+    """Return a row: an even number is a prefill, and the next number is the decode of its
+    request."""
     request, decodes = divmod(number, 2)
     return RequestTimeline(
         trace_id=f"{request + 1:032x}",

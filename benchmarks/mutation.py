@@ -52,7 +52,7 @@ SAMPLE = {
         ("telemetry/test_sketches.py", "telemetry/test_quantiles.py"),
     ),
 }
-"""By name: a module, and the tests (in `tests/`) that should fail.
+"""For each name, a module to change, and the tests (in `tests/`) that should then fail.
 
 The name is the seed of the changes, so that the changes stay the same when the module moves.
 """

@@ -1,11 +1,11 @@
-"""Measures what it costs rollups to distinguish a large fleet, and what hostile names can cost.
+"""Measures the cost of rollups with the names of a large fleet, and the cost of hostile names.
 
     python benchmarks/names.py [--replicas 5000] [--tenants 1000] [--minutes 6]
 
 The requests of each minute are drawn as columns, and pass through Tailspan's rollup code into
 SQLite. Each replica serves one of 20 models, and each tenant uses two of them. Then questions are
-asked about the minutes, and each answer is compared with the requests: a named value must be
-complete. In the last measurement, every label of every request has a new value.
+asked about the minutes, and each answer is compared with the requests: the count of a named value
+must be complete. In the last measurement, every label of every request has a new value.
 
 Prints each figure beside its limit. Exits with 1 if a figure is above its limit.
 """
@@ -89,7 +89,7 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
         table = minute(rng, requests, replicas, tenants)
         shown.append(table.select(["tenant", "replica"]))
         begun = time.process_time()
-        # As each step of `tailspan up` does.
+        # Load the label sets again, as each step of `tailspan up` does.
         label_sets = LabelSets(label_sets_since(engine, query.FROM_S - 86_400), load_names(engine))
         loaded_s += time.process_time() - begun
         buckets, _ = buckets_of(table, label_sets, start)
@@ -125,7 +125,8 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
 
 
 def hostile() -> bool:
-    """Give every label of every request a new value. Return whether it takes too much memory."""
+    """Give every label of every request a new value. Return whether the rollups take too much
+    memory."""
     label_sets = LabelSets()
     tracemalloc.start()
     begun = time.process_time()

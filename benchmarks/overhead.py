@@ -60,7 +60,8 @@ ENDS_SOON: dict[str, Any] = {"logit_bias": {str(thinking.END_ID): 4}, "seed": 1}
 """Every token of the random model ends the reasoning with a probability of about a tenth."""
 
 BLOCKS = "512"
-"""KV blocks of each of several engines, which hold all requests of a turn: 65,536 tokens."""
+"""Number of KV blocks of each engine if a server has several engines. The blocks hold all requests
+of a turn: 65,536 tokens."""
 
 KINDS = ("plain", "native", "tailspan")
 

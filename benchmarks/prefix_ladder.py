@@ -1,13 +1,13 @@
-"""Measure how well prefix ladders reproduce the hit rate of a prefix cache, by their size.
+"""Measure how well prefix ladders of several sizes reproduce the hit rate of a prefix cache.
 
     python benchmarks/prefix_ladder.py [--requests 6000] [--seed 1] [--trace FILE]...
 
 Requests are sent to four replicas in rotation. Each replica has a cache of blocks of 16 tokens, and
 evicts the least recently used block first. The true hit rate is computed from the hash of each
 block. A ladder has only a few of these hashes; the number of cached tokens is recorded with the
-first cache size. From both, the hit rate is computed for that size, for a smaller and a larger
-cache, and for a router that prefers the replica with the longest cached prefix. The error is the
-computed hit rate minus the true one.
+first cache size. From the ladders and these numbers, the hit rate is computed for that size, for a
+smaller and a larger cache, and for a router that prefers the replica with the longest cached
+prefix. The error is the computed hit rate minus the true one.
 
 Two seeded traces have the means of two traces that Qin et al. publish ("Mooncake", FAST 2025): a
 chat service with long conversations (12,035 prompt tokens, 343 output tokens, 40 % of the prompt
@@ -51,10 +51,10 @@ RECORDED, SMALLER, LARGER = 40_000, 10_000, 160_000
 """Blocks in each replica's cache: 640,000 tokens, a quarter, and four times as many."""
 
 RECENT, SLACK = 40, 6
-"""The router counts the replicas of the last 40 requests.
+"""The router counts how many of the last 40 requests each replica received.
 
-The replica with the longest cached prefix may have received 6 more of them than the replica with
-the fewest.
+It selects the replica with the longest cached prefix, if this replica received at most 6 requests
+more than the replica with the fewest.
 """
 
 CHARS_LIMIT = 200
@@ -190,7 +190,8 @@ def trace_of(turns: list[tuple[float, int, int, Text]], requests: int) -> Trace:
 
 
 def published(lines: Iterable[str], requests: int) -> Trace:
-    """Return a published trace. Its blocks are divided, and responses get new hashes."""
+    """Return a published trace. Its blocks of 512 tokens are divided, and responses get new
+    hashes."""
     chance = random.Random(0)
     rows = sorted((json.loads(line) for line in lines), key=lambda row: row["timestamp"])
     prompts, outputs, blocks = [], [], []

@@ -225,8 +225,8 @@ async def _network(
     """Print the error of the network time for each delay.
 
     Args:
-        port: of the server.
-        path: of the endpoint.
+        port: the port of the server.
+        path: the path of the endpoint.
         seen_s: returns the server's seconds until the first byte, by `probe-` and the trace id.
     """
     prober = Prober(

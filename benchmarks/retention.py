@@ -4,7 +4,8 @@
 
 Writes a day of requests, three weeks old, into a new database and into a database of an older
 version, whose tables are not divided into days. Deletes the day from both, without the pauses
-between batches. Then divides the table of the older version, with as many rows of today.
+between batches. Then divides the table of the older version into days, when only the rows of today
+are left.
 """
 
 import argparse

@@ -112,7 +112,7 @@ SIZE = {
 def measure(url: str, rows: int) -> str:
     """Return rows written per second, rows read per second, and bytes per row.
 
-    Rows are submitted one submission after another, and read as Arrow.
+    Rows are submitted in batches, one after another, and read as Arrow.
     """
     engine = open_database(url)
     batches = [

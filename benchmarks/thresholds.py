@@ -118,7 +118,8 @@ def constants(only: str = "") -> list[Constant]:
 
 @cache
 def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
-    """Return the modules that import a name, with its name there, by module and name."""
+    """Return, by source module and name, the modules that import this name, each with its name
+    there."""
     found: dict[tuple[str, str], list[tuple[ModuleType, str]]] = defaultdict(list)
     for module, source in _sources().items():
         for node in ast.walk(ast.parse(source)):
@@ -130,14 +131,14 @@ def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
 
 
 def _holders(constant: Constant) -> Sequence[tuple[ModuleType, str]]:
-    """Return the modules that define or import a constant, with its name there."""
+    """Return the modules that define or import a constant, each with the constant's name in it."""
     importing = _imports().get((constant.module, constant.name), ())
     return [(sys.modules[constant.module], constant.name), *importing]
 
 
 @contextmanager
 def changed(constant: Constant, factor: float) -> Iterator[None]:
-    """Multiply a constant by a factor in the block."""
+    """Multiply a constant by a factor within the `with` block."""
     for module, name in _holders(constant):
         setattr(module, name, moved(constant.value, factor))
     try:

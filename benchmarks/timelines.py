@@ -46,7 +46,7 @@ QUESTIONS: Final = {
 }
 """The alerts to check at each step: Tailspan's pages, Tailspan's ticket, and Sloth's page.
 
-The ticket is that of an objective without data.
+The ticket is the alert on an objective that counts no events.
 """
 
 

@@ -51,7 +51,8 @@ WARM_S = 25.0
 
 @dataclass(frozen=True)
 class Run:
-    """The configuration of a real run: the engine's arguments, the rate's factor, and replicas."""
+    """The configuration of a real run: the engine's arguments, the factor of the request rate, and
+    the number of servers."""
 
     seats: int
     arguments: tuple[str, ...] = ()
@@ -64,7 +65,8 @@ class Run:
 
 
 def runs_of(seats: int, changed: int) -> dict[str, Run]:
-    """Return the runs by name; `changed` is the number of batch slots after their change."""
+    """Return the runs by name; `changed` is the number of batch slots in the run that changes this
+    number."""
     return {
         "first": Run(seats),
         "second": Run(seats),
@@ -163,7 +165,8 @@ def mmc_wait_s(arrivals_per_s: float, service_s: float, servers: int, q: float) 
 
 
 def mmc(found: Recorded, run: Run, name: str, point: str) -> float:
-    """Return the prediction of an M/M/c queue: the measured latency with the queue replaced."""
+    """Return the prediction of an M/M/c queue: the measured latency with the queue time of the
+    model."""
     value = percentile(found, name, point)
     if name not in ("ttft_s", "e2e_s"):
         return value

@@ -58,7 +58,7 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
 
 
 def _log_defect(task: asyncio.Task[None]) -> None:
-    """Log the error of an announcing task immediately, because the task has ended."""
+    """Log the error of an announcement task as soon as the task ends."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("announcements ended; the collector still runs", exc_info=error)
 

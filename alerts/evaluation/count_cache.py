@@ -83,7 +83,7 @@ class CountCache:
         self._forget(to_s - REMEMBERED_S)
         added, complete_from_s = self._added, self._complete_from_s
         # Do not use the cache if there are several sources: a row from a better source may replace
-        # a row in another step without a mark.
+        # a row that counted in another step, and this other step gets no mark.
         if len(self._sources) > 1 or complete_from_s is None:
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         first_s = max(from_s // EVALUATION_S * EVALUATION_S, to_s - REMEMBERED_S)
@@ -118,7 +118,8 @@ class CountCache:
 
     def _forget(self, until_s: int) -> None:
         """Remove steps before `until_s` from the cache. The counts of these steps are usually
-        stored by now. Otherwise they are counted again, as after a start."""
+        stored by now. If they are not, the requests of these steps are counted again, as after a
+        start."""
         self._added = {step: each for step, each in self._added.items() if step > until_s}
         self._known = {key: each for key, each in self._known.items() if key[1] > until_s}
         if self._complete_from_s is not None:

@@ -49,11 +49,11 @@ from telemetry.requests import Source
 
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600
-"""Seconds after which all requests of a step are in the store, because senders stop retrying much
-earlier."""
+"""The counts of a step are stored this many seconds after the step ended. By then, all of its
+requests are in the store, because senders stop retrying much earlier."""
 LONGEST_REQUEST_S: Final = 3600
-"""A request that ran longer than this is counted only until the counts of its step are stored. The
-stored counts do not include it."""
+"""The stored counts do not include requests that ran longer than this. Such a request is counted
+only until the counts of its step are stored."""
 CHUNK_S: Final = 6 * 3600
 """Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
@@ -178,9 +178,9 @@ def read_tally(
         count: the function that counts the requests of steps that are not stored yet. None means
             `by_second`.
         instants: if given, the caller may read the history only for ranges that start and end at
-            one of these instants, at `from_s` or at `to_s`. The database then adds up the stored
-            counts between them, for example of a month. None allows any range. With time slices,
-            the database always returns one sum per slice.
+            one of these instants, at `from_s` or at `to_s`. The database then returns only one sum
+            of the stored counts between two instants, for example for a month. None allows any
+            range. With time slices, the database always returns one sum per slice.
     """
     slices = goodput.slices
     if slices:
@@ -330,9 +330,10 @@ def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | N
 
 
 def first_stretch(engine: Engine, goodput: GoodEvents) -> Counted | None:
-    """Return the instant at which counting begins, as an empty time range.
+    """Return an empty time range at the instant at which counting begins.
 
-    It is just before the oldest request or probe. Return None if there are no requests or probes.
+    This instant is just before the oldest request or probe. Return None if there are no requests or
+    probes.
     """
     oldest_s = _oldest_s(engine, goodput)
     if oldest_s is None:
@@ -370,7 +371,8 @@ def count_requests(
     keys = [""]
     if part:
         keys = [groups.key(each) for each in (groups.other(goodput.by), *part.groups)]
-    # If prefill and decode are on different servers, the two rows are one request of a user.
+    # If prefill and decode are on different servers, a user's request has two rows, which are
+    # joined.
     roles = known_roles(engine, to_s * SECOND_NS)
     if roles:
         columns = list(dict.fromkeys([*columns, *USER_COLUMNS]))

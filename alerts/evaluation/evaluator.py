@@ -55,8 +55,9 @@ BEHIND_S: Final = 60
 evaluation resumes in the past. If the last evaluation is less far in the future, the evaluator
 waits."""
 RECOUNT_SHARE: Final = 10
-"""If a recount of old requests takes longer than the evaluation interval, the evaluator waits this
-many times the duration before the next recount. So a sender of old requests cannot delay a page."""
+"""If a recount of old requests takes longer than the evaluation interval, the evaluator waits for
+this many times the duration of the recount before it starts the next one. So a sender of old
+requests cannot delay a page."""
 ARRIVAL_S: Final = 15
 """Seconds that the evaluator waits for the rows of requests that have just ended."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
@@ -72,9 +73,9 @@ class Evaluator:
         objectives: objectives to evaluate; objectives that Prometheus counts are skipped.
         keep_s: the retention of requests, or None for unlimited retention. Steps whose requests
             were deleted are not counted again.
-        alone: whether no other process evaluates objectives in the same database while this one
-            does. Otherwise another evaluator may remove marks, so counts are not cached. None if
-            only one process may write the database.
+        alone: True if no other process evaluates objectives in the same database while this one
+            does. If False, another evaluator may remove marks, so counts are not cached. None means
+            True for a database that only one process may write, and False for any other.
         elapsed_s: a monotonic clock that measures the duration of recounts.
     """
 
@@ -118,7 +119,7 @@ class Evaluator:
             StoreUnavailable: the database cannot be used; the next call continues.
         """
         changed: list[Incident] = []
-        # The clock of this request's server may be ahead of ours.
+        # The clock of the server that sent the newest request may be ahead of this machine's clock.
         newest_ns = newest_request_unix_ns(self._engine) or 0
         self._cache.begin(max(now_s, newest_ns // SECOND_NS))
         begun_s = self._elapsed_s()
@@ -177,8 +178,8 @@ class Evaluator:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
         if before_s is None and first_stretch(self._engine, goodput) is None:
-            # Wait for the first request or probe. It may end at this instant, which is evaluated
-            # only once.
+            # Wait for the first request or probe. It may still end at this instant, and each
+            # instant is evaluated only once.
             return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
@@ -198,8 +199,8 @@ class Evaluator:
         keep_tally(self._engine, goodput, now_s, count)
         pairs = objective.policy.pairs
         if not incidents and not changed and first_s == until_s:
-            # Usually no alert fires. Check this first from sums of stored counts, which the
-            # database computes.
+            # Usually no alert fires. Check this first with sums that the database computes from
+            # stored counts.
             quick = self._tally_at(objective, goodput, until_s, count)
             states = states_at(quick.history, until_s, objective.policy, objective.budget)
             if State.FIRING not in states.values():
@@ -226,7 +227,8 @@ class Evaluator:
         return list(changed.values())
 
     def _resume_s(self, objective: Objective, until_s: int) -> int:
-        """Return the first instant to evaluate, if instants in the future have been evaluated."""
+        """Return the first instant to evaluate after instants in the future were evaluated by
+        mistake."""
         known = [until_s - LONGEST_PAUSE_S]
         for row in read_incidents(self._engine, objective.name):
             known += [row.fired_unix_s, row.last_unix_s]
@@ -274,8 +276,8 @@ def _incident(row: IncidentRow) -> Incident:
 
 
 def _correct(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
-    """Correct the open incidents, if instants in the future have been evaluated. End the incidents
-    that began in the future."""
+    """Correct the open incidents after instants in the future were evaluated by mistake. End the
+    incidents that began in the future."""
     for severity, each in list(incidents.items()):
         if each.fired_s > until_s:
             del incidents[severity]

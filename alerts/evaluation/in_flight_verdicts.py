@@ -68,8 +68,8 @@ def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> B
 
     Args:
         goodput: the objective, not one of its groups.
-        columns: the columns in `KNOWN`. If the TTFT is larger than the age, it was unknown at that
-            age.
+        columns: the columns in `KNOWN`. A TTFT larger than the age counts as unknown, because the
+            first token arrived after that age.
         age_s: (n,) ages in seconds; NaN if the request was not reported.
 
     Returns:

@@ -90,9 +90,9 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
     """Return the most likely instant at which the rate of bad events rose from the budget's rate to
     the rate that alerts.
 
-    The start is the instant after which the number of bad events exceeds the reference rate the
-    most. For counts, the reference rate is the difference of the two rates divided by the
-    difference of their logarithms (Lucas, 1985).
+    The result is the instant since which the number of bad events has exceeded the number at the
+    reference rate by the most. For counts, the reference rate is the difference of the two rates
+    divided by the difference of their logarithms (Lucas, 1985).
     """
     reference = budget * ((factor - 1) / log(factor) if factor > 1 else 1)
     began_s = end_s = at_s

@@ -2,7 +2,7 @@
 
 - A probe that was not sent (`missed`, `over_budget`) is not selected.
 - A probe that the prober stopped (`abort`) is excluded.
-- Any other probe without a complete answer is bad, also if the server refused it (4xx). This is the
+- Any other probe without a complete answer is bad, even if the server refused it (4xx). This is the
   same condition as that of `tailspan_probe_success`.
 - If `good` needs an unknown value, the probe is excluded. For example, an answer that contains only
   reasoning has no first content.

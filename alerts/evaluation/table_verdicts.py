@@ -40,7 +40,7 @@ ALSO_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "itl_max_s": ("delivery_s",),
     **{field: (after,) for field, after in AFTER.items()},
 }
-"""If the client cancelled, the comparison of a field needs these columns in addition."""
+"""The columns that the comparison of a field needs in addition if the client cancelled."""
 
 VERDICTS: Final = tuple(Verdict)
 """The verdicts in the order of the codes of `judge_table`."""

@@ -64,7 +64,7 @@ class ChannelSender:
         engine: from `open_database`.
         channel: the channel.
         send: sends one request and returns the response.
-        newest: returns a row's message with its numbers updated.
+        newest: returns a row's message with the current numbers.
         clock_s: returns the present time in unix seconds.
         chance: returns a random number in [0, 1) for the jitter.
     """
@@ -88,8 +88,8 @@ class ChannelSender:
         self._counts = Counter(dict.fromkeys(Result, 0))
         self._lock = threading.Lock()
         self.oldest_pending_unix_s: int | None = None
-        """Creation of the oldest message that was not delivered, at the end of the last call of
-        `deliver`. None if no message waits."""
+        """Creation time of the oldest message that the last call of `deliver` left undelivered.
+        None if no message waits."""
 
     @property
     def counts(self) -> dict[Result, int]:

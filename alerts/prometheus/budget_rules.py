@@ -23,8 +23,8 @@ from alerts.prometheus.rulefile import Recording, number
 from telemetry import durations
 
 BUDGET_INTERVAL = "2m"
-"""Evaluation interval of the budget rules, because a budget changes slowly. The interval must be
-below 5 min, because Prometheus ignores older samples."""
+"""Evaluation interval of the budget rules. It may be long, because a budget changes slowly, but it
+must be below 5 min, because Prometheus ignores older samples."""
 
 OVERLAP = 5
 """Number of samples within each window."""
@@ -142,7 +142,8 @@ def _year_s(now_s: int, more: int = 0) -> int:
 
 
 def _boundaries(calendar: Calendar, now_s: int) -> Iterator[tuple[str, str]]:
-    """Yield two PromQL expressions of time(): the start and the end of the current period."""
+    """Yield the series of the start and of the end of the current period: each as its name and a
+    PromQL expression of time()."""
     bounds = list(calendar.boundaries(_year_s(now_s), horizon_s(now_s)))
     for name, values in (
         (vocabulary.PERIOD_START, bounds[:-1]),

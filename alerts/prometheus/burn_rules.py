@@ -43,8 +43,8 @@ BLIND_FOR: Final = "15m"
 checked. This leaves time to correct the fault with a new deployment."""
 
 SHORTEST_ABSENCE_S: Final = 120
-"""Minimum time of absence before an alert, because a restart of a scrape target misses one or two
-scrapes. The default scrape interval is a minute."""
+"""Minimum time, in seconds, that counters must be absent before an alert fires. A restart of a
+scrape target misses one or two scrapes. The default scrape interval is a minute."""
 
 
 def burn_groups(
@@ -310,8 +310,7 @@ def absent_for_s(objective: Objective, counted: Counted) -> int:
 
     Missing counters may hide a total failure, so the result is the time after which a total failure
     alerts: 2 minutes for a target of 99.9 %, 8 minutes for 99 %. `counted.present` still has a
-    result for a while after the counters have disappeared. The duration of this delay is
-    subtracted.
+    result for `counted.outlived_s` after the counters have disappeared, so this time is subtracted.
     """
     first = objective.policy.pairs[0].severity
     urgent = [pair for pair in objective.policy.pairs if pair.severity == first]

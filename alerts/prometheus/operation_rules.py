@@ -1,7 +1,7 @@
 """Rules on the operation of Tailspan itself: evaluation, notifications and leases.
 
-The recorded series are 1 or 0. `alerts/operating/` has objectives on them. A Tailspan that does not
-run evaluates nothing, so the series on evaluation is 0 then.
+The recorded series are 1 or 0. `alerts/operating/` has objectives on them. If Tailspan does not
+run, nothing is evaluated, so the series on evaluation is 0.
 """
 
 from typing import Final
@@ -11,9 +11,11 @@ from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, lite
 EVALUATION_ON_TIME: Final = "operation:tailspan_evaluation_on_time:bool"
 NOTIFICATION_ON_TIME: Final = "operation:tailspan_notification_on_time:bool"
 LAG_S: Final = 60
-"""Four intervals between evaluations (15 s). A takeover of the lease takes up to 18 s more."""
+"""An evaluation is on time up to this delay: four evaluation intervals of 15 s. A takeover of the
+lease may add up to 18 s to an interval."""
 DELAY_S: Final = 60
-"""The first retry is due after 5 s (`alerts/notify/retry.py`), so several attempts have failed."""
+"""A notification is on time up to this delay. The first retry is due after 5 s
+(`alerts/notify/retry.py`), so several attempts have failed by then."""
 
 
 def operation_group(explorer_url: str) -> Group:

@@ -12,7 +12,8 @@ from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, lite
 WAIT: Final = "probe:tailspan_wait:seconds"
 """The time that a client waits for the whole answer, including the set-up of its connection."""
 SLOWER: Final = "2"
-"""Factor over the usual wait, as the rule on cache hits has one half."""
+"""A wait of more than this many times the usual wait is slow. The rule on cache hits uses the same
+factor: half of the usual hits."""
 NOTICED_S: Final = "0.1"
 """Nielsen, Usability Engineering, 1993, ch. 5: below 0.1 s a delay is not noticed."""
 CERTIFICATE_S: Final = 7 * 86_400
@@ -31,9 +32,9 @@ SILENT: Final = (
     f"unless on (region) sum by (region) (increase({_RESULTS}{_UNSENT}[{REMEMBERED}])) > 0\n"
     f"and on (region) max by (region) (sum by (region, endpoint, model) ({_RESULTS}{_SENT})) > 1\n"
 )
-"""The exporter omits the results of an endpoint after three missing probes, at least after 5 min.
-`_SENT` excludes endpoints with a single result, because their interval is not known. `_UNSENT`
-excludes probers that send nothing because of their budget, and still report."""
+"""The exporter omits the results of an endpoint after three missing probes, but not before 5 min
+have passed. `_SENT` excludes endpoints with a single result, because their interval is not known.
+`_UNSENT` excludes probers that send nothing because of their budget, and still report."""
 
 ENDPOINT: Final = label_text("endpoint")
 REGION: Final = label_text("region")

@@ -107,7 +107,7 @@ def _count(query: Query, window: str, by: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """A query that returns a ratio. The events of a window are its seconds."""
+    """A query that returns a ratio. Each second of a window is one event."""
 
     ratio: RawRatio
     about: str = (
@@ -129,7 +129,8 @@ class Seconds:
 
     @property
     def present(self) -> str:
-        """The ratio over 5 min. Without events it is NaN, which counts as present."""
+        """An expression that has a result while the ratio over 5 min exists. Without events the
+        ratio is NaN, which is a result too."""
         return f"count(\n{self.ratio.query.over('5m')}\n)"
 
     def events(self, window: str) -> str:

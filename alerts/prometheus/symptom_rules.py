@@ -82,8 +82,8 @@ def symptom_groups(explorer_url: str) -> list[Group]:
             [
                 alert(
                     "TailspanQueueOutgrowsBatch",
-                    # The minimum must be at least 1. A smaller minimum would include an idle engine
-                    # with a request that was about to run in a single sample.
+                    # A minimum below 1 would also match an idle engine if a single sample contains
+                    # a request that is about to run.
                     "avg_over_time(tailspan_engine_waiting_requests[5m])"
                     " > avg_over_time(tailspan_engine_running_requests[5m])\n"
                     "and avg_over_time(tailspan_engine_waiting_requests[5m]) >= 1\n",

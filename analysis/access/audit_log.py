@@ -60,7 +60,7 @@ class AuditLog:
         """Record that a reader asked for a single request.
 
         Args:
-            interface: where it was asked for.
+            interface: the interface that the reader used.
             who: the person, or the token's number and role.
             request: the id that was asked for.
             found: whether the reader received it.

@@ -1,4 +1,4 @@
-"""Choose the requests that a restricted reader may have explained, and their evidence."""
+"""Limit an explanation for a restricted reader: the requests that it explains, and its evidence."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ _NAMES = frozenset({"tenant", "model", "lora", "route"})
 
 
 def explained_where(engine: Engine, where: Mapping[str, str | None]) -> Mapping[str, str | None]:
-    """Return the labels of the requests to explain, with the tenant if the reader has only one.
+    """Return the labels of the requests to explain, with the tenant if the reader may see only one.
 
     Args:
         engine: from `open_database`, or a restricted one.
@@ -43,7 +43,7 @@ def require_all_tenants(engine: Engine, what: str) -> None:
 
     Args:
         engine: from `open_database`, or a restricted one.
-        what: what needs them, at the start of the error.
+        what: the operation that needs all tenants; the error message begins with it.
 
     Raises:
         NotAllowed: the reader may not.

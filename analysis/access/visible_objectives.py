@@ -15,7 +15,7 @@ from store.access.restricted import access_of, restricted
 def restricted_with_objectives(
     engine: Engine, access: Access, objectives: Sequence[Objective]
 ) -> Engine:
-    """Return an engine that returns only what a reader may see, with the visible objectives.
+    """Return an engine that is restricted to the rows and the objectives that a reader may see.
 
     Args:
         engine: from `open_database`.
@@ -30,7 +30,7 @@ def restricted_with_objectives(
 
 
 def visible_objectives(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Return the objectives of which the reader of an engine may see at least one group."""
+    """Return the objectives that have at least one group that the reader of an engine may see."""
     access = access_of(engine)
     if access is None or not access.limits_rows:
         return tuple(objectives)

@@ -25,15 +25,16 @@ class Around:
 def around(span_id: str, trace: Sequence[ApplicationOperation]) -> Around | None:
     """Return the time around one call of a trace.
 
-    The time before begins at the trace's first operation, or at the end of the call before. Time
-    between two calls is before the second one. The time after ends with the trace's last operation.
+    The time before a call begins at the trace's first operation, or at the end of the previous
+    call. Time between two calls counts as time before the second one. The time after a call ends
+    with the trace's last operation.
 
     Args:
         span_id: the client's span of the call.
         trace: all operations of the trace, in any order. Repeated spans count once.
 
-    Returns: None if the call has no span here, if there is no other operation, or if there are so
-    many that some were not stored.
+    Returns: None if `trace` has no span of the call, if there is no other operation, or if there
+    are so many that some were not stored.
     """
     spans = {each.span_id: _Span.of(each) for each in trace}
     call = spans.pop(span_id, None)

@@ -10,7 +10,7 @@ def command(layer: str, question: BudgetQuestion, replicas: int) -> str | None:
 
     Args:
         layer: the layer.
-        question: the question, whose range and requests the command has.
+        question: the question; the command selects the same range and requests.
         replicas: the number of replicas that served the requests.
     """
     change = {

@@ -69,7 +69,7 @@ class Measured:
 
 
 def parts_in(layers: Iterable[str]) -> list[int]:
-    """Return the places of all parts of layers."""
+    """Return the indices in `PARTS` of all parts of these layers."""
     wanted = set(layers)
     return [place for part, place in _PLACE.items() if part.partition(".")[0] in wanted]
 

@@ -91,7 +91,8 @@ class Spending:
 
 
 def least_requests(percentile: str) -> int:
-    """Return the minimum number of requests for which enough requests are beyond a percentile."""
+    """Return the minimum number of requests with at least `MIN_TAIL_REQUESTS` in the tail of a
+    percentile."""
     share = _share(percentile)
     return next(
         number for number in range(1, 10**6) if ceil(number * share - 1e-9) >= MIN_TAIL_REQUESTS

@@ -57,7 +57,7 @@ class CompareAnswer(Decided):
     notes: Sequence[str]
     simulated: bool
     expected: Expected | None = None
-    """The prediction of `what-if` for this change, from before the change."""
+    """The prediction that `what-if` made for this change before the change."""
 
 
 def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = True) -> CompareAnswer:
@@ -165,7 +165,8 @@ def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
 
 
 def too_many(engine: Engine, window: Window, most: int) -> int | None:
-    """Return the number of requests to read for a range, or None if there are at most `most`."""
+    """Return the number of requests to read for a range if it exceeds `most`, and None
+    otherwise."""
     number = request_count(engine, _with_lead(window))
     return number if number > most else None
 

@@ -88,7 +88,8 @@ def _restart(answer: CompareAnswer) -> dict[str, Any] | None:
 
 
 def _predicted(answer: CompareAnswer) -> dict[str, Any] | None:
-    """Return what what-if predicted for the change, as ratios of the percentile before it."""
+    """Return the prediction of what-if for the change, as ratios of the percentile before the
+    change."""
     found = answer.expected
     if found is None:
         return None

@@ -1,8 +1,9 @@
-"""The attainment of an objective as mix + load + change, like a percentile.
+"""Divide the difference of an objective's attainment into mix, load and change, as `parts` divides
+the difference of a percentile.
 
-Pure. Each request after the change is matched with requests before it, by how close their latencies
-are expected to come to the objective's thresholds. The share of good requests among the matches is
-what the attainment would have been before the change.
+Pure. Each request after the change is matched with requests before it whose expected latencies are
+similarly close to the objective's thresholds. The share of good requests among the matches
+estimates the attainment that the same requests would have had before the change.
 """
 
 from dataclasses import dataclass

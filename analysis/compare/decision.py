@@ -1,7 +1,7 @@
 """Decide whether a latency is worse: parts, interval, curve and verdict, or why there is no
 verdict.
 
-Pure. All that the benchmark measures is computed here.
+Pure.
 """
 
 from collections.abc import Sequence
@@ -35,9 +35,9 @@ LEAST_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared. With less, the verdict would
 be about a minority."""
 LEAST_FOR_WORSE: Final = 0.1
-"""The minimum share for the verdict `worse`. It is lower, because a much slower server has so many
-more running requests that most requests have no counterpart before the change. If the others are
-clearly worse, a deployment pipeline must stop."""
+"""The minimum share for the verdict `worse`. It is lower than `LEAST_COMPARED`, because a much
+slower server has so many more running requests that most requests have no counterpart before the
+change. If the requests that can be compared are clearly worse, a deployment pipeline must stop."""
 MOST_COMPARED: Final = 10_000
 """Maximum number of requests of a side. If there are more, only every 2nd, 3rd or nth request is
 used, so that the intervals are computed within seconds."""
@@ -50,9 +50,11 @@ class Criteria:
     q: float
     margin: float = MARGIN
     looks: bool = True
-    """Whether the interval must hold at all looks together."""
+    """True if the interval must hold for all looks at the result together, not only for one
+    look."""
     floor_s: float = 0.0
-    """Added to both percentiles in their ratio. Most queueing times are 0."""
+    """Seconds that are added to both percentiles before the ratio is computed, because most
+    queueing times are 0."""
     restart_half: float = 0.0
     """Half of the 95 % interval of the effect of a restart, as a logarithm."""
 
@@ -94,12 +96,12 @@ class Decision:
 
 
 def floor_of(metric: str) -> float:
-    """Return the floor of a metric's ratio."""
+    """Return `Criteria.floor_s` for a metric."""
     return NEGLIGIBLE_S if metric == "queue" else 0.0
 
 
 def thinned(size: int) -> IntArray:
-    """Return the rows to use of a side."""
+    """Return the indices of a side's rows that are used."""
     return np.arange(0, size, -(-size // MOST_COMPARED) or 1)
 
 

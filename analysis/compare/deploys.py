@@ -1,4 +1,4 @@
-"""Compare the latencies before and after the latest deploy, without a question from a user.
+"""Compare the latencies before and after the latest deploy automatically.
 
 The range before a deploy is fixed. The range after it grows in a few steps, so that a page that is
 always open computes each comparison once. The intervals hold for any number of looks.
@@ -23,13 +23,15 @@ from telemetry.quantiles import least_number
 
 STEPS_S: Final = (60, 120, 240, 480, 960, 1_920, 3_600)
 """The lengths of the range after a deploy. Each step doubles the number of requests, so the
-interval becomes narrower by a factor of 1.4, and all steps take about twice as long as the last."""
+interval becomes narrower by a factor of 1.4, and computing all steps takes about twice as long as
+computing only the last."""
 LONGEST_S: Final = STEPS_S[-1]
 MOST_REQUESTS: Final = 50_000
 """Maximum number of requests to read on each side. A comparison uses 10,000 of them. Two latencies
 of 50,000 requests take about 4 s of CPU time."""
 QUANTILE: Final = "p99"
-"""The percentile to compare. The pages show it, and a usual objective (99 % good) is about it."""
+"""The percentile to compare. The pages show it, and it decides whether a usual objective (99 %
+good) is met."""
 DEFAULT_METRICS: Final = ("ttft", "tpot")
 _NS: Final = 10**9
 _ORDER: Final = (

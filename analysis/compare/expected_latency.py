@@ -1,4 +1,4 @@
-"""The latency that the server before the change is expected to need for a request.
+"""The expected latency of a request on the server before the change.
 
 Pure. The expected latency is a sum of non-negative terms, one for each kind of work, like the
 duration of an engine step. Its coefficients are fitted to the requests before the change. As a

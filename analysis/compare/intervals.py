@@ -1,7 +1,7 @@
 """Intervals of the change, from resampled blocks of time.
 
-Pure. Requests of the same second share their steps, so blocks of time are drawn, not requests. All
-that is fitted to the requests is fitted again in each draw.
+Pure. Requests of the same second share their steps, so blocks of time are drawn, not requests. Each
+draw repeats all fits to the requests.
 
 A gate looks at the result many times. So the default interval holds for all looks together, not
 only for one: it is wider by a factor that depends on the number of blocks after the change.
@@ -25,17 +25,18 @@ from telemetry.quantiles import Z_95
 DRAWS: Final = 100
 """Number of draws. The standard deviation of 100 draws is known to within 7 %."""
 BLOCKS: Final = 20
-"""Aimed number of blocks in a window."""
+"""Target number of blocks in a window."""
 SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
-"""Lengths of a block. A short window is divided into short blocks, so that there are enough
-blocks to estimate the variance."""
+"""Minimum and maximum length of a block in seconds. A short window is divided into short blocks, so
+that there are enough blocks to estimate the variance."""
 LEAST_BLOCKS: Final = 8
 """Minimum number of blocks on each side that have requests."""
 MODEL_ERROR: Final = 0.007
-"""Standard deviation of the error of the expected latencies, as a ratio. The draws do not show it,
-because they all have it. Without it, the intervals for one look contained the true change in 70 to
-100 % of 20 pairs of simulated windows, depending on the latency and the change."""
+"""Standard deviation of the error of the expected latencies, as a ratio. All draws have the same
+error, so their spread does not show it. Without this error, the intervals for one look contained
+the true change in 70 to 100 % of 20 pairs of simulated windows, depending on the latency and the
+change."""
 ERROR: Final = 0.05
 """Probability that the interval misses the change: at one look, or at any of all looks."""
 TUNED_BLOCKS: Final = 20

@@ -16,19 +16,20 @@ import numpy as np
 from replay.arrivals import BoolArray, FloatArray, IntArray
 
 MATCHES: Final = 30
-"""Number of matches in a large group. The mean of 30 has a fifth of the spread of one."""
+"""Number of matches in a large group. The mean of 30 latencies has a fifth of the standard
+deviation of one latency."""
 FEWER: Final = (10, 15)
 """Possible numbers of matches in smaller groups, so that the matches stay near. A number is used if
 the group has fewer than five times as many requests as the next number. Each number divides
 `MATCHES`, so that the matches can be repeated."""
 FARTHEST: Final = 0.7
 """Largest median difference of the logarithms of the expected latencies: half of the matches'
-latencies are scaled by at most 2."""
+latencies are then scaled by a factor of at most 2."""
 BEYOND: Final = 1.1
-"""How far the work around a request may exceed the largest amount before the change."""
+"""Maximum ratio of the work around a request to the largest amount before the change."""
 
 _GOLDEN: Final = 0.618034
-"""Multiples of the golden ratio are spread evenly between whole numbers."""
+"""The golden ratio minus 1. The fractional parts of its multiples are spread evenly from 0 to 1."""
 
 
 class Group(NamedTuple):
@@ -81,7 +82,8 @@ def match(before: Group, after: Group) -> Matches:
     keys, key = groups * apart + logs, after.number * apart + wanted
     first, last = (np.searchsorted(keys, key, side=side) for side in ("left", "right"))
     # Many requests have the same expected latency, for example an expected queue time of 0. The
-    # requests after the change are spread over them, so that they do not all get the same matches.
+    # requests after the change are spread over these equal requests, so that they do not all get
+    # the same matches.
     spread = np.arange(key.size) * _GOLDEN % 1
     middle = first + np.floor(spread * (last - first)).astype(np.int64)
     low = np.searchsorted(groups, after.number, side="left")

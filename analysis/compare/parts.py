@@ -3,7 +3,7 @@
 Pure. The requests before the change are reweighted to the mix of the requests after the change, and
 then to the mix and the load:
 
-    mix    = Q[before → mix] − Q[before], and the requests that cannot be compared
+    mix    = Q[before → mix] − Q[before], plus the effect of requests that cannot be compared
     load   = Q[before → mix and load] − Q[before → mix]
     change = Q[after] − Q[before → mix and load]
 
@@ -26,7 +26,7 @@ LEAST_IN_GROUP: Final = 50
 """Groups with fewer requests before the change are joined to one group."""
 REST: Final = -1
 NEW: Final = -2
-"""The number of all groups without requests before the change."""
+"""The group number of all requests whose group has no requests before the change."""
 TINY_S: Final = 1e-9
 """The shortest duration that the store can hold."""
 
@@ -74,22 +74,24 @@ class Parts(NamedTuple):
 
     @property
     def uncompared_s(self) -> float:
-        """What the requests that cannot be compared add to the percentile."""
+        """The percentile with the requests that cannot be compared, minus the percentile without
+        them."""
         return self.after_s - self.compared_s
 
     @property
     def compared_mix_s(self) -> float:
-        """The effect of other requests, without the requests that cannot be compared."""
+        """The effect of a different mix of requests, without the requests that cannot be
+        compared."""
         return self.mixed_s - self.before_s
 
     @property
     def mix_s(self) -> float:
-        """The effect of other requests. It includes the requests that cannot be compared."""
+        """The effect of a different mix of requests, with the requests that cannot be compared."""
         return self.compared_mix_s + self.uncompared_s
 
     @property
     def load_s(self) -> float:
-        """The effect of other work on the engines at the same time."""
+        """The effect of a different amount of work on the engines at the same time."""
         return self.equal_s - self.mixed_s
 
     @property
@@ -149,9 +151,11 @@ class Comparison:
         self._by_work = ExpectedLatency(self.before.work, self.before.value_s)
         matches = _match_by(self._by_work, self.before, self.after, "work")
         self.known_group = matches.there
-        """(m,) whether the group of each request after the change has requests before it."""
+        """(m,) whether the group of each request after the change has requests before the
+        change."""
         self.seen = seen(self.before.work, self.after.work)
-        """(m,) whether its work is within the amounts before the change."""
+        """(m,) whether the work of each request after the change is within the amounts before
+        it."""
         by_mix = _match_by(self._by_mix, self.before, self.after, "mix")
         self.comparable = near(matches) & near(by_mix) & self.seen
         """(m,) whether each request after the change can be compared."""

@@ -7,9 +7,9 @@ processes of the same configuration show how large it is.
     v = Σ over configurations Σ over processes (d − mean of the configuration)² / freedom
 
 d is the logarithm of a ratio: the percentile of a process, divided by the percentile of the
-requests before the change, at the same mix and load. v contains the errors of the ds, so the effect
-is not added to the interval of the change. Instead, the wider of the two intervals is used.
-`benchmarks/compare_restarts.py` measures the verdicts.
+requests before the change, at the same mix and load. v also contains the errors of the values d, so
+the effect is not added to the interval of the change. Instead, the wider of the two intervals is
+used. `benchmarks/compare_restarts.py` measures the verdicts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,7 +68,8 @@ class ProcessEffect:
 
 
 def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:
-    """Return the effect on after / before if each process has an effect of standard deviation 1.
+    """Return the standard deviation of the effect on after / before, if the effects of single
+    processes have a standard deviation of 1.
 
     Args:
         before: the share of the requests that each process served before the change.

@@ -30,7 +30,7 @@ MOST_PROCESSES: Final = 8
 within a factor of 2, and more processes take longer: 0.1 s each."""
 LONGEST_NS: Final = 600 * 10**9
 MOST_REQUESTS: Final = 10_000
-"""Limits on what is read of an earlier process."""
+"""Maximum time and maximum number of requests to read of an earlier process."""
 
 
 class Process(NamedTuple):
@@ -109,7 +109,8 @@ def read_processes(
     kinds: dict[tuple[str, str, int], list[ServedBy]] = defaultdict(list)
 
     def kind_of(process: Process, side: int) -> tuple[str, str, int]:
-        # A replica that serves both sides keeps its hardware when it restarts.
+        # A replica that serves both sides keeps its hardware when it restarts, so its processes are
+        # compared only with each other.
         same = process.replica in before & after
         return process.configuration, process.replica if same else "", side
 
@@ -120,7 +121,8 @@ def read_processes(
                 kinds[kind_of(process, number)].append(ServedBy(side.requests, by_process[process]))
     length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
     for process in sorted(known, key=lambda each: -each.from_unix_ns):
-        # Both sides may have the same configuration. The question is about the change between them.
+        # Both sides may have the same configuration. Their processes are not mixed, because the
+        # question is about the change between the sides.
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
         if others is None or len(others) >= MOST_PROCESSES or any(process in by for by in served):
             continue

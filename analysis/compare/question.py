@@ -14,7 +14,8 @@ QUANTILE: Final = "p95"
 """The default percentile. P99 needs four times as many requests as P95 for the same interval."""
 MOST_MARGIN: Final = 10.0
 VERSION: Final = "version"
-"""The version of vLLM. Requests have no such column: the starts of their engines have it."""
+"""The version of vLLM. Requests have no such column, because the version is stored with the starts
+of the engines."""
 SIDE_LABELS: Final = (*REQUEST_LABELS, VERSION)
 """The labels that can select the requests of a side."""
 SIDES: Final = ("before", "after")
@@ -51,8 +52,8 @@ class CompareQuestion:
     margin: float = MARGIN
     """A change up to this ratio is acceptable."""
     looks: bool = True
-    """Whether the interval must hold at all looks together, for a gate that asks repeatedly about
-    a range that grows."""
+    """True if the interval must hold for all looks at the result together, as for a gate that asks
+    repeatedly about a range that grows."""
     objectives: Sequence[Objective] = ()
 
     def __post_init__(self) -> None:

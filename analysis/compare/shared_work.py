@@ -1,4 +1,4 @@
-"""The work that each request shared its engine with, from the rows of the requests.
+"""The work of other requests on the same engine, computed from the rows of the requests.
 
 Pure. A request's arrival state is not enough to compare latencies under different load: in a quiet
 window, an engine with 20 requests soon has fewer, and in a busy window it soon has more. So this
@@ -14,7 +14,7 @@ import numpy as np
 from replay.arrivals import FloatArray, IntArray
 
 _SHORTEST_S = 1e-3
-"""Duration of a prefill whose instants are equal."""
+"""Duration in seconds of a prefill that starts and ends at the same recorded instant."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -163,7 +163,8 @@ def _fit(of: Stretches) -> FloatArray:
 
 
 def _pace(coefficients: FloatArray, before: Stretches, after: Stretches) -> float:
-    """Return the busy time per modelled time after the change, divided by the same before it."""
+    """Return the ratio of busy time to modelled time after the change, divided by the same ratio
+    before the change."""
     was, now = (
         each.busy_s.sum() / max(float((each.work @ coefficients).sum()), 1e-12)
         for each in (before, after)

@@ -1,7 +1,8 @@
-"""The work that determines each latency: of the request itself, and of the requests around it.
+"""The work that determines each latency: that of the request itself, and that of the requests
+around it.
 
-Pure. Output tokens are no term, because a change can affect how long responses are: quantisation
-does. Their effect is part of the change.
+Pure. The number of output tokens is not a term, because a change such as quantisation can affect
+the length of responses. This effect is part of the change.
 """
 
 from collections.abc import Mapping

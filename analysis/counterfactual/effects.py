@@ -47,8 +47,9 @@ def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str
 def _edits(change: str, tenants: Sequence[str]) -> Edits | None:
     """Return the edits of a change, or None if no replay can predict its effect.
 
-    A rate limit applies to a tenant. The replayed part of the window may contain no request of this
-    tenant, and the tenant's name may contain characters that a change does not allow.
+    The effect of a tenant's rate limit is unknown if the replayed part of the window contains no
+    request of this tenant, or if the tenant's name contains characters that a change does not
+    allow.
     """
     try:
         edits = edits_of([change])

@@ -1,8 +1,8 @@
-"""Distinguish cache misses by evictions from misses of prompts that are new.
+"""Distinguish cache misses that evictions cause from cache misses of new prompts.
 
 Pure. The prefix ladders show how many tokens of a prompt an earlier request to the same engine had.
 If the engine's cache contains fewer of them than in the baseline, it has evicted the others. The
-cause is then what takes the blocks: lost blocks, longer requests, or more of them.
+cause is then the factor that takes the blocks: lost blocks, longer requests, or more requests.
 """
 
 from collections.abc import Sequence

@@ -99,10 +99,11 @@ class MixedWindow:
     ) -> Callable[[], Latencies]:
         """Return a function that replays the window with some factors reset to the baseline.
 
-        The requests are drawn now, so several of these functions may run at the same time.
+        The requests are drawn in this call, so several of the returned functions may run at the
+        same time.
 
         Args:
-            to_reset: the indices of these factors.
+            to_reset: the indices of the factors to reset.
             metric: the latency to return, a field of `replay.outcome.Outcome`.
             seed: seed of the step noise.
         """
@@ -224,7 +225,8 @@ class MixedWindow:
         if factor.kind is Kind.PROMPTS:
             before = mixed.prompt_tokens
             mixed = self._ranked(mixed, factor, "prompt_tokens")
-            # The KV cache that a connector loads has a part for each token.
+            # The size of the KV cache that a connector loads is proportional to the number of
+            # tokens.
             ratio = np.where(mixed.loaded, mixed.prompt_tokens / before, 1.0)
             cached = np.rint(mixed.cached_tokens * ratio).astype(np.int64)
             return replace(mixed, transfer_s=mixed.transfer_s * ratio, cached_tokens=cached)
@@ -262,8 +264,8 @@ class MixedWindow:
         return values_at(rank, target)
 
     def _can_change_length(self, requests: Requests) -> BoolArray:
-        """Return which requests can get other lengths. Excluded are requests whose lengths define a
-        group, and in a mixed window the requests of the baseline."""
+        """Return which requests can get other lengths. Requests whose lengths define a group
+        cannot, and neither can requests of the baseline in a mixed window."""
         kinds = (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS)
         long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
         own = (requests.row >= 0) & (requests.at_s >= 0)
@@ -271,10 +273,10 @@ class MixedWindow:
 
     def _cached_as_in_baseline(self, mixed: Requests, to_reset: Collection[int]) -> Requests:
         """Give each request the share of cached prompt tokens that a baseline request of the same
-        tenant and a similar length has, less what the window's cache evicts.
+        tenant and a similar length has, minus what the window's cache evicts.
 
-        If prompts became longer and stay so, a request gets the cached tokens of a baseline request
-        of the same rank, because the additional tokens of a prompt are not shared.
+        If prompts became longer and are not reset, a request gets the cached tokens of a baseline
+        request of the same rank, because the additional tokens of a prompt are not shared.
         """
         kept = 1.0
         if self._evictions is not None and self._evictions.factor not in to_reset:
@@ -308,7 +310,8 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _without_evictions(self, mixed: Requests, found: Evictions) -> Requests:
-        """Let the cache contain what earlier requests of the window had."""
+        """Increase the cached tokens to the share of repeated tokens that the cache contained in
+        the baseline."""
         own = np.flatnonzero(self._can_change_length(mixed))
         repeated = found.repeated_ratio[mixed.row[own]] * mixed.prompt_tokens[own]
         cached = mixed.cached_tokens.copy()
@@ -396,8 +399,8 @@ class MixedWindow:
 def transfers_of(recorded: Recorded) -> FloatArray:
     """Return the seconds in which each request waited for a KV transfer: (n,).
 
-    Rows of older plugins do not divide the time in which vLLM held a request back; all of it counts
-    then.
+    Rows of older plugins have only the whole time in which vLLM held a request back; all of it then
+    counts as a wait for a KV transfer.
     """
     loading_s = recorded.column("kv_load_s")
     return np.nan_to_num(np.where(np.isnan(loading_s), recorded.column("queue_held_s"), loading_s))

@@ -4,8 +4,8 @@ The growth of a phase is measured on the joined requests. The causes are found f
 from the rows and the samples of its servers, because a prefill engine and a decode engine have
 different work. The user's TTFT contains the whole time at the prefill engine, which answers with a
 single message. So the prefill pool is explained by its E2E, and the decode pool by its TTFT. The
-pool whose phases grew most is the first one. No objective is applied to a pool, because an
-objective is about whole requests. The verdict on a pool depends on the size of the growth.
+pool whose phases grew most is listed first. No objective is applied to a pool, because an objective
+is about whole requests. The verdict on a pool depends on the size of the growth.
 """
 
 from collections import Counter, defaultdict
@@ -43,7 +43,7 @@ POOL: Final = "pool"
 
 
 class PhaseGrowth(NamedTuple):
-    """A phase of the slowest joined requests, in mean seconds."""
+    """The mean seconds of a phase in the slowest joined requests, in the baseline and now."""
 
     phase: str
     baseline_s: float
@@ -129,7 +129,7 @@ def growth(
     """Return how the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
     The slowest requests are the smallest share of `SHARES` that contains enough requests in both
-    ranges, as in every other explanation. If there are too few requests, they are all requests.
+    ranges, as in every other explanation. If there are too few requests, all requests are used.
     """
     known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
     old, new = ([each for each in side if each is not None] for side in (known, present))
@@ -163,7 +163,8 @@ def pools_of(requests: Sequence[JoinedRequest]) -> dict[Role, tuple[str, ...]]:
 
 
 def with_pools(explanation: Explanation, pools: Sequence[Pool]) -> Explanation:
-    """Return an explanation of all servers, in which each cause at one server names its pool."""
+    """Return an explanation of all servers, in which each cause at one server names the pool of
+    this server."""
     pool_of = {replica: each.role.value for each in pools for replica in each.replicas}
     causes = [
         replace(each, where={**each.where, POOL: pool_of[each.where["replica"]]})

@@ -12,8 +12,8 @@ PHASES: Final = (
 """The phases of a probe in their order. They sum to the whole wait.
 
 The time to the first event is `server` and `network` if the server's own row of the probe was
-found, and otherwise `not_split`. `content` is the time from there to the first content, such as
-reasoning.
+found, and otherwise `not_split`. `content` is the time from the first event to the first content,
+such as reasoning.
 """
 
 NEVER_MATCHED: Final = "No probe has ever matched these filters."
@@ -140,7 +140,8 @@ class OutsideAnswer:
     places: Sequence[Place]
     """In the order of endpoint, model and region."""
     left_out: int
-    """Number of further places, which have fewer failures and fewer probes."""
+    """Number of places that are left out, because they have fewer failures or fewer probes than the
+    others."""
     read: int
     """Number of probes that were read, including those of places that are left out."""
     scale: float

@@ -55,12 +55,13 @@ def _step_s(window: Window) -> int:
 
 
 def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows in the order of their places, and the start of each place and the end."""
+    """Return the rows in the order of their places, the index of each place's first row, and the
+    number of rows as the last index."""
     key = np.zeros(table.num_rows, np.int64)
     for name in ("endpoint", "model", "region"):
         column = table[name].combine_chunks()
         codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        # Numbered again, so that the product of three sizes stays small.
+        # Number the combinations again after each column, so that the numbers stay small.
         key = np.unique(key * (len(column.dictionary) + 1) + codes + 1, return_inverse=True)[1]
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))

@@ -19,7 +19,7 @@ LATE_S = 60.0
 clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
 """Maximum delay of deletion in seconds before it is reported. After a downtime, deletion catches up
-in the same time."""
+within the length of the downtime."""
 _MOST_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""

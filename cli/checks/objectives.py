@@ -76,9 +76,9 @@ def objectives(
 
 
 def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
-    """Return the names of the objectives on `/metrics`.
+    """Return, by name, why each objective on `/metrics` is blind.
 
-    The value of each name is why the objective is blind, or None if it is not blind.
+    The value is None if the objective is not blind.
     """
     events: dict[str, int] = {}
     late: dict[str, int] = {}

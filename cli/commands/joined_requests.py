@@ -1,4 +1,4 @@
-"""`tailspan requests --joined`: print one request per user, which several engines served."""
+"""`tailspan requests --joined`: print each user request once, joined from several engines' rows."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`tailspan stats --joined`: percentiles of users' requests, which several engines served."""
+"""`tailspan stats --joined`: percentiles of users' requests that several engines served."""
 
 import json
 from collections.abc import Sequence

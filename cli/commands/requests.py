@@ -75,7 +75,7 @@ Examples:
 @click.option(
     "--joined",
     is_flag=True,
-    help="Join the rows of prefill and decode engines, and print one request per user, with its"
+    help="Join the rows of prefill and decode engines, and print each user request once, with its"
     " phases from the router or client to the last byte.",
 )
 def requests(form: str, limit: int | None, sort: str, joined: bool, **options: Any) -> None:

@@ -69,8 +69,8 @@ Examples:
 @click.option(
     "--joined",
     is_flag=True,
-    help="Join the rows of prefill and decode engines, and count one request per user: TTFT and E2E"
-    " from the router or client to the last byte, and each phase.",
+    help="Join the rows of prefill and decode engines, and count each user request once: TTFT and"
+    " E2E from the router or client to the last byte, and each phase.",
 )
 def stats(
     form: str,

@@ -19,7 +19,7 @@ _WITHOUT_PREFIXES: Final = {
     None: "no hash_ids: shared prefixes are not recorded. For clients that require hash_ids, add"
     " --hash-ids unshared.",
 }
-"""Notes on `hash_ids`, by what was written."""
+"""The note to print about `hash_ids`, by the kind of `hash_ids` that was written."""
 
 
 @click.group(

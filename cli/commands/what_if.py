@@ -122,8 +122,8 @@ def what_if(
     change. The output then states in how many such predictions the interval contained the measured
     change.
 
-    With --trace, the command predicts the latencies of the requests of a trace. No latency of them
-    is measured. The output lists lengths and rates that the range does not have.
+    With --trace, the command predicts the latencies of the requests of a trace. These latencies are
+    not measured. The output lists lengths and rates that exceed those of the range.
 
     Exit status 1: the range cannot be replayed, the replay does not reproduce it, or --find finds
     no value.

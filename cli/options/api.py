@@ -12,7 +12,8 @@ from server.api.limits import ApiLimits
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 MOST_QUESTIONS: Final = 8
-"""With the six that wait, fewer than the 16 connections that one address may open."""
+"""Maximum of `--api-questions`. Six more questions may wait, so that the total stays below the 16
+connections that one address may open."""
 
 timeout_option = setting(
     "--api-timeout",

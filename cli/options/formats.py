@@ -1,4 +1,5 @@
-"""The option `--format`. It imports nothing of the store, so that light commands stay light."""
+"""The option `--format`. This module imports no module of `store`, so that commands without a
+database start fast."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from analysis.what_if import WhatIfAnswer
 
 READS_ONLY: Final = "reads only"
-"""The object of a command's context if the command must not write, as for the JSON API."""
+"""The value of `obj` in a command's context if the command must not write, as for the JSON API."""
 
 
 def keep_answer(selection: Selection, answer: "WhatIfAnswer") -> None:
-    """Keep a prediction. If the database cannot be written, print why, and go on."""
+    """Keep a prediction. If the database cannot be written, print the reason and return."""
     from analysis.kept_predictions import keep
 
     if click.get_current_context().obj == READS_ONLY:

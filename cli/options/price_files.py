@@ -12,7 +12,8 @@ if TYPE_CHECKING:  # importing it would delay each command
 
 
 def prices_of(path: Path | None) -> "PriceList":
-    """Return the prices of `--prices`, or of the file in the environment, or the list prices.
+    """Return the prices of `--prices`, or of the file that an environment variable names, or the
+    list prices.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.

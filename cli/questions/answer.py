@@ -42,7 +42,7 @@ class Answer:
 
 
 class _LimitedText(io.StringIO):
-    """Text that refuses to grow beyond the limits of an answer."""
+    """A text buffer that raises an error if it would exceed the limits of an answer."""
 
     def __init__(self) -> None:
         super().__init__()

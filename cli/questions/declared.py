@@ -2,7 +2,7 @@
 
 A question is a command with `--format json`. Its parameters have the names of the command's
 options, without the dashes. Options with files, and the settings of `tailspan up` (the database,
-the objectives, the prices), are no parameters: they belong to the server, not to its readers.
+the objectives, the prices), are not parameters: the server sets them, not its readers.
 """
 
 import inspect
@@ -78,7 +78,7 @@ _LIMIT: Final = "limit"
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 
 _OMITTED: Final = ("form", "block_tokens")
-"""Options that are no parameters: `--format`, and `--block-size`, which describes a file."""
+"""Options that are not parameters: `--format`, and `--block-size`, which describes a file."""
 
 
 @cache

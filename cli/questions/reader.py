@@ -88,7 +88,8 @@ def reading_as(reader: Reader) -> Iterator[None]:
 
 
 def _objectives() -> Sequence[Objective]:
-    """Return the objectives in force; none if they cannot be read, so that none is visible."""
+    """Return the objectives in force. If they cannot be read, return none, so that none is
+    visible."""
     paths = [Path(each) for each in os.environ.get(ENVIRONMENT_KEY, "").split(os.pathsep) if each]
     try:
         return load(paths or [OBJECTIVES]).objectives

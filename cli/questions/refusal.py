@@ -12,10 +12,11 @@ from cli.questions.declared import Question, as_parameters
 from server.api.problem import problem
 
 _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
-"""Matches the option at the start of an error, which the error is about."""
+"""Matches the option at the start of an error message: the option with the error."""
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
-"""An option after a comma in a list, which is not a parameter."""
+"""Matches an option after a comma in a list. `as_parameters` leaves only options that are not
+parameters."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
 _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
 """Settings of the server. The reader cannot correct an error in one of them."""
