@@ -154,7 +154,7 @@ Examples:
     group="Objectives and prices",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Notification channels for alerts, as YAML: tailspan slo notify --help.",
+    help="Notification channels for alerts, as YAML (see tailspan slo notify --help).",
 )
 @setting(
     "--forward",

@@ -71,7 +71,7 @@ prices_option = setting(
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     show_default="list prices",
-    help="Prices of your GPUs, as YAML: tailspan cost --help.",
+    help="Prices of your GPUs, as YAML (see tailspan cost --help).",
 )
 
 
