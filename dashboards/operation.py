@@ -47,7 +47,9 @@ def _share_of(bad: str, every: str) -> str:
 BOARD: Final = Board(
     uid="tailspan-operation",
     title="Tailspan / Operation",
-    description="Whether Tailspan itself stores telemetry, evaluates objectives and sends notifications.",
+    description=(
+        "Whether Tailspan itself stores telemetry, evaluates objectives and sends notifications."
+    ),
     variables=(),
     rows=(
         Row(

@@ -49,7 +49,7 @@ CHANCE: Final = 0.01
 intervals, because verdicts are computed more often."""
 
 MORE_SLOW_RATIO: Final = 1.6
-"""Factor by which the number of requests slower than the start of the baseline's tail must grow."""
+"""Minimum growth factor of the number of requests slower than the start of the baseline's tail."""
 
 OUTLIER_RATIO: Final = 1.5
 """Multiple of the baseline's slowest latency. If enough requests are slower than this, the growth
