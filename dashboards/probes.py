@@ -77,8 +77,8 @@ BOARD: Final = Board(
                     thresholds=(Threshold(0, GOOD), Threshold(1, BAD)),
                 ),
                 Panel(
-                    title="First certificate to end",
-                    description="Time until the first certificate of these endpoints ends.",
+                    title="First certificate to expire",
+                    description="Time until the first of these endpoints' certificates expires.",
                     unit=Unit.DAYS,
                     kind=Kind.NUMBER,
                     width=6,

@@ -39,8 +39,8 @@ the replay (ui/serving/compiling.py), and a computation would delay the explorer
 AGAIN_S: Final = 300
 """Seconds until the next computation, if the last one found no cause of an open incident."""
 RECENT_S: Final = 86_400
-"""Incidents that ended longer ago are not computed again after an upgrade. Their answers are shown
-with their version."""
+"""The answers of incidents that ended longer ago are not computed again after an upgrade. They are
+shown with the version of their method."""
 NICE: Final = 10
 """The replay gets CPU time only if the processes that receive telemetry leave some. The diagnosis
 before it takes about a second."""

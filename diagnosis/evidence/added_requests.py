@@ -192,9 +192,10 @@ def _distance(now: FloatArray | IntArray, before: FloatArray | IntArray) -> floa
 def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
     """Return a length that all added requests exceed; infinite if the excess may be chance.
 
-    The expected number of requests is that of the baseline, multiplied by the growth of the number
-    of requests up to the baseline's median length. The result is the length above which the excess
-    over the expected number is least likely to be chance. For the arguments, see `were_added`.
+    The expected number of requests is the baseline's number, multiplied by the growth of the number
+    of short requests (at most the baseline's median length). The result is the length above which
+    the excess over the expected number is least likely to be chance. For the arguments, see
+    `were_added`.
     """
     lengths = np.concatenate([np.unique(now)[::-1], [0]])
     excess = excess_above(lengths, now, before, scale)

@@ -27,8 +27,8 @@ BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
 or median (0.5). This detects a growth of all requests, which the tail alone does not show."""
 
 MOST_WIDE_TAIL: Final = 20_000
-"""Maximum number of requests in a tail that is wider than necessary, because the growth of each of
-its requests is divided into terms."""
+"""Maximum number of requests in a widened tail. More would take too long, because the growth of
+each request is divided into terms."""
 
 REPLICATES: Final = 400
 GROUPS: Final = 1_000

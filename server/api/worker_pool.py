@@ -73,7 +73,8 @@ class WorkerPool:
 
     @asynccontextmanager
     async def reply_to(self, message: Mapping[str, Any]) -> AsyncIterator[Reply]:
-        """Ask a question, and yield the answer. The question counts as open until the exit.
+        """Ask a question, and yield the answer. The question counts as open until the context
+        manager exits.
 
         Raises:
             BusyError, TooLongError, WorkerEndedError: there is no answer.
