@@ -71,7 +71,7 @@ def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
 
 
 def nothing(states: "Sequence[ReaderState]") -> str:
-    """Return a sentence which says that no GPU reports values, and the reasons."""
+    """Return the sentence for the case that no GPU reports values, with the reasons."""
     why = reasons(states)
     return f"No GPU reports values. {why}." if why else "No GPU reports values."
 
