@@ -56,7 +56,8 @@ class SustainableRate:
     """The highest rate at which the objectives are met."""
 
     requests: int
-    """Number of counted requests, of the objective with the most; 0 without an objective."""
+    """Number of requests that the objective with the most requests counted; 0 without an
+    objective."""
     rps: float | None
     """The highest rate at which all objectives are met, or None."""
 

@@ -8,10 +8,10 @@ hours in a long range:
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
 E is the energy of an interval of length T in which the engines were busy for `busy`. a is the power
-of idle GPUs, so the idle energy is a·(T − busy). If there are too few minutes, or their
-busy shares are too similar, idle time gets the same power as busy time, so idle energy is too high.
-The rest of the energy belongs to the requests and is divided in proportion to their cost. The
-energy of unbilled busy time is not assigned to any request.
+of idle GPUs, so the idle energy is a·(T − busy). If there are too few minutes, or their busy shares
+are too similar, idle GPUs are assumed to draw the same power as busy GPUs, so the idle energy is
+too high. The rest of the energy belongs to the requests and is divided in proportion to their cost.
+The energy of unbilled busy time is not assigned to any request.
 """
 
 from collections import Counter, defaultdict
@@ -40,8 +40,8 @@ _NS: Final = 10**9
 
 
 _DENSE: Final = 8
-"""Maximum size of a dense array of sums, as a multiple of the number of values. Sorting the values
-takes longer than a larger array."""
+"""Maximum size of a dense array of sums, as a multiple of the number of values. Up to this size,
+the dense array is faster than sorting the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class _Drawn(NamedTuple):
 def _by_bucket(gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
     """Return the joules and seconds of each replica's GPUs, by minute or hour.
 
-    A span belongs to the bucket in which it begins."""
+    The interval between two readings belongs to the bucket in which it begins."""
     intervals = CounterSeries.of(
         gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
     ).intervals()
@@ -204,8 +204,8 @@ def _by_bucket(gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int) -> dict[s
 
 
 def _busy_shares(accounts: Accounts, uptime: Uptime) -> Mapping[str, tuple[IntArray, FloatArray]]:
-    """Return the busy share of the covered time by replica: the buckets, and for each the mean over
-    the replica's engines.
+    """Return, by replica, two arrays: the buckets, and the busy share of the covered time in each
+    bucket, as a mean over the replica's engines.
     """
     totals = accounts.engines
     grown = totals.last["busy_s_total"] - totals.first["busy_s_total"]
@@ -234,7 +234,8 @@ def _busy_shares(accounts: Accounts, uptime: Uptime) -> Mapping[str, tuple[IntAr
 def _sums(
     of: IntArray, at: IntArray, values: Sequence[FloatArray]
 ) -> tuple[IntArray, IntArray, list[FloatArray]]:
-    """Sum values by pair of number and time. Return the distinct pairs, sorted, and their sums."""
+    """Sum the values that have the same number in `of` and the same time in `at`. Return the
+    numbers and times of the distinct pairs, sorted, and their sums."""
     if not at.size:
         return of, at, list(values)
     first = int(at.min())
@@ -255,7 +256,7 @@ def _sums(
 
 
 def _runs(of: IntArray) -> Iterator[tuple[int, slice]]:
-    """Yield each value of a sorted array, with the slice of its places."""
+    """Yield each distinct value of a sorted array, and the slice of its positions."""
     found, first = np.unique(of, return_index=True)
     ends = np.append(first, of.size)[1:]
     for each, start, end in zip(found.tolist(), first.tolist(), ends.tolist(), strict=True):
@@ -275,8 +276,8 @@ def _idle_w(joules: FloatArray, seconds: FloatArray, busy: FloatArray) -> tuple[
     """Return the idle power of one GPU in watts (None if unknown), and whether it was fitted.
 
     Args:
-        joules: of each minute or hour.
-        seconds: of each minute or hour.
+        joules: energy in each minute or hour.
+        seconds: GPU-seconds in each minute or hour.
         busy: the busy share of each minute or hour.
     """
     if joules.size < LEAST_BUCKETS:

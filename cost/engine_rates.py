@@ -27,7 +27,7 @@ class EngineRates:
         for start in sorted(accounts.starts, key=lambda each: each.at_unix_ns):
             self._starts[start.replica, start.engine].append(start)
         self._gpus: dict[str, list[str | None]] = defaultdict(list)
-        # Each hour of an engine needs its price, and comparing patterns takes long.
+        # Cached, because each hour of an engine needs a price, and matching the patterns is slow.
         self._rate = cache(
             lambda replica, device, gpus, region: prices.rate(
                 replica=replica, device=device, gpus=gpus, region=region

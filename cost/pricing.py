@@ -139,8 +139,8 @@ class Pricing:
         return None if rate is None else rate.usd_per_s
 
     def _modelled_s(self, row: Row) -> float | None:
-        """Return the seconds that the step model predicts for a request and its batch at
-        arrival."""
+        """Return the seconds that the step model predicts for a request, from its tokens and the
+        batch size at its arrival."""
         if row[_REPLICA] is None or row[_ENGINE] is None:
             return None
         fit = self._models.get((row[_REPLICA], row[_ENGINE]))

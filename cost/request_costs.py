@@ -34,7 +34,8 @@ class RequestCosts:
     """Billed and wasted seconds of the ledger."""
     lost: BoolArray
     in_shares: FloatArray
-    """Input tokens' share of the cost of requests without tokens, for each key of `hours`."""
+    """The input share of a cost, for each key of `hours`. It applies to requests that have a cost
+    but no tokens in that hour."""
 
     def at(self, chosen: BoolArray) -> "RequestCosts":
         """Return the cells for which the mask is true."""
@@ -76,7 +77,7 @@ def costs_of(
         cells: requests by label and hour.
         hours: the cells' replicas and hours.
         weighed: the cells' weighted tokens.
-        pricing: the price of requests by replica and hour, of those that have one.
+        pricing: the price of requests by replica and hour. Pairs without a price are absent.
         weights: token weights by replica and hour.
     """
     nan = float("nan")

@@ -9,9 +9,9 @@ engine's name. Each server uses a machine, so the time of both is billed. A proc
 of steps is an API server of the engine and adds no time.
 
 A step's time is reported when the step ends, so the busy time between two samples may exceed the
-elapsed time. The surplus is moved to earlier time. Busy time that does not fit there contradicts
-the samples (for example because of two senders with the same start, or a reset). It is added to
-`contradicted_s` instead of busy time, so busy time never exceeds uptime.
+elapsed time. The surplus is moved to earlier segments. A surplus that does not fit there
+contradicts the samples (for example because of two senders with the same start, or a reset). It is
+added to `contradicted_s` instead of busy time, so busy time never exceeds uptime.
 """
 
 from collections import defaultdict
@@ -181,7 +181,8 @@ def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Seg
 def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
     """Move busy time that exceeds a segment's length to earlier segments.
 
-    Return the segments, and for each of them the busy seconds that no segment has room for: (n,).
+    Return the segments, and for each of them the busy seconds that do not fit into it or an earlier
+    segment: (n,).
 
     From the last segment to the first, the surplus of a segment is moved to the previous segment.
     This is the recursion of a queue (Lindley 1952), solved by a running minimum. The surplus is not

@@ -10,8 +10,8 @@ from dashboards.panels import Board
 from exporters.definitions.engine_series import ENGINE_INFO
 
 SHOWN: Final = "5m"
-"""How long a deploy is marked. The step of a query over 30 days is about 4 min, so a shorter time
-would be missed."""
+"""How long a deploy is marked. A query over 30 days has a step of about 4 min, so it would miss a
+shorter mark."""
 LOOKED_BACK: Final = "10m"
 """A server that returns with its old configuration within this time is not marked. vLLM itself
 waits for at most 600 s until an engine is ready (VLLM_ENGINE_READY_TIMEOUT_S)."""
@@ -59,7 +59,7 @@ def _new_configurations(servers: str) -> str:
     """Return a query for configurations and versions that servers began to run less than `SHOWN`
     ago.
 
-    A new replica is included. When Tailspan itself starts, nothing is new.
+    A new replica is included. When Tailspan itself starts, no configuration counts as new.
     """
     where = f"{ENGINE_INFO.name}{{{servers}}}"
     by = "by (replica, config, version)"

@@ -165,8 +165,8 @@ BOARD: Final = Board(
                     title="Time since the last sample, by replica",
                     description=(
                         "Time since the last sample of an engine. Engines send a sample each"
-                        " second, and the scrape interval of Prometheus is added. After a minute"
-                        " without samples, the engine's gauges are removed."
+                        " second, and Prometheus reads it up to one scrape interval later. After a"
+                        " minute without samples, the engine's gauges are removed."
                     ),
                     unit=Unit.SECONDS,
                     queries=(
@@ -185,7 +185,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Telemetry received",
                     description=(
-                        "Spans and data points per second, by result. Items with another result"
+                        "Spans and data points per second, by result. Items with any other result"
                         " than `stored` are rejected, skipped, or sent again."
                     ),
                     unit=Unit.PER_S,

@@ -47,7 +47,9 @@ def _share_of(bad: str, every: str) -> str:
 BOARD: Final = Board(
     uid="tailspan-operation",
     title="Tailspan / Operation",
-    description="Whether Tailspan itself stores, evaluates and notifies.",
+    description=(
+        "Whether Tailspan itself stores telemetry, evaluates objectives and sends notifications."
+    ),
     variables=(),
     rows=(
         Row(
@@ -192,15 +194,15 @@ BOARD: Final = Board(
                 ),
                 Panel(
                     title="Delay of deletion",
-                    description="How far the deletion of old rows is behind. It is normally 0.",
+                    description="By how much the deletion of old rows is late. Normally 0.",
                     unit=Unit.SECONDS,
                     queries=(Query(f"max({BEHIND.name})", _ALL),),
                 ),
                 Panel(
                     title="Values and batches that were left out",
                     description=(
-                        "Per second: invalid optional values that were left out, and stored batches"
-                        " that a collector's series do not include."
+                        "Per second: invalid optional values that were not stored, and stored"
+                        " batches that are missing from a collector's series."
                     ),
                     unit=Unit.PER_S,
                     queries=(

@@ -77,8 +77,8 @@ BOARD: Final = Board(
                     thresholds=(Threshold(0, GOOD), Threshold(1, BAD)),
                 ),
                 Panel(
-                    title="First certificate to end",
-                    description="Time until the first certificate of these endpoints ends.",
+                    title="First certificate to expire",
+                    description="Time until the first of these endpoints' certificates expires.",
                     unit=Unit.DAYS,
                     kind=Kind.NUMBER,
                     width=6,
@@ -151,8 +151,8 @@ BOARD: Final = Board(
                     title="Phases of the whole wait",
                     description=(
                         "The mean of the latest probe of each endpoint and region, in phases that"
-                        " sum to the whole wait. processing is the network and the server until"
-                        " the first event."
+                        " sum to the whole wait. processing is the time of the network and the"
+                        " server until the first event."
                     ),
                     unit=Unit.SECONDS,
                     kind=Kind.STACKED,
@@ -195,8 +195,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Results without a series",
                     description=(
-                        "Results per second that no other panel contains, because there are more"
-                        " endpoints than Tailspan exports."
+                        "Results per second of the endpoints that no other panel shows, because"
+                        " Tailspan exports a limited number of endpoints."
                     ),
                     unit=Unit.PER_S,
                     page="outside",

@@ -49,7 +49,7 @@ CHANCE: Final = 0.01
 intervals, because verdicts are computed more often."""
 
 MORE_SLOW_RATIO: Final = 1.6
-"""Factor by which the number of requests slower than the start of the baseline's tail must grow."""
+"""Minimum growth factor of the number of requests slower than the start of the baseline's tail."""
 
 OUTLIER_RATIO: Final = 1.5
 """Multiple of the baseline's slowest latency. If enough requests are slower than this, the growth
@@ -70,9 +70,8 @@ MIN_GROWTH_S: Final = {
 
 MIN_NAMED_SHARE: Final = 0.01
 MAX_NAMED_SHARE: Final = 0.05
-"""Highest value of the minimum share of a named cause. A cause is named if its share of the growth
-would count as growth on its own. This minimum share is limited to between `MIN_NAMED_SHARE` and
-`MAX_NAMED_SHARE`."""
+"""Limits of the share that a cause needs to be named. Between them, a cause is named if its share
+of the growth would count as growth on its own."""
 
 
 def explain(
@@ -212,8 +211,8 @@ def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metri
 def _many_more(
     slow: Stretch, usual: Stretch, share: float, drawn: tuple[FloatArray, FloatArray]
 ) -> bool:
-    """Return whether clearly more requests than in the baseline are slower than the start of the
-    baseline's tail, slower quarter or slower half.
+    """Return whether clearly more requests than in the baseline lie in the baseline's tail, its
+    slower quarter or its slower half.
 
     A few outliers make the mean of the baseline's tail uncertain, but do not move these quantiles.
     """
@@ -259,8 +258,8 @@ def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], list[Cause], fl
     if not whole_s > 0:
         return [], [], 1.0
     # A claim's share is its seconds in the terms that grew, divided by the sum of these terms. A
-    # single request's term may have shrunk although the mean grew, so the other claims could exceed
-    # the mean.
+    # term may have shrunk for some requests although its mean grew. The claims on the other
+    # requests could then exceed the mean, so the shares are limited to a sum of 1.
     seconds = np.einsum("cnt,nt->c", weights[:, :, grew], terms[:, grew]) / len(case.slow)
     shares = np.clip(seconds / whole_s, 0.0, 1.0)
     shares /= max(float(shares.sum()), 1.0)

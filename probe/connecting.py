@@ -30,7 +30,7 @@ class Timings:
     ended_at: float | None = None
     """Time of the event loop's clock, in seconds, when the response ended or failed."""
     certificate_ends_unix_s: float | None = None
-    """The end of validity of the server's certificate."""
+    """When the server's certificate expires."""
 
 
 async def connect(host: str, port: int, timings: Timings) -> socket.socket:

@@ -57,7 +57,7 @@ class Response:
 
 
 OnBody = Callable[[bytes, float], None]
-"""Takes a part of the body of a successful response, and its instant of the loop's clock."""
+"""Receives a part of the body of a successful response, and its instant on the loop's clock."""
 
 
 async def exchange(
@@ -136,7 +136,7 @@ class _Exchange(asyncio.Protocol):
         self.made = True
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        # `resume_writing` then means that the last byte was given to the kernel.
+        # With this limit, `resume_writing` means that the kernel has the last byte.
         transport.set_write_buffer_limits(high=0)
 
     def send(self) -> None:
@@ -246,7 +246,7 @@ class _Exchange(asyncio.Protocol):
         if not self.done.done():
             self._timings.ended_at = self._loop.time()
             self.done.set_exception(failure)
-            self.done.exception()  # marks it as seen, because the exchange may have ended before
+            self.done.exception()  # counts as retrieved, even if nothing awaits it
 
 
 def _cut_off_failure(response: Response, why: str) -> ProbeFailure:

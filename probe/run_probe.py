@@ -183,7 +183,7 @@ class _Sending:
 
     @property
     def _cache(self) -> Reported | None:
-        """Return what the response's headers report about a cache before the model."""
+        """Return what the response's headers report about a cache in front of the model."""
         return in_headers(self._response.headers)
 
     def _settle(self, reserved: Reservation) -> None:

@@ -70,7 +70,7 @@ async def run(
         once: whether to probe each endpoint only once.
         state: the file with the spent budget.
         price_of: returns the price of a call.
-        environment: with keys, and with OpenTelemetry's variables.
+        environment: the environment variables, with keys and OpenTelemetry's settings.
         report: called with sentences about the collector.
 
     Returns:

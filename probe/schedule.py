@@ -20,7 +20,7 @@ from telemetry.probes import Probe, ProbeOutcome
 
 OnResult = Callable[[Probe], None]
 MOST_MISSED: Final = 1_000
-"""Maximum number of results for instants that one stop of the prober missed."""
+"""Maximum number of missed instants with a result after one pause of the prober."""
 
 
 async def run_once(plan: Plan, prober: Prober, on_result: OnResult) -> None:

@@ -62,8 +62,8 @@ def launch(
         allowed_hosts: additional host names that browsers may use for the pages. IP addresses,
             localhost, `host`, the host in `sign_in`, and the names in the environment are always
             allowed.
-        simulated_past_s: start and end, in unix seconds, of the past that a simulated fleet sends,
-            or None without a simulated fleet.
+        simulated_past_s: start and end, in unix seconds, of the simulated fleet's backfill, or None
+            without a simulated fleet.
 
     Returns:
         The command, and the variables to add to the caller's environment. The database's URL is

@@ -21,12 +21,13 @@ FIRST_LOOK: Final = {
     "rate": "2",
 }
 """Options of the simulator that `tailspan up --simulate` starts: 15 minutes of normal traffic, then
-an open incident that pages (tests/cli). A longer past or more traffic would delay the first page
-too much (benchmarks/first_minute.py)."""
+an open incident that pages (tests/cli). A longer backfill or more traffic would delay the first
+page too much (benchmarks/first_minute.py)."""
 
 
 def first_past_s(now_unix_ns: int) -> tuple[int, int]:
-    """Return start and end, in unix seconds, of the past that a simulator would send now."""
+    """Return start and end, in unix seconds, of the backfill that a simulator started now would
+    send."""
     now_s = now_unix_ns // 10**9
     return now_s - round(parse_s(FIRST_LOOK["backfill"])), now_s
 
@@ -137,7 +138,7 @@ class KeptSimulator(_KeptChild):
         self._log = logs / "simulator.log"
 
     async def start(self) -> None:
-        """Start the process. Only the first start sends the past."""
+        """Start the process. Only the first start sends the backfill."""
         options = FIRST_LOOK if self.child is None else {**FIRST_LOOK, "backfill": "0"}
         self.child = await children.start(
             "simulator",

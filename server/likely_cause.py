@@ -35,12 +35,12 @@ from telemetry.tasks import Task
 
 FIRST_S: Final = 60.0
 """Seconds from the start of Tailspan until the first computation. Until then, the explorer compiles
-the replay (ui/serving/compiling.py). A computation would delay its first page."""
+the replay (ui/serving/compiling.py), and a computation would delay the explorer's first page."""
 AGAIN_S: Final = 300
 """Seconds until the next computation, if the last one found no cause of an open incident."""
 RECENT_S: Final = 86_400
-"""Incidents that ended longer ago are not computed again after an upgrade. Their answers are shown
-with their version."""
+"""The answers of incidents that ended longer ago are not computed again after an upgrade. They are
+shown with the version of their method."""
 NICE: Final = 10
 """The replay gets CPU time only if the processes that receive telemetry leave some. The diagnosis
 before it takes about a second."""
@@ -295,7 +295,7 @@ def verdicts(
 
 
 def _not_replayed(verdict: IncidentVerdict, problem: str) -> IncidentVerdict:
-    """Return the verdict with the reason in each explanation that was to be replayed."""
+    """Return the verdict. Each explanation that still needs a replay gets the reason instead."""
     first, *others = (
         replace(each, not_replayed=problem)
         if each.causes and each.replay is None and each.not_replayed is None

@@ -165,7 +165,7 @@ async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
     """Compute the marked rollups in slices, so that a request to stop waits for at most one slice.
 
     Returns:
-        The first error. It is not raised here, so that data is deleted in spite of it. A rollup
+        The first error. It is returned and not raised, so that old data is still deleted. A rollup
         that cannot be computed does not prevent the computation of the others.
     """
     made, progress_at = 0, PROGRESS_EVERY

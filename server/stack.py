@@ -436,7 +436,7 @@ class Stack:
             self._notifying.evaluated()
 
     async def _keep_gpus(self, samples: Sequence[GpuSample]) -> None:
-        if ahead_ns := self.clock.ahead_ns:  # the reader dated them by the system clock
+        if ahead_ns := self.clock.ahead_ns:  # the timestamps come from the system clock
             samples = [
                 replace(each, at_unix_ns=each.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
                 for each in samples

@@ -19,7 +19,7 @@ from simulator.routing import Routing
 from simulator.workload import Hop, Request
 
 ROUTE_S: Final = 0.0015
-"""The router's time for a request before each server, and for the answer. The value is made up."""
+"""Seconds that the router adds before each server, and before the answer. The value is made up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class _Pool:
 
 
 Keep = Callable[[Replica, Sequence[RequestRecord]], None]
-"""Keeps the records that a replica returned."""
+"""Receives the records that a replica returned."""
 
 
 class Disaggregation:

@@ -12,8 +12,8 @@ Router = Literal["least_outstanding", "round_robin", "cache_aware"]
 ROUTERS: tuple[Router, ...] = get_args(Router)
 
 DISAGGREGATED_FAULTS = ("kv_transfer", "load_exceeds_capacity", "gpu_throttling")
-"""The faults of a fleet with prefill replicas. The other faults were made for replicas that do
-both."""
+"""The faults that are possible in a fleet with prefill replicas. The other faults need replicas
+that do both prefill and decode."""
 
 REGIONS = ("eu-west-1", "us-east-1")
 
@@ -24,8 +24,8 @@ class FleetConfig:
 
     replicas: int = 2
     prefill_replicas: int = 0
-    """Number of the replicas that only do the prefill, the first ones. The others then only decode.
-    With 0, each replica does both."""
+    """Number of replicas that only do prefill; these are the first ones. The others then only
+    decode. With 0, each replica does both."""
     workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
     """The traffic of the whole fleet."""
     faults: tuple[Fault, ...] = ()

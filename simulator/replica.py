@@ -185,7 +185,8 @@ class Replica:
         return pending.request, [] if job is None else [self._aborted(job, at_s)]
 
     def advance(self, until: float) -> list[RequestRecord]:
-        """Run until `until`, and return the records of requests with a last token by then."""
+        """Run until `until`, and return the records of the requests that the engine has ended by
+        then."""
         if self._ready_s is not None:
             if until < self._ready_s:
                 return []

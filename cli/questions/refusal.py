@@ -68,7 +68,7 @@ def refusal_of(
     if parameter is None:
         return Refused(detail)
     values = [value for key, value in given if key == name]
-    # If a parameter may be repeated, the error contains the wrong value.
+    # A repeated parameter has several values. The error contains the wrong one.
     wrong = next((each for each in values if repr(each) in text or each in text), None)
     found = _ALLOWED.search(detail)
     return Refused(
@@ -83,7 +83,8 @@ def _wrong_parameter(text: str, given: Sequence[tuple[str, str]]) -> str | None:
     """Return the name of the parameter that an error is about, or None if there is none."""
     if (named := _NAMED.match(text)) is not None:
         return named[1]
-    # The error of a change begins with the parameter, with its value, or with the changed argument.
+    # An error about a what-if change contains the parameter's value, or begins with the name of the
+    # parameter or of the changed argument.
     first = text.split(maxsplit=1)[0].rstrip(":;") if text else ""
     for name, value in given:
         if first == name or repr(value) in text or value.startswith(f"{first}="):

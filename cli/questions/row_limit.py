@@ -37,7 +37,7 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
     if not windows:
         return
     engine = open_database(chosen.get("database"), state_url(), create=False)
-    # An explanation also reads the requests that the reader may not see.
+    # An explanation also reads requests that this reader is not allowed to see.
     read = with_masked_rows(engine) if name == "explain" else engine
     try:
         numbers = [request_count(read, each) for each in windows]
@@ -77,9 +77,10 @@ def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
 
 
 def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """Return the parameters with a limit on the requests of the answer.
+    """Return the parameters, with a limit on the number of requests in the answer.
 
-    The default is one request more than allowed, so that an answer that is too long is noticed.
+    The default limit is one request above the maximum, so that an answer that is too long is
+    detected.
 
     Raises:
         Refused: the given limit is 0 or too high.
@@ -100,8 +101,8 @@ def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, 
 
 
 def _windows(name: str, chosen: Mapping[str, Any]) -> Iterator[Window]:
-    """Yield the ranges whose requests the command reads one by one; none if this is unknown, or if
-    the command uses rollups or limits the requests itself.
+    """Yield the ranges whose requests the command reads one by one. Yield nothing if the command
+    uses rollups or limits the requests itself.
 
     A malformed value yields nothing, because the command reports it.
     """

@@ -23,8 +23,8 @@ _List = list[Any]
 def shortened(value: object, most: int = MOST_CHARACTERS) -> Any:
     """Return a copy of a JSON value whose text has at most `most` characters.
 
-    The longest list is halved until the text is short enough. If there is no list to halve, the
-    copy is longer than `most`.
+    The longest list is halved until the text is short enough. If no list can be halved, the copy
+    may be longer than `most`.
     """
     copy = _rounded(value)
     while len(dumped(copy)) > most:

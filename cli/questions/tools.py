@@ -14,7 +14,7 @@ from cli.questions.refusal import Refused
 from cli.questions.short_answer import DIGITS, MOST_CHARACTERS, OMITTED, dumped, shortened
 
 DEFAULT_REQUESTS: Final = "10"
-"""Default of the parameter `limit`: a page of requests, within the limit of characters."""
+"""Default of the parameter `limit`: the number of requests that fit into one answer."""
 
 _DIGESTS: Final = "prefix_ladder"
 """The field of a request with digests of its prompt, which a language model cannot use."""

@@ -92,7 +92,7 @@ def main() -> None:
     """Answer the messages of the standard input."""
     keep_little()
     child_process.lower_priority(NICE)
-    # What a library prints must not become a part of an answer.
+    # Send the output of libraries to standard error, so that it does not get into an answer.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         serve(sys.stdin.buffer, answers)

@@ -71,9 +71,9 @@ def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
 
 
 def nothing(states: "Sequence[ReaderState]") -> str:
-    """Return a sentence that no GPU reports, with the reasons."""
+    """Return the sentence for the case that no GPU reports values, with the reasons."""
     why = reasons(states)
-    return f"No GPU reports. {why}." if why else "No GPU reports."
+    return f"No GPU reports values. {why}." if why else "No GPU reports values."
 
 
 def reasons(states: "Sequence[ReaderState]") -> str:

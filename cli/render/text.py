@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from telemetry.printable import printable as printable
 from telemetry.time_text import length, moment
 
-if TYPE_CHECKING:  # it would import Arrow, which `tailspan probe` has no memory for
+if TYPE_CHECKING:  # the import loads Arrow, which needs too much memory for `tailspan probe`
     from store.queries import Window
 
 UNKNOWN = "-"

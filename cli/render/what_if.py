@@ -254,7 +254,7 @@ def found_lines(found: Found) -> list[str]:
         [
             f"{each.value:g}{unit}",
             share(each.good_ratio),
-            # The steps of the search are single replays; only the shown value is also resampled.
+            # The search replays each value once. Only the shown value is also resampled.
             (interval if each.value == found.shown else "") or text.UNKNOWN,
             "no: saturated" if each.saturated else "yes" if each.met else "no",
         ]

@@ -19,7 +19,8 @@ from telemetry.time_text import length
 
 
 def trace_json(answer: TraceAnswer) -> dict[str, Any]:
-    """Return the answer as one JSON object. The key `now` is about the window; null is unknown."""
+    """Return the answer as one JSON object. The key `now` describes the window. Unknown values are
+    null."""
     window = as_json(answer.of_window)
     predicted: dict[str, Any] | None = None
     if answer.of_window.refused is None:

@@ -12,7 +12,7 @@ import click
 
 @contextmanager
 def whole_file(option: str, path: Path | None) -> Iterator[TextIO]:
-    """Open a file for writing, which replaces the previous one when the block ends.
+    """Open a file for writing. When the block ends, it replaces the previous file.
 
     If the block raises an exception, such as Ctrl-C, the previous file stays as it is. Devices and
     pipes are written directly.

@@ -14,7 +14,7 @@ ID = "encoder"
 SUMMARY = "the encoder of images or audio takes more time"
 
 _OWN: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
-"""The terms into which a request's own prefill is divided. The encoder's time is a part of it."""
+"""The terms into which a request's own prefill is divided. They include the encoder's time."""
 
 
 def detect(case: Case) -> Claim | None:
@@ -52,8 +52,8 @@ def detect(case: Case) -> Claim | None:
 
 
 def _share_of_added_prefill(case: Case) -> float:
-    """Return the encoder's share of the prefill work per second that was added. The other requests
-    of a step wait for the encoder, as for every prefill."""
+    """Return the encoder's share of the prefill work that was added per second. The other requests
+    of a step wait for the encoder as for any other prefill work."""
     added_s = [
         _per_second(case.hot_requests, name, case.hot_s)
         - _per_second(case.before, name, case.baseline_observed_s)

@@ -46,7 +46,8 @@ def detect(case: Case) -> Claim | None:
 def _largest(case: Case, server: str | None, name: str) -> tuple[float | None, float | None]:
     """Return the largest value of an engine's gauge in the baseline and in the window.
 
-    The hot blocks are not used: the requests that have waited longest arrived first.
+    Read the whole window, not only the hot blocks: the requests that have waited longest arrived
+    first, but the gauge is largest at the end.
     """
     engines = case.servers.engines
     there = (engines.server or engines.replica).is_value(server or "")

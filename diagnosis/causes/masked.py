@@ -72,7 +72,7 @@ def masked_causes(
 
     Args:
         wide: the case with the wider tails of window and baseline.
-        slow: the window's requests.
+        slow: the window's requests, slowest first.
         share: the share of the window's requests that is slow.
         named: the causes of the slow requests, largest first; at least one.
     """

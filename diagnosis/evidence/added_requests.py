@@ -52,7 +52,8 @@ def _tenants_added_long(case: Case, tokens: str) -> bool:
         return _tenant_added_long(
             *_of_tenant(case, tokens, None), case.hot_s / case.baseline_observed_s
         )
-    # The rate of all tenants may have grown, too: by as much as that of the tenant that grew least.
+    # The rate of all tenants may also have grown. The growth of the tenant that grew least is used
+    # as this common growth.
     scale = min(now.size / before.size for before, now in enough)
     added = {
         name
@@ -79,9 +80,9 @@ def long_prompts_fill_steps(case: Case) -> bool:
     """Return whether the added long prompts fill several steps.
 
     They do if the number of prompts above the size of two steps grew more than the number of
-    shorter prompts, or beyond chance if all prompts became longer, too. The size of a step is the
-    most prompt tokens that one step computed for other requests. Decodes and drafts also use tokens
-    of a step, so a prompt that nearly fills a step may need two.
+    shorter prompts. If all prompts became longer, growth beyond chance is enough. The size of a
+    step is the most prompt tokens that one step computed for other requests. Decodes and drafts
+    also use tokens of a step, so a prompt that nearly fills a step may need two.
     """
     before, now = _of_tenant(case, "prompt_tokens", driving_tenant(case, "prompt_tokens"))
     largest_step = case.hot_requests.number("others_prefill_tokens_max")
@@ -158,8 +159,8 @@ def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale:
     Ordinary requests are shorter than the added ones, and at most as long as the median before. If
     long ones were added, the lengths of the ordinary requests have the same distribution as before.
     If all became longer, there are fewer short ones among them (Kolmogorov-Smirnov test). If the
-    test finds no difference, the explanation with the smaller change of the rate is chosen: the
-    rate of all requests if they became longer, or of the ordinary requests if long ones were added.
+    test finds no difference, two rates are compared: long requests were added if the rate of the
+    ordinary requests changed less than the rate of all requests.
 
     Args:
         now: the lengths in the window.
@@ -191,9 +192,10 @@ def _distance(now: FloatArray | IntArray, before: FloatArray | IntArray) -> floa
 def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
     """Return a length that all added requests exceed; infinite if the excess may be chance.
 
-    The expected number of requests is that of the baseline, multiplied by the growth of the number
-    of requests up to the baseline's median length. The result is the length above which the excess
-    over the expected number is least likely to be chance. For the arguments, see `were_added`.
+    The expected number of requests is the baseline's number, multiplied by the growth of the number
+    of short requests (at most the baseline's median length). The result is the length above which
+    the excess over the expected number is least likely to be chance. For the arguments, see
+    `were_added`.
     """
     lengths = np.concatenate([np.unique(now)[::-1], [0]])
     excess = excess_above(lengths, now, before, scale)
@@ -213,7 +215,7 @@ def excess_above(
     growth = max(ordinary[0] / ordinary[1], scale)
     above, before_above = _number_above(now, lengths), _number_above(before, lengths)
     expected = growth * before_above
-    # With the sum of the two counts fixed, the count now is binomial.
+    # Given the sum of the two counts, the count in the window is binomial.
     of_counts = growth * (above + before_above)
     of_growth = expected**2 * sum(1.0 / each for each in ordinary)
     return np.asarray((above - expected) / np.sqrt(np.maximum(of_counts + of_growth, 1.0)))

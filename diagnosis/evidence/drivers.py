@@ -54,7 +54,7 @@ NOISE: Final = 0.08
 """A logarithmic growth up to this value can occur by chance and is ignored."""
 
 _FEWER_ACCEPTED: Final = 0.9
-"""Fewer drafted tokens are accepted if the acceptance rate is below this multiple of the baseline's
+"""The acceptance rate of drafted tokens fell if it is below this multiple of the baseline's
 rate."""
 _SLOWER_DECODE: Final = 1.02
 """Minimum slowdown of decode beyond that of prefill. Two ordinary hours may differ by less."""

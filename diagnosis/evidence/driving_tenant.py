@@ -53,8 +53,7 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
 
 
 def _added_requests(case: Case, tokens: str) -> float:
-    """Return the number of requests that the growth in tokens consists of, if all of them have the
-    same length."""
+    """Return the number of equally long requests to which the growth in tokens corresponds."""
     now, before = (
         np.nan_to_num(computed_tokens(each, tokens)) for each in (case.hot_requests, case.before)
     )

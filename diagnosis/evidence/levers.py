@@ -34,7 +34,7 @@ def rate_limit(tenant: str, before: float, now: float) -> Lever:
 
 
 _LEAST_RATE: Final = 0.01
-"""Minimum share of the requests that a rate limit admits, because a tenant without earlier requests
+"""Minimum share of the requests that a rate limit admits, so that a tenant without earlier requests
 is not blocked completely."""
 
 

@@ -15,7 +15,7 @@ from diagnosis.latency.tail import BODY_GROWTH_RATIOS
 from telemetry.starts import EngineStart
 
 _LEAD_S = 120.0
-"""A start can affect the window if it was at most this many seconds before."""
+"""A start can affect the window if it was at most this many seconds before the window."""
 _WARM_S = 120.0
 _ENOUGH = 20
 _FEWEST = 8
@@ -66,7 +66,7 @@ def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatAr
 
 
 def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
-    """Return after how many seconds from a start the queue is back to normal; at most 120."""
+    """Return the seconds from a start until the queue is back to normal; at most 120."""
     engines, window = case.servers.engines, case.question.window
     usual, _ = case.p99("waiting")
     longest = 0.0
@@ -149,7 +149,8 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     return {
         term: min(max(float(without_starts_s[index] / here[index]), 0.0), 1.0)
         for index, term in enumerate(TERMS)
-        # Stalls stay with the start, because the first batch shapes may occur long after it.
+        # Stalls are always attributed to the start, because the first batch shapes may occur long
+        # after it.
         if here[index] > 0 and not term.endswith("_stall")
     }
 

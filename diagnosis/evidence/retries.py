@@ -17,7 +17,7 @@ _AGAIN_US: Final = 2_000_000
 """Maximum time from an abort to the repeated request. Clients that retry wait at most about a
 second before the second retry. Source: INITIAL_RETRY_DELAY of the OpenAI client, doubled once."""
 _NOTICED_US: Final = 250_000
-"""The server may notice a disconnect by this much later than the client sends the next request."""
+"""Maximum time from the client's next request until the server notices the disconnect."""
 _SAME_AGE: Final = 0.1
 """Two ages that differ by at most this share count as the same timeout."""
 _FEWEST: Final = 10
@@ -174,7 +174,8 @@ def _repeated(requests: Requests) -> _Repeats | None:
 
 
 def _by_chance(repeats: _Repeats, seconds: float) -> float:
-    """Return the expected number of aborts that a request with the same key follows by chance.
+    """Return the expected number of aborts after which a request with the same key arrives by
+    chance.
 
     The number is computed from the requests that are not repetitions, as if they arrived at random.
     """

@@ -1,4 +1,4 @@
-"""Measure the slowdown of a machine, in which a slower GPU or CPU lengthens every part of a step.
+"""Measure the slowdown of a machine: a slower GPU or CPU lengthens every part of a step.
 
 Pure. The detectors use clocks, GPU activity and foreign processes to distinguish the reasons.
 """

@@ -142,8 +142,9 @@ def all_tenants_share(case: Case) -> float:
 def few_prompts_share(case: Case) -> float:
     """Return the share of the growth in prompt tokens that a few very long prompts cause.
 
-    This share is the growth beyond that of the median prompt and of the other tenants' prompts. If
-    some tenants added long prompts, and the other tenants' prompts are as before, it is 1.
+    The share is the part of the growth that exceeds the growth of the median prompt and of the
+    other tenants' prompts. If some tenants added long prompts, and the other tenants' prompts are
+    as before, it is 1.
     """
     if prompts_were_added(case):
         return 1.0

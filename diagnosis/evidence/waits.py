@@ -43,9 +43,9 @@ _SURELY_MORE: Final = 0.25
 by two standard errors."""
 
 _AS_MUCH: Final = 1.0
-"""If other requests' prefills lengthen decodes by more than this multiple of the time by which
-other requests' decodes lengthen them, the difference counts as prefill interference. More
-concurrent requests alone explain a smaller delay."""
+"""Other requests' prefills and other requests' decodes lengthen a decode. More concurrent requests
+alone explain a ratio of these two delays up to this value. A longer delay by prefills counts as
+prefill interference."""
 
 OF_FRONTEND: Final = ("frontend",)
 """Terms of waiting for the API server."""
@@ -104,7 +104,7 @@ def shared_with_traffic(case: Case) -> dict[str, float]:
 
 @cached_per_case
 def prefill_share(case: Case) -> float:
-    """Return the share of the additional decode time by more traffic that counts as prefill
+    """Return the share of the decode time added by more traffic that counts as prefill
     interference.
 
     The share depends on the ratio of two delays: the time by which other requests' prefills

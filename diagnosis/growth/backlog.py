@@ -11,8 +11,8 @@ from diagnosis.inputs.requests import BoolArray, FloatArray
 
 
 def backlogged(hot: BoolArray, begun: FloatArray, ended: FloatArray) -> BoolArray:
-    """Mark the blocks with slow requests, and the earlier blocks in which the backlog grew that
-    delayed these requests: (blocks,).
+    """Mark the blocks with slow requests, and the earlier blocks in which the backlog that delayed
+    these requests grew: (blocks,).
 
     Args:
         hot: (blocks,) blocks with slow requests.

@@ -294,8 +294,8 @@ class Case:
 
     @property
     def machine_slowdown(self) -> float | None:
-        """The smaller slowdown factor of prefill and decode. If one of them is unknown, it is the
-        other factor.
+        """The smaller slowdown factor of prefill and decode. If one factor is unknown, the other
+        one is used.
 
         The smaller one is used because the machine is not the cause if only prefill or only decode
         is slower.

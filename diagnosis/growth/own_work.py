@@ -102,7 +102,7 @@ def computed_tokens(requests: Requests, tokens: str) -> FloatArray:
 
     Args:
         requests: n requests.
-        tokens: "prompt_tokens", of which cached tokens are not computed, or "output_tokens".
+        tokens: "prompt_tokens" (without cached tokens, which are not computed) or "output_tokens".
     """
     return uncached_tokens(requests) if tokens == "prompt_tokens" else requests.number(tokens)
 

@@ -21,7 +21,7 @@ from diagnosis.latency.parts import PART_INDEX, PARTS, STEP_PARTS, gaps, split_s
 from diagnosis.question import CONTAIN_TOKENS, FROM_RECEIPT, Metric
 
 SPLIT_TERMS: Final = ("prefill_longer", "prefill_uncached", "decode_longer")
-"""The terms that the parts do not have: more prompt tokens, fewer cached tokens, more output
+"""The terms that are not latency parts: more prompt tokens, fewer cached tokens, more output
 tokens. The rest of own work stays in `prefill_own` and `decode_own`: the slowdown of the
 machine."""
 

@@ -1,8 +1,8 @@
 """Find engines that hang: they have requests and take no step. Their requests do not end.
 
-Pure. Such a request has no row until its client gives up or its server ends, and then no first
-token. The time that it has waited is a lower bound of its latency. This module makes these requests
-comparable with answered ones.
+Pure. Such a request has no row until its client gives up or its server ends, and this row has no
+first token. The time that it has waited is a lower bound of its latency. This module makes these
+requests comparable with answered ones.
 """
 
 from collections.abc import Iterator, Mapping

@@ -16,7 +16,8 @@ from diagnosis.inputs.servers import EngineName, Samples, Servers
 
 _MOSTLY: Final = 0.5
 """A replica is divided only if more than this share of its requests have an engine number. Only the
-plugin's rows have one. Without this limit, rows of other sources would belong to no server."""
+plugin's rows have one. Without this limit, a few such rows would divide the replica, and the rows
+of other sources would belong to no server."""
 
 
 def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, Servers]:

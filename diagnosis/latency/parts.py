@@ -39,8 +39,8 @@ HELD_PARTS: Final = {
 report these parts."""
 
 REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
-"""The names of the parts of the decode in an explanation of the first content. There, they are the
-time from the first byte to the first content."""
+"""The names of the decode's parts in an explanation of the first content. There, these parts cover
+the time from the first byte to the first content."""
 
 PHASE: Final = {
     **{part: part.split("_")[0] for part in (*PARTS, *REASONING.values())},

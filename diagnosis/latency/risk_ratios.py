@@ -139,8 +139,8 @@ def _frequent_values(name: str, codes: Codes, fewest: int) -> list[Item]:
 def _larger_sets(
     found: list[tuple[Item, ...]], singles: list[Item], order: int
 ) -> Iterator[tuple[Item, ...]]:
-    """Yield the sets of `order` values from different dimensions of which all subsets are in
-    `found`."""
+    """Yield the sets of `order` values from different dimensions for which `found` contains every
+    subset with one value less."""
     if order == 1:
         yield from ((item,) for item in singles)
         return

@@ -23,13 +23,12 @@ MIN_TAIL_REQUESTS: Final = 15
 """Minimum number of slow requests for a meaningful mean."""
 
 BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
-"""Factor by which the number of requests slower than the start of the baseline's slower quarter
-(0.25) or slower half (0.5) must grow. This detects a growth of all requests, which the tail alone
-does not show."""
+"""Minimum growth factor of the number of requests slower than the baseline's 75th percentile (0.25)
+or median (0.5). This detects a growth of all requests, which the tail alone does not show."""
 
 MOST_WIDE_TAIL: Final = 20_000
-"""Maximum number of requests in a tail that is wider than necessary, because the growth of each of
-its requests is divided into terms."""
+"""Maximum number of requests in a widened tail. More would take too long, because the growth of
+each request is divided into terms."""
 
 REPLICATES: Final = 400
 GROUPS: Final = 1_000
@@ -124,8 +123,9 @@ def _ranked(
     Return the number of requests of each group in each replicate and the sum of their latencies,
     both (replicates, groups), and the lowest latency of each group.
 
-    If there are few requests, each group has a single request. With larger groups, the error of the
-    tail's mean is smaller than the spread of latencies in the group that contains the threshold.
+    If there are few requests, each group has a single request. With larger groups, the tail's mean
+    has an error. It is smaller than the spread of the latencies in the group that contains the
+    threshold.
     """
     # Requests beyond this rank are never in a resampled tail.
     reach = min(len(of), 8 * of.tail(share) + MIN_TAIL_REQUESTS)

@@ -136,13 +136,12 @@ class _Overlaps:
         work: tuple[FloatArray, FloatArray],
         lost: Sequence[tuple[Sequence[str], float, float]],
     ) -> tuple[FloatArray, FloatArray]:
-        """Divide the lost seconds of each stretch of time among the requests whose work overlaps
-        it.
+        """Divide the delay in each stretch of time among the requests whose work overlaps it.
 
         Args:
             tokens: the number of tokens of each row's work.
             work: when each row's work began and ended.
-            lost: for each stretch, the columns with the lost seconds, and its start and end.
+            lost: for each stretch, the columns with the seconds of delay, and its start and end.
 
         Returns:
             The seconds by row, and the tokens by row that were computed in the stretches.

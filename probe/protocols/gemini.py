@@ -1,4 +1,4 @@
-"""Gemini, of the Gemini API and of Vertex AI.
+"""The protocol of the Gemini API and of Gemini on Vertex AI.
 
 Vertex AI (`aiplatform.googleapis.com`) takes an OAuth token, and the Gemini API takes an API key.
 Sources: Gemini API reference, "models.streamGenerateContent"; Vertex AI reference,
@@ -59,7 +59,8 @@ def read(event: Event, at: float, answer: Answer) -> None:
 
 
 def _parts(parts: object, at: float, answer: Answer) -> None:
-    """Count one event of each kind, because one event carries many tokens."""
+    """Count at most one event of reasoning and one of content, because an event carries many
+    tokens."""
     given = [mapping_of(each) for each in parts] if isinstance(parts, list) else []
     full = [each for each in given if text_of(each.get("text")) or each.get("functionCall")]
     if any(each.get("thought") is True for each in full):
@@ -69,7 +70,7 @@ def _parts(parts: object, at: float, answer: Answer) -> None:
 
 
 def _usage(usage: dict[str, Any], answer: Answer) -> None:
-    """Take the numbers of tokens. Google's number of candidate tokens contains no thoughts."""
+    """Store the numbers of tokens. Google's `candidatesTokenCount` excludes thoughts."""
     answer.prompt_tokens = count_of(usage.get("promptTokenCount"))
     answer.cached_tokens = count_of(usage.get("cachedContentTokenCount"))
     thoughts = count_of(usage.get("thoughtsTokenCount"))

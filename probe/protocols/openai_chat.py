@@ -74,13 +74,13 @@ def opened(event: Event, answer: Answer) -> dict[str, Any] | None:
 
 
 def finished(choice: Mapping[str, object], answer: Answer) -> None:
-    """Take the reason why the answer ended."""
+    """Store the reason why the answer ended."""
     if reason := text_of(choice.get("finish_reason")):
         answer.finish = "length" if reason == "length" else "stop"
 
 
 def read_usage(usage: Mapping[str, object], answer: Answer) -> None:
-    """Take the numbers of tokens."""
+    """Store the numbers of tokens."""
     answer.prompt_tokens = count_of(usage.get("prompt_tokens"))
     answer.output_tokens = count_of(usage.get("completion_tokens"))
     prompt = mapping_of(usage.get("prompt_tokens_details"))
@@ -90,8 +90,8 @@ def read_usage(usage: Mapping[str, object], answer: Answer) -> None:
 
 
 def read_metrics(metrics: Mapping[str, object], answer: Answer) -> None:
-    """Take the times that vLLM measured. Its time to first token begins when the request is
-    scheduled, so it is the prefill alone.
+    """Store the times that vLLM measured. vLLM's time to first token begins when the request is
+    scheduled, so it is only the prefill.
     """
     answer.server_queue_s = seconds_of_ms(metrics.get("queue_time_ms"))
     answer.server_prefill_s = seconds_of_ms(metrics.get("time_to_first_token_ms"))

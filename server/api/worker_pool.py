@@ -22,8 +22,8 @@ from server.api.limits import ApiLimits
 from telemetry import child_process
 
 MODULE: Final = "cli.questions.worker"
-"""The module of the processes. Only its name is used here, because the commands are above this
-part."""
+"""The module of the processes. Only its name is used here, because the server must not import the
+commands."""
 HEAD_BYTES: Final = 2**20
 """Maximum length of the line before an answer."""
 
@@ -73,7 +73,8 @@ class WorkerPool:
 
     @asynccontextmanager
     async def reply_to(self, message: Mapping[str, Any]) -> AsyncIterator[Reply]:
-        """Ask a question, and yield the answer. The question counts as open until the exit.
+        """Ask a question, and yield the answer. The question counts as open until the context
+        manager exits.
 
         Raises:
             BusyError, TooLongError, WorkerEndedError: there is no answer.
@@ -97,7 +98,7 @@ class WorkerPool:
             self._end(worker)
 
     async def close(self) -> None:
-        """Kill all processes, wait for their ends, and start no other."""
+        """Kill all processes, wait until they have ended, and start no others."""
         self._closed = True
         self.kill()
         await asyncio.gather(*self._ending)

@@ -46,12 +46,12 @@ class Injection:
         affects: the latency that becomes longer.
         shows: the request columns that contain the added time.
         world: adds all requirements of the fault to the fleet's configuration.
-        needs: the additions of `world` as text.
+        needs: what `world` adds, in words.
         arrivals: returns additional requests.
         rewrite: returns a function that changes ordinary requests while the fault is active.
         events: returns changes of server conditions, and restarts.
         stalls: returns the times at which each engine is stopped.
-        affects_else: returns that latency if the seed of the fault determines it.
+        affects_else: returns the latency that becomes longer, if it depends on the fault's seed.
         where: returns the labels of the affected requests, or of the requests that cause the fault.
     """
 

@@ -34,7 +34,8 @@ def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Ite
 
 
 def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Remove blocks, so that outputs need more blocks than were free at the requests' admission."""
+    """Remove blocks, so that outputs need more blocks than were free when the requests were
+    admitted."""
     means = capacity.means_of(config.workload, config.engine).stretched(outputs=_LONGER)
     running = capacity.running(config.engine, means, config.rate_per_s)
     room = capacity.room_blocks(means, running, 0.9 / fault.severity)

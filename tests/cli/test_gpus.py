@@ -111,7 +111,7 @@ def test_without_a_gpu_it_gives_the_reason(nowhere: None) -> None:
     shown = gpus()
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert shown.stdout == (
-        "No GPU reports. nvml: no_library (NVML: library not found); amd_smi: no_package.\n"
+        "No GPU reports values. nvml: no_library (NVML: library not found); amd_smi: no_package.\n"
     )
     silent = gpus("--format", "json")
     assert (silent.exit_code, silent.stdout) == (0, "")
@@ -124,7 +124,7 @@ def test_a_failing_driver_exits_2_with_the_reason(install: Install, code: str) -
     install(Card()).failing["nvmlInitWithFlags"] = getattr(pynvml, code)
     shown = gpus()
     assert shown.exit_code == 2
-    assert "No GPU reports. nvml: " in shown.stdout
+    assert "No GPU reports values. nvml: " in shown.stdout
 
 
 def test_a_lost_gpu_is_reported_on_stderr(install: Install) -> None:

@@ -245,8 +245,8 @@ def parameters(view: View) -> dict[str, str]:
 
 
 def _latencies(page: str) -> list[str]:
-    """Return the latencies that an address of a page may contain. A page without this choice keeps
-    it for the next page."""
+    """Return the latencies that an address of a page may contain. A page that has no choice of a
+    latency keeps the latency for the next page."""
     there = BY_KEY[page]
     return [
         name for name in LATENCIES if name != CONTENT or there.by_content or not there.by_latency
@@ -254,7 +254,7 @@ def _latencies(page: str) -> list[str]:
 
 
 def _implied_page(parameters: Mapping[str, str]) -> str:
-    """Return the page of an old link that names no page, as its other parameters imply."""
+    """Return the page of an old link that names no page, from its other parameters."""
     if RequestKey.parse(parameters.get("request", "").strip().lower()) is not None:
         return "request"
     return "requests" if {"latency", "request"} & set(parameters) else FIRST
@@ -276,8 +276,8 @@ def request_link(view: View, request: RequestKey) -> str:
 
 
 def pasted(text: str) -> RequestKey | str | None:
-    """Return the key in a pasted link or key. Return any other text unchanged, and None for no
-    text.
+    """Return the request key in a pasted text, which may be a link or a key. Return any other text
+    unchanged, and None for an empty text.
     """
     text = text.strip()
     if text.startswith(("http://", "https://", "?")):

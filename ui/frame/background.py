@@ -20,7 +20,7 @@ from store.errors import StoreError
 from ui.frame.read_cache import KEPT_READERS
 
 MOST_KEPT: Final = 50
-"""Maximum number of answers. An answer has no row per request."""
+"""Maximum number of answers. An answer is small: it has no row per request."""
 _log: Final = logging.getLogger(__name__)
 
 

@@ -78,8 +78,8 @@ class Context:
                 return read()
 
         filters = tuple(sorted(self.view.equals.items()))
-        # Data of the last minutes may still arrive, so a result that was read before then must not
-        # be used afterwards.
+        # Data of the last minutes may still arrive, so a result that was read too early must not be
+        # used later.
         settled = self.now_unix_ns - self.window.to_unix_ns > SETTLED_S * SECOND_NS
         key = (self.page.key, self.window, settled, filters, *more)
         return shared(self.engine, key, read_store, large=large)

@@ -45,7 +45,8 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
 
 
 def _drawn(context: Context) -> str:
-    """Return the attributes by which `connection.js` sees that a live page is not refreshed."""
+    """Return the attributes from which `connection.js` detects that a live page is not
+    refreshed."""
     assert context.view.last is not None
     every = context.page.refresh_s[context.view.last]
     return f" data-drawn='{context.now_unix_ns}' data-every='{every}'"

@@ -67,8 +67,8 @@ def opened(url: str) -> Engine:
 
 
 def kept_evidence(engine: Engine) -> EvidenceCache:
-    """Return the evidence cache of one database, which all ranges share, and all viewers who may
-    see the same. It contains the requests that a viewer may not see, without names."""
+    """Return the evidence cache of one database. All ranges and all viewers with the same access
+    share it. It also contains the requests that a viewer is not allowed to see, without names."""
     whole = with_masked_rows(engine)
     kept = _evidence if access_of(engine) is None else _restricted_evidence
     found: EvidenceCache = kept(cache_key(whole), whole)

@@ -106,7 +106,8 @@ def read_rolled(
 def outcomes_over_time(
     engine: Engine, window: Window, equals: Mapping[str, str], bins: Bins
 ) -> tuple[Bins, Rollups]:
-    """Return rollups by outcome, which must exist, in bins of whole minutes; and these bins."""
+    """Return bins of whole minutes, and the rollups by outcome in these bins. The database must
+    have rollups."""
     if bins.width_ns % _MINUTE_NS:
         bins = bins_of_width(window.from_unix_ns, window.to_unix_ns, _MINUTE_NS)
     found = rollups(

@@ -131,8 +131,8 @@ def application(
 
 
 def _secrets(settings: SignIn) -> dict[str, Any]:
-    """Return Streamlit's secrets. They stay in memory: neither a file nor an environment variable
-    has them.
+    """Return Streamlit's secrets. They stay in memory, and are in no file and no environment
+    variable.
     """
     secret = settings.client_secret.reveal()
     # The key is derived from the OpenID client's secret, so sessions survive a restart and no other

@@ -1,8 +1,9 @@
 """The HTML document that loads Streamlit's frontend, with three additions.
 
-- The explorer's style and scripts. If they arrived with the page's elements, they would move them.
+- The explorer's style and scripts. If the style arrived together with the page's elements, it would
+  move the elements.
 - The parts of the frontend that every page uses, loaded in advance. Until a part is loaded, its
-  elements have another height.
+  elements have the wrong height.
 - The server's address. Without it, the frontend of `/PAGE` first asks `/PAGE/_stcore/health`, and
   the browser's console shows the error 404.
 """

@@ -27,7 +27,7 @@ def waterfall(parts: Parts, change: Interval | None, name: str) -> go.Figure:
     """Draw the percentile before, the parts of the difference, and the percentile after.
 
     Args:
-        parts: of the difference.
+        parts: the parts of the difference.
         change: the interval of the change, in seconds.
         name: the percentile and the latency.
     """

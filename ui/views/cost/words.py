@@ -30,7 +30,7 @@ MOST_UNPRICED: Final = 5
 LARGE: Final = 0.5
 """Share of the bill above which the page mentions idle time."""
 NOTHING: Final = 0.005
-"""Share of the bill. A negative part that is smaller is a rounding error at the edges of the
+"""Share of the bill. A negative part with a smaller share is a rounding error at the edges of the
 range."""
 UNKNOWN_NAME: Final = "unknown"
 

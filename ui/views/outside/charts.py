@@ -70,7 +70,7 @@ def phases(places: Sequence[Place]) -> go.Figure:
         barmode="stack",
         height=150 + 26 * max(1, len(rows)),
         margin={**charts.MARGIN, "t": 52, "b": 48},
-        # As wide as the figure, so that a phone has several entries in a row.
+        # As wide as the figure, so that a phone shows several entries in one row.
         legend={**charts.LEGEND, "xref": "container", "x": 0.02},
         bargap=0.3,
         dragmode=False,

@@ -1,7 +1,7 @@
 """Compare the latencies before and after the latest deploy, and show the result in a sentence.
 
-The comparison takes about a second, so it is computed in the background, once for each deploy and
-for each step by which the range after it grows.
+The comparison takes about a second, so it is computed in the background. It is computed once for
+each deploy, and again each time that the range after the deploy has grown by a step.
 """
 
 import html
@@ -40,7 +40,7 @@ LINK: Final = "Compare before and after"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of the sentence on the page, and what it is about."""
+    """The place of the sentence on the page, and the deploy that the sentence is about."""
 
     element: Any
     deploy: Deploy

@@ -74,7 +74,7 @@ class Trend:
         return found
 
     def usual(self, latency: str, quantile: str) -> tuple[float, float] | None:
-        """Return the range that holds a percentile in 8 of 10 bins, in seconds.
+        """Return the range, in seconds, that contains the percentile's value in 8 of 10 bins.
 
         Returns None for too few bins.
         """

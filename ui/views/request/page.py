@@ -34,7 +34,7 @@ AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
 """Seconds between two searches for a request whose id was not found."""
 SHOWN: Final = "asked_in_address"
-"""Session key of the address's request that the field was last set to."""
+"""Session key of the request in the address for which the field was last set."""
 MOST_LISTED: Final = 6
 """Maximum number of delaying requests in the list. The chart shows more."""
 

@@ -124,8 +124,8 @@ def less(row: Mapping[str, Any]) -> str | None:
 
 
 def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
-    """Return the instants as a list. The first has a clock time, the others the time since the
-    receipt.
+    """Return the instants as a list. The first instant is shown as a clock time, the others as the
+    time since the receipt.
     """
     listed = "".join(
         f"<div><small>{each.name}</small>"

@@ -67,8 +67,8 @@ def show(context: Context, *, too_many: bool) -> None:
 
 
 def _budgets_to_choose(chosen: str) -> list[str]:
-    """Return the budgets to choose from. The reader's file is one only if its path is set, or if
-    the address names it."""
+    """Return the budgets to choose from. The reader's own budget is included only if its path is
+    set, or if the address names it."""
     own = bool(os.environ.get(KEY, "").strip()) or chosen == OWN_BUDGET
     return [each for each in BUDGETS if own or each != OWN_BUDGET]
 

@@ -128,8 +128,8 @@ def show(context: Context, found: Reading) -> None:
 
 
 def _controls(present: Present, change: str, sweep: str) -> None:
-    """Draw the controls. They show the change, and the present configuration for everything
-    else.
+    """Draw the controls. A control shows the changed value, or the present value if the change does
+    not set it.
     """
     state = st.session_state
     # A refresh of a live page must not replace the values that a reader has not submitted yet.

@@ -22,8 +22,8 @@ from ui.kit.store_reads import is_simulated
 
 _log: Final = logging.getLogger(__name__)
 MOST_REPLAYED: Final = 500_000
-"""Maximum number of requests that the draws of a sweep replay, which takes about 5 s of CPU time. A
-sweep over more requests has fewer draws."""
+"""Maximum number of requests to replay for all draws of a sweep: about 5 s of CPU time. A sweep
+over more requests has fewer draws."""
 LEAST_DRAWS: Final = 8
 """Minimum number of draws for an interval. With fewer draws, the error of their standard
 deviation is more than 25 %."""

@@ -31,7 +31,7 @@ WAITS: Final = {
 SHOWN: Final = ("p50", "p99")
 CANNOT_KEEP_UP: Final = "cannot keep up"
 EQUALLY_GOOD: Final = 1.01
-"""Values count as equally good if their P99 is at most this factor times the shortest."""
+"""Values count as equally good if their P99 is at most this factor times the shortest P99."""
 
 
 def sentence(answer: WhatIfAnswer, latency: str) -> str:
