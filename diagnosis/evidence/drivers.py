@@ -20,7 +20,7 @@ from diagnosis.evidence.added_requests import (
 )
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.evidence.outside_restarts import log_skew_outside_restarts
-from diagnosis.evidence.restarts import restarts
+from diagnosis.evidence.restarts import hangs_in_window, restarts
 from diagnosis.evidence.retries import retries_share
 from diagnosis.evidence.stalls import steadiness, surplus_ratio
 from diagnosis.evidence.traffic_growth import (
@@ -302,7 +302,7 @@ def _of_rate(case: Case) -> DriverShares:
     skew = away = 0.0
     if demand.log_skew > _SKEW and demand.log_slow_servers > 0:
         skew = min(1.0, demand.log_skew / demand.log_slow_servers)
-        if restarts(case):
+        if restarts(case) or hangs_in_window(case):
             routed = max(log_skew_outside_restarts(case), 0.0) / demand.log_skew
             away = skew * (1.0 - min(routed, 1.0))
     of_fleet = 1.0 - skew
