@@ -222,7 +222,13 @@ def _with_causes_beside_hang(
     added_s = max(_tail_mean_s(ended, share) - baseline_s, 0.0)
     added_to_hang_s = now_s - float(np.sort(hang_alone)[-slow.tail(share) :].mean())
     of_beside = min((added_s + added_to_hang_s) / 2.0 / (now_s - baseline_s), 1.0)
-    found = [replace(each, share=each.share * of_beside) for each in beside.causes]
+    growth = Evidence(
+        "slowest requests that ended, mean latency, s", beside.baseline_s, beside.now_s
+    )
+    found = [
+        replace(each, share=each.share * of_beside, evidence=(growth, *each.evidence))
+        for each in beside.causes
+    ]
     of_hang = sum(cause.share for cause in found if cause.id == engine_hang.ID)
     others = [cause for cause in found if cause.id != engine_hang.ID]
     hang = replace(hang, share=1.0 - of_beside + of_hang)

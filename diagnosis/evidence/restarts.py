@@ -10,7 +10,7 @@ import numpy as np
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.growth.case import Case
 from diagnosis.growth.terms import TERMS, excess_s
-from diagnosis.inputs.hung_engines import Hang, hangs
+from diagnosis.inputs.hung_engines import UNFINISHED, Hang, hangs
 from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.latency.parts import selected_latency_s
 from diagnosis.latency.tail import BODY_GROWTH_RATIOS
@@ -52,17 +52,19 @@ def restarts(case: Case) -> list[EngineStart]:
 
 @cached_per_case
 def hangs_in_window(case: Case) -> list[Hang]:
-    """Return the hangs of engines in the window. Only replicas that also served requests in the
-    baseline are included."""
-    window = case.question.window
-    replica = case.before.label("replica")
-    there = {replica.values[code] for code in np.unique(replica.codes) if code >= 0}
+    """Return the hangs of engines that did not finish some of the window's requests. An engine that
+    continues and finishes its requests stalls."""
+    unfinished = case.now.label("outcome").is_value(UNFINISHED)
+    if not unfinished.any():  # nearly always
+        return []
+    at = case.now.received_unix_ns
     return [
         hang
         for hang in hangs(case.servers.engines)
-        if hang.replica in there
-        and hang.to_unix_ns > window.from_unix_ns
-        and hang.from_unix_ns < window.to_unix_ns
+        if hang.to_unix_ns > case.question.window.from_unix_ns
+        and (
+            unfinished & case.now.of_engine(hang.replica, hang.engine) & (at < hang.to_unix_ns)
+        ).any()
     ]
 
 

@@ -102,6 +102,8 @@ def test_a_cause_that_delays_the_requests_that_ended_is_named_beside_a_hang() ->
     grown_s = answer.excess_s or 0.0
     assert answer.causes[1].share == pytest.approx(20.0 / grown_s / 2, abs=0.01)
     assert sum(cause.share for cause in answer.causes) == pytest.approx(1.0, abs=0.02)
+    before, now = evidence(answer.causes[1], "slowest requests that ended")
+    assert (now or 0.0) - (before or 0.0) == pytest.approx(20.0, rel=0.25)
 
 
 def test_a_growth_too_small_to_be_an_incident_is_not_named_beside_a_hang() -> None:
@@ -134,16 +136,27 @@ def test_a_restart_without_a_hang_is_named_beside_the_hang() -> None:
     assert list(found) == ["engine_hang", "cold_start"]
 
 
-def test_the_load_of_the_other_replicas_belongs_to_the_hang() -> None:
-    """While r0 hangs, the router sends its requests to r1, where they wait for a slot."""
+def served_by_the_other_replica() -> Requests:
+    """Return requests that wait for a slot at r1 from `BEGIN_S` + 10 s on. The router sends no
+    requests to r0 then."""
     requests = quiet()
-    at_s = requests.received_unix_ns / S
     replica = requests.label("replica")
-    moved = at_s >= BEGIN_S + 10
+    moved = requests.received_unix_ns >= (BEGIN_S + 10) * S
     names = np.where(moved, "r1", np.array(replica.values)[replica.codes])
     rerouted = replace(requests, labels={**requests.labels, "replica": labels(names.tolist())})
-    waiting = later(rerouted, queue_seats_s=np.where(moved, 20.0, 0.0))
+    return later(rerouted, queue_seats_s=np.where(moved, 20.0, 0.0))
+
+
+def test_the_load_of_the_other_replicas_belongs_to_the_hang() -> None:
+    waiting = served_by_the_other_replica()
     found = asked(unfinished(of=waiting), Metric.QUEUE, standing_still())
     assert next(iter(shares(found))) == "engine_hang"
     assert found.causes[0].where == {"replica": "r0"}
     assert "replica_imbalance" not in shares(found)
+
+
+def test_the_load_of_the_other_replicas_during_a_stall_is_no_hang() -> None:
+    """r0 continued, and answered its requests."""
+    found = shares(asked(served_by_the_other_replica(), Metric.QUEUE, standing_still()))
+    assert found
+    assert "engine_hang" not in found
