@@ -9,12 +9,13 @@ from typing import Final
 
 import numpy as np
 
+from diagnosis.causes import engine_hang
 from diagnosis.causes.masked import MaskedCause, all_claims, masked_causes, wide_share
 from diagnosis.claim import Claim, Evidence, divide_terms
 from diagnosis.explanation import Cause, Explanation, PartGrowth, Verdict
 from diagnosis.growth.case import Case, case_of
 from diagnosis.growth.own_work import fit_own_work
-from diagnosis.inputs.hung_engines import with_unfinished
+from diagnosis.inputs.hung_engines import UNFINISHED, with_unfinished
 from diagnosis.inputs.littles_law import contradictions
 from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.inputs.same_models import same_model_requests
@@ -111,6 +112,7 @@ def explain(
             attainments=attainments,
         )
     answer = _explain_tails(question, servers, now, before, tails, share, attainments)
+    answer = _with_causes_beside_hang(answer, servers, now, before, tails)
     # Include the baseline's requests, because some of them may still have waited in the window.
     return replace(answer, contradictions=contradictions(requests, servers.engines, window))
 
@@ -157,7 +159,7 @@ def _explain_tails(
     if grown and larger:
         causes, others, unexplained = _causes(case, baseline_s)
         wide = wide_share(slow, share)
-        if causes and wide is not None:
+        if causes and wide is not None and not _unfinished(case.slow).any():
             wider = case_of(question, servers, now, before, tails, wide, case.work)
             masked = masked_causes(wider, slow, share, [cause.id for cause in causes])
             causes, unexplained = _with_masked(causes, unexplained, masked, baseline_s)
@@ -182,6 +184,62 @@ def _explain_tails(
         dimensions=hits,
         dimensions_tested=tested,
     )
+
+
+def _with_causes_beside_hang(
+    answer: Explanation,
+    servers: Servers,
+    now: Requests,
+    before: Requests,
+    tails: tuple[Stretch, Stretch],
+) -> Explanation:
+    """Return the explanation with the causes that delay the requests that no hang delayed.
+
+    The requests of a hung engine wait so long that they are most of the slow requests, and they
+    show no other cause, because they get no response. So the other causes are found in the requests
+    that ended, which are explained like a window without a hang. The growth is divided between the
+    hang and these causes by the Shapley value of two players (see `masked`): without the other
+    causes, the requests that ended would be as fast as usual; without the hang, the unfinished
+    requests would be like the others.
+    """
+    hang = next((cause for cause in answer.causes if cause.id == engine_hang.ID), None)
+    slow, usual = tails
+    unfinished = _unfinished(now)[slow.rows]
+    share, baseline_s, now_s = answer.tail_share, answer.baseline_s, answer.now_s
+    if hang is None or not unfinished.any() or not share or baseline_s is None or now_s is None:
+        return answer
+    ended = slow.only(~unfinished)
+    share_of_ended = share_for(ended, usual)
+    if share_of_ended is None:
+        return answer
+    beside = _explain_tails(
+        answer.question, servers, now, before, (ended, usual), share_of_ended, ()
+    )
+    if not beside.causes:
+        return answer
+    hang_alone = np.where(unfinished, slow.latency_s, np.minimum(slow.latency_s, baseline_s))
+    added_s = max(_tail_mean_s(ended, share) - baseline_s, 0.0)
+    added_to_hang_s = now_s - float(np.sort(hang_alone)[-slow.tail(share) :].mean())
+    of_beside = min((added_s + added_to_hang_s) / 2.0 / (now_s - baseline_s), 1.0)
+    growth = Evidence(
+        "slowest requests that ended, mean latency, s", beside.baseline_s, beside.now_s
+    )
+    found = [
+        replace(each, share=each.share * of_beside, evidence=(growth, *each.evidence))
+        for each in beside.causes
+    ]
+    of_hang = sum(cause.share for cause in found if cause.id == engine_hang.ID)
+    others = [cause for cause in found if cause.id != engine_hang.ID]
+    hang = replace(hang, share=1.0 - of_beside + of_hang)
+    return replace(
+        answer,
+        causes=sorted((hang, *others), key=lambda cause: -cause.share),
+        unexplained=of_beside * (beside.unexplained or 0.0),
+    )
+
+
+def _unfinished(requests: Requests) -> BoolArray:
+    return requests.label("outcome").is_value(UNFINISHED)
 
 
 def _tail_mean_s(of: Stretch, share: float) -> float:

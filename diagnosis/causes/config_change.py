@@ -5,10 +5,10 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.causes.cold_start import TERMS
 from diagnosis.claim import ROOT, Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.restarts import around_starts, deploys, new_config_stays_slow, new_configs
+from diagnosis.evidence.start_delays import TERMS
 from diagnosis.evidence.waits import shared_with_traffic, wait_weights
 from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray

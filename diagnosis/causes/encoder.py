@@ -5,10 +5,11 @@ from typing import Final
 import numpy as np
 
 from diagnosis.claim import Claim, Evidence, Lever
-from diagnosis.evidence.waits import OF_PREFILL, OF_STEP
+from diagnosis.evidence import drivers
+from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
 from diagnosis.growth.terms import TERM_INDEX
-from diagnosis.inputs.requests import FloatArray, Requests
+from diagnosis.inputs.requests import FloatArray
 
 ID = "encoder"
 SUMMARY = "the encoder of images or audio takes more time"
@@ -28,8 +29,7 @@ def detect(case: Case) -> Claim | None:
     if grown_s.mean() > 0 and own_s.mean() > 0:
         share = np.divide(grown_s, own_s, out=np.zeros_like(own_s), where=own_s > 0)
         weights |= dict.fromkeys(_OWN, np.clip(share, 0.0, 1.0))
-    if others := _share_of_added_prefill(case):
-        weights |= dict.fromkeys((*OF_PREFILL, *OF_STEP), others)
+    weights |= wait_weights(case, drivers.ENCODER)
     if not weights:
         return None
     return Claim(
@@ -49,18 +49,3 @@ def detect(case: Case) -> Claim | None:
             Lever("run the encoder on servers of its own"),
         ],
     )
-
-
-def _share_of_added_prefill(case: Case) -> float:
-    """Return the encoder's share of the prefill work that was added per second. The other requests
-    of a step wait for the encoder as for any other prefill work."""
-    added_s = [
-        _per_second(case.hot_requests, name, case.hot_s)
-        - _per_second(case.before, name, case.baseline_observed_s)
-        for name in ("encoder_s", "prefill_own_s")
-    ]
-    return min(added_s[0] / added_s[1], 1.0) if min(added_s) > 0 else 0.0
-
-
-def _per_second(requests: Requests, name: str, seconds: float) -> float:
-    return float(np.nansum(requests.number(name))) / max(seconds, 1.0)

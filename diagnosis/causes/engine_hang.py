@@ -3,8 +3,14 @@
 import numpy as np
 
 from diagnosis.claim import ROOT, Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.restarts import ends_of_hangs, hangs_in_window, while_an_engine_hung
+from diagnosis.evidence.start_delays import start_weights
+from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
-from diagnosis.inputs.hung_engines import UNFINISHED
+from diagnosis.inputs.hung_engines import UNFINISHED, Hang
+from diagnosis.inputs.requests import FloatArray
+from diagnosis.inputs.servers import EngineName
 from diagnosis.question import Span
 
 ID = "engine_hang"
@@ -12,17 +18,24 @@ SUMMARY = "the engine hangs: it takes no step, and its requests do not end"
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the time that requests have waited for a hung engine."""
-    hung = case.slow.label("outcome").is_value(UNFINISHED)
-    if not hung.any():
+    """Return a claim on the time that requests have waited for a hung engine, on the delay that the
+    restart after the hang caused, and on the load that other servers carried meanwhile."""
+    found = hangs_in_window(case)
+    if not found:
         return None
-    server = case.slow.server
-    counts = np.bincount(server.codes[hung & (server.codes >= 0)], minlength=1)
-    at = server.values[int(counts.argmax())] if counts.any() else None
-    waits = np.where(hung, 1.0, 0.0)
+    hung = case.slow.label("outcome").is_value(UNFINISHED)
+    weights: dict[str, float | FloatArray] = dict(start_weights(case, ends_of_hangs(case)))
+    meanwhile = while_an_engine_hung(case, case.slow)
+    for term, share in wait_weights(case, drivers.AWAY).items():
+        weights[term] = np.maximum(weights.get(term, 0.0), meanwhile * share)
+    for term in ("unsplit", "decode_unsplit"):
+        weights[term] = np.where(hung, 1.0, weights.get(term, 0.0))
+    if not any(np.any(each) for each in weights.values()):
+        return None
+    at = _server(max(found, key=lambda hang: hang.to_unix_ns - hang.from_unix_ns), case)
     return Claim(
         cause=ID,
-        weights={"unsplit": waits, "decode_unsplit": waits},
+        weights=weights,
         tier=ROOT,
         evidence=[
             Evidence(
@@ -39,18 +52,24 @@ def detect(case: Case) -> Claim | None:
             Lever("restart the server"),
             Lever("let a watchdog restart a server that has requests and takes no step"),
         ],
-        where={} if at is None else case.where_of(at),
+        where=case.where_of(at),
     )
 
 
-def _largest(case: Case, server: str | None, name: str) -> tuple[float | None, float | None]:
+def _server(hang: Hang, case: Case) -> str:
+    """Return the server that hung: the engine if the replica has several, otherwise the replica."""
+    name = EngineName(hang.replica, hang.engine).server
+    return name if name in case.servers.divided else hang.replica
+
+
+def _largest(case: Case, server: str, name: str) -> tuple[float | None, float | None]:
     """Return the largest value of an engine's gauge in the baseline and in the window.
 
     Read the whole window, not only the hot blocks: the requests that have waited longest arrived
     first, but the gauge is largest at the end.
     """
     engines = case.servers.engines
-    there = (engines.server or engines.replica).is_value(server or "")
+    there = (engines.server or engines.replica).is_value(server)
 
     def within(span: Span) -> float | None:
         at = engines.at_unix_ns

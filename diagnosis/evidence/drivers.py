@@ -20,7 +20,7 @@ from diagnosis.evidence.added_requests import (
 )
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.evidence.outside_restarts import log_skew_outside_restarts
-from diagnosis.evidence.restarts import restarts
+from diagnosis.evidence.restarts import hangs_in_window, restarts
 from diagnosis.evidence.retries import retries_share
 from diagnosis.evidence.stalls import steadiness, surplus_ratio
 from diagnosis.evidence.traffic_growth import (
@@ -31,6 +31,7 @@ from diagnosis.evidence.traffic_growth import (
     flooded,
 )
 from diagnosis.growth.case import Case
+from diagnosis.growth.demand import grew
 from diagnosis.growth.own_work import uncached_tokens
 from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import Requests
@@ -39,6 +40,7 @@ LOAD, FLOOD, SKEW, AWAY, RETRIES = "load", "flood", "skew", "away", "retries"
 PROMPTS, MISSES, OUTPUTS, PACE = "prompts", "misses", "outputs", "pace"
 STALL, PREEMPTION, DRAFTS = "stall", "preemption", "drafts"
 FRONTEND, ADAPTERS, BLOCKS, LINK = "frontend", "adapters", "blocks", "link"
+ENCODER = "encoder"
 
 MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
 """Drivers that add work to a batch. All other drivers make the same work take longer, or move it to
@@ -76,10 +78,30 @@ def for_prefill(case: Case) -> DriverShares:
             PROMPTS: demand.log_prompt,
             MISSES: demand.log_uncached,
             PACE: _log_pace(case.machine_slowdown),
+            ENCODER: _log_of_encoder(case),
             STALL: _log_of_stalls(case),
             DRAFTS: _log_of_fewer_accepted(case),
         },
     )
+
+
+def _log_of_encoder(case: Case) -> float:
+    """Return the logarithm of a ratio: the mean own prefill time, divided by this time without the
+    growth of the encoder's time."""
+    own_s = case.hot_requests.mean("prefill_own_s") or 0.0
+    added_s = encoder_added_s(case)
+    return log(own_s / (own_s - added_s)) if 0.0 < added_s < own_s else 0.0
+
+
+@cached_per_case
+def encoder_added_s(case: Case) -> float:
+    """Return the growth of the encoder's mean time per request; 0 if it did not grow beyond chance,
+    or if the time before is unknown."""
+    before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
+    # The whole window is tested, because a minute contains too few images.
+    if not grew(before, whole):
+        return 0.0
+    return max((case.hot_requests.mean("encoder_s") or 0.0) - float(np.nanmean(before)), 0.0)
 
 
 def _log_of_stalls(case: Case) -> float:
@@ -263,7 +285,10 @@ def for_step(case: Case) -> DriverShares:
     others = grown("prefill_others_prefill", "decode_others_prefill")
     found = {driver: others * share for driver, share in for_prefill(case).items()}
     found[STALL] = grown("prefill_stall", "decode_stall")
-    found[PACE] = found.get(PACE, 0.0) + grown("prefill_own", "decode_own")
+    own = grown("prefill_own")
+    encoder = min(encoder_added_s(case), own)
+    found[ENCODER] = found.get(ENCODER, 0.0) + encoder
+    found[PACE] = found.get(PACE, 0.0) + own - encoder + grown("decode_own")
     return _summing_to_one(found)
 
 
@@ -284,7 +309,9 @@ def for_seats(case: Case) -> DriverShares:
 
 
 def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> DriverShares:
-    logs = {name: value for name, value in others.items() if value > NOISE}
+    # The encoder's time is measured in each request, so its growth is compared with chance there.
+    noise = {ENCODER: 0.0}
+    logs = {name: value for name, value in others.items() if value > noise.get(name, NOISE)}
     if log_rate > NOISE:
         for name, share in _of_rate(case).items():
             logs[name] = logs.get(name, 0.0) + share * log_rate
@@ -302,7 +329,7 @@ def _of_rate(case: Case) -> DriverShares:
     skew = away = 0.0
     if demand.log_skew > _SKEW and demand.log_slow_servers > 0:
         skew = min(1.0, demand.log_skew / demand.log_slow_servers)
-        if restarts(case):
+        if restarts(case) or hangs_in_window(case):
             routed = max(log_skew_outside_restarts(case), 0.0) / demand.log_skew
             away = skew * (1.0 - min(routed, 1.0))
     of_fleet = 1.0 - skew
@@ -369,6 +396,9 @@ def _why_longer_s(case: Case) -> dict[str, float]:
         PREEMPTION: ("prefill_preempted", "decode_preempted"),
     }.items():
         found[driver] = found.get(driver, 0.0) + grown(*terms)
+    encoder = min(encoder_added_s(case), found[PACE])
+    found[PACE] -= encoder
+    found[ENCODER] = found.get(ENCODER, 0.0) + encoder
     of_drafts = drafts_share(case)
     found[PACE] += grown("decode_own") * (1.0 - of_drafts)
     found[DRAFTS] = grown("decode_own") * of_drafts

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from diagnosis.evidence.cached import cached_per_case
 from diagnosis.growth.case import Case
 from diagnosis.growth.terms import TERMS, excess_s
+from diagnosis.inputs.hung_engines import UNFINISHED, Hang, hangs
 from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.latency.parts import selected_latency_s
 from diagnosis.latency.tail import BODY_GROWTH_RATIOS
@@ -46,6 +48,42 @@ def restarts(case: Case) -> list[EngineStart]:
         ),
         key=lambda start: start.at_unix_ns,
     )
+
+
+@cached_per_case
+def hangs_in_window(case: Case) -> list[Hang]:
+    """Return the hangs of engines that did not finish some of the window's requests. An engine that
+    continues and finishes its requests stalls."""
+    unfinished = case.now.label("outcome").is_value(UNFINISHED)
+    if not unfinished.any():  # nearly always
+        return []
+    at = case.now.received_unix_ns
+    return [
+        hang
+        for hang in hangs(case.servers.engines)
+        if hang.to_unix_ns > case.question.window.from_unix_ns
+        and (
+            unfinished & case.now.of_engine(hang.replica, hang.engine) & (at < hang.to_unix_ns)
+        ).any()
+    ]
+
+
+def ends_of_hangs(case: Case) -> list[EngineStart]:
+    """Return the starts that ended a hang: the first start of the hung engine after the hang."""
+    found = []
+    for hang in hangs_in_window(case):
+        ended_by = next(
+            (
+                start
+                for start in restarts(case)
+                if (start.replica, start.engine) == (hang.replica, hang.engine)
+                and start.at_unix_ns >= hang.to_unix_ns
+            ),
+            None,
+        )
+        if ended_by is not None:
+            found.append(ended_by)
+    return found
 
 
 def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatArray:
@@ -119,12 +157,21 @@ def cold(case: Case) -> BoolArray:
 
 def while_a_server_was_away(case: Case) -> BoolArray:
     """Return whether each of the window's requests arrived while a server was away or had just
-    returned: (n,)."""
+    returned: (n,). A server is also away while its engine hangs."""
     at = case.now.received_unix_ns
-    found = np.zeros(at.size, dtype=np.bool_)
+    found = while_an_engine_hung(case, case.now)
     for start in restarts(case):
         since_s = (at - start.at_unix_ns) / 1e9
         found |= (since_s > -_AWAY_S) & (since_s < _LEAST_WARM_S)
+    return found
+
+
+def while_an_engine_hung(case: Case, requests: Requests) -> BoolArray:
+    """Return whether each request arrived while an engine of any server hung: (n,)."""
+    at = requests.received_unix_ns
+    found = np.zeros(at.size, dtype=np.bool_)
+    for hang in hangs_in_window(case):
+        found |= (at >= hang.from_unix_ns) & (at < hang.to_unix_ns)
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.inputs.requests import FloatArray, IntArray
+from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray
 
 SHARES: Final = (0.01, 0.05, 0.10, 0.25, 0.5)
 """Candidate tail shares. The first share whose tail has at least `MIN_TAIL_REQUESTS` requests is
@@ -57,6 +57,12 @@ class Stretch:
         """Return the number of requests in the tail with this share. The tail's requests come
         first."""
         return max(1, int(np.ceil(len(self) * share))) if len(self) else 0
+
+    def only(self, chosen: BoolArray) -> "Stretch":
+        """Return the stretch with the chosen requests only."""
+        return Stretch(
+            self.rows[chosen], self.latency_s[chosen], self.blocks[chosen], self.block_count
+        )
 
 
 def stretch(

@@ -6,7 +6,17 @@ import pytest
 
 from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
-from tests.diagnosis.making import asked, evidence, first_cause, fleet, later, quiet, shares
+from tests.diagnosis.making import (
+    asked,
+    busier,
+    evidence,
+    first_cause,
+    fleet,
+    later,
+    quiet,
+    shares,
+    summed,
+)
 
 
 def encoding(requests: Requests, encoder_s: float | FloatArray) -> Requests:
@@ -48,3 +58,30 @@ def test_others_wait_for_the_images_of_a_few_requests() -> None:
     waiting = later(with_images, decode_others_prefill_s=lambda old_s: old_s + 0.5)
     found = asked(waiting, Metric.ITL_MAX)
     first_cause(found, "encoder", 0.8)
+
+
+def test_a_queue_behind_slower_requests_belongs_to_the_encoder() -> None:
+    """With larger images, each request keeps its place in the batch longer. The rate is
+    unchanged."""
+    queued = later(encoding(quiet(), 2.0), queue_seats_s=lambda old_s: old_s + 20.0)
+    first_cause(asked(queued, Metric.QUEUE), "encoder", 0.9)
+
+
+def test_the_encoder_is_named_beside_a_flood() -> None:
+    """The time of a few images is a small part of the work that was added."""
+    seen = np.random.default_rng(2).random(len(quiet())) < 0.1
+    flooded = busier(encoding(quiet(), np.where(seen, 0.02, 0.0)), 12, tenant="acme")
+    queued = later(flooded, queue_budget_s=lambda old_s: old_s + 20.0)
+    found = shares(asked(queued, Metric.QUEUE))
+    assert list(found) == ["tenant_flood", "encoder"]
+    assert 0.01 < found["encoder"] < 0.1
+
+
+def test_an_encoder_time_that_grew_by_chance_is_no_cause_of_a_queue() -> None:
+    requests = quiet()
+    chance_s = np.random.default_rng(3).exponential(0.05, len(requests))
+    known = {"encoder_s": chance_s, "prefill_own_s": requests.number("prefill_own_s") + chance_s}
+    usual = summed(replace(requests, numbers={**requests.numbers, **known}))
+    flooded = busier(usual, 12, tenant="acme")
+    queued = later(flooded, queue_seats_s=lambda old_s: old_s + 20.0)
+    assert "encoder" not in shares(asked(queued, Metric.QUEUE))
