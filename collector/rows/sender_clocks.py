@@ -180,8 +180,10 @@ class SenderClocks:
         if sender is None:
             self._unnamed.learn(max(ends) - arrived_unix_ns, arrived_unix_ns)
             return Lead()
-        latest = median_low(ends) + SPREAD_NS
-        newest_unix_ns = max(each for each in ends if each <= latest)
+        newest_unix_ns = ends[0]
+        if len(ends) > 1:
+            latest = median_low(ends) + SPREAD_NS
+            newest_unix_ns = max(each for each in ends if each <= latest)
         lead_ns = newest_unix_ns - arrived_unix_ns
         source = self._source(sender, arrived_unix_ns)
         if self._own is not None:
