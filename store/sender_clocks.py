@@ -68,7 +68,7 @@ def equally_corrected(
     tables: Sequence[tuple[Table, list[Row]]],
     leads_ns: Mapping[str, int],
 ) -> list[list[Row]]:
-    """Correct the samples of each sender as the record says, and keep the record up to date.
+    """Correct the samples of each sender by its record, and keep the record up to date.
 
     Args:
         connection: in the transaction that stores the rows.
