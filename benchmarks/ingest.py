@@ -103,6 +103,11 @@ def memory_mb(pid: int) -> float:
     return sum(map(_memory_mb, family(pid)))
 
 
+def process_cpu_s(pid: int) -> float:
+    """Return the CPU time of one process."""
+    return _cpu_s(pid, 11)
+
+
 def _module(pid: int) -> str:
     """Return the module that `python -m` runs in a process."""
     words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")

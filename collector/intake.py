@@ -314,6 +314,7 @@ class Intake:
                 *(batch.requests, batch.samples, batch.starts, batch.gpus),
                 *(batch.in_flight, batch.probes, batch.operations, batch.lookups),
                 batch.cold_starts,
+                leads_ns=batch.leads_ns,
             )
         except Exception as error:
             self._counters.unstored(signal, batch, Unstored.STORE_BUSY)

@@ -1,7 +1,8 @@
 """Defines the interfaces of sinks, which store rows, and listeners, which receive them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Protocol
 
 from telemetry.application_operations import ApplicationOperation
@@ -29,8 +30,12 @@ class Sink(Protocol):
         operations: Sequence[ApplicationOperation] = (),
         lookups: Sequence[CacheLookup] = (),
         cold_starts: Sequence[ColdStart] = (),
+        *,
+        leads_ns: Mapping[str, int] = MappingProxyType({}),
     ) -> Future[None]:
         """Accept rows, without waiting.
+
+        `leads_ns` has the measured lead of each sender's clock, where it is known.
 
         Returns:
             A future that completes when the rows are committed. Its exception is a ValueError if

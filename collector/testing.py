@@ -2,9 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from collector.server import Collector
@@ -67,6 +68,8 @@ class MemorySink:
         operations: Sequence[ApplicationOperation] = (),
         lookups: Sequence[CacheLookup] = (),
         cold_starts: Sequence[ColdStart] = (),
+        *,
+        leads_ns: Mapping[str, int] = MappingProxyType({}),
     ) -> Future[None]:
         """Accept rows, as the store's writer does."""
         if self.refusal is not None:

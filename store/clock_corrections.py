@@ -12,6 +12,7 @@ of them corrects it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from operator import itemgetter
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ MOST_NS: Final = 2**53
 """Maximum correction that is stored, about 104 days, because the column `clock_ahead_s` cannot
 represent larger ones exactly. The collector corrects by at most a day, or by the step of its own
 clock."""
+_ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
 """Number of timestamps in one statement."""
 _INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")
@@ -55,7 +57,9 @@ def corrected_alike(
 
     Returns: the rows of each table.
     """
-    several = [(Places(table, "trace_id", "span_id"), rows) for table, rows in tables]
+    if not any(rows for _, rows in tables):
+        return [rows for _, rows in tables]
+    several = [(Places.of(table, "trace_id", "span_id"), rows) for table, rows in tables]
     own: dict[Sent, int] = {
         places.sent(row): places.ahead_ns(row)
         for places, rows in several
@@ -68,7 +72,7 @@ def corrected_alike(
         }
         new = [(*key, 0 if key in uncorrected else ahead_ns) for key, ahead_ns in own.items()]
         dialects.of(connection.engine).inserting(connection.engine, CORRECTIONS)(connection, new)
-    elif connection.execute(select(CORRECTIONS.c.ahead_ns).limit(1)).first() is None:
+    elif connection.execute(_ANY).first() is None:
         return [rows for _, rows in tables]
     sent = {places.sent(row) for places, rows in several for row in rows}
     known = {row[:3]: row[3] for row in _stored(connection, list(CORRECTIONS.c), sent)}
@@ -97,8 +101,15 @@ class Places:
         names = table.columns.keys()
         self._instants = [names.index(name) for name in _INSTANTS if name in names]
         self._ahead = names.index("clock_ahead_s")
+        self.ahead_s = itemgetter(self._ahead)
         self.at = itemgetter(self._instants[0])
         self.ids = itemgetter(*map(names.index, ids))
+
+    @classmethod
+    @cache
+    def of(cls, table: Table, *ids: str) -> "Places":
+        """Return the places, which are computed once per table."""
+        return cls(table, *ids)
 
     def ahead_ns(self, row: Row) -> int:
         """Return the correction of a row, or 0."""

@@ -2,12 +2,19 @@
 
 Each collector measures the lead itself. The start of an engine's counters is corrected too, so
 collectors with different measurements would divide the counters of one engine into several series,
-and a bill would count each of them. Therefore the samples of a sender get the correction that is
-stored. It is replaced if a collector measures a lead that differs by more than `CHANGED_NS`.
+and a bill would count each of them. Therefore a record for each sender decides whether its samples
+are corrected, and by how much:
+
+- The first collector that corrects a sample of the sender stores its correction.
+- A collector whose measurement is within `CHANGED_NS` of the record corrects by the record, even if
+  its own measurement is too small to begin a correction.
+- A collector that corrects by an amount that differs more replaces the record.
+- A measurement above `LEAST_NS` supports the record. The correction ends when a collector measures
+  less, and no collector has supported the record for `SUPPORTED_NS`. The record is then 0.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from sqlalchemy import BigInteger, Column, Connection, Table, Text, select
 
@@ -22,64 +29,141 @@ SENDERS: Final = Table(
     Column("ahead_ns", BigInteger, nullable=False),
     Column("at_unix_ns", BigInteger, nullable=False),
 )
-"""The correction of each sender whose clock is ahead, and the time of the first row with it."""
+"""The correction of each sender whose clock is or was ahead, and when a collector last supported
+it, as the sent timestamp of a row."""
 CHANGED_NS: Final = 2 * 10**9
 """A larger difference between two corrections shows that the sender's clock has changed. Two
 collectors that measure the same lead can correct by values that differ by 2 s, because each keeps a
 correction that is within 1 s of its measurements (`TOLERANCE_NS` in
 `collector/rows/clock_correction.py`)."""
+LEAST_NS: Final = 5 * 10**8
+"""A correction continues while the measured lead is above this. It is half of the lead at which a
+correction begins (`TOLERANCE_NS`), so that a lead near one of the limits does not alternate."""
+SUPPORTED_NS: Final = 30 * 10**9
+"""A correction ends this long after its last support. An engine sends a message per second, and a
+load balancer leaves one of three collectors without any of 30 messages with a probability of
+(2/3)³⁰ = 5 · 10⁻⁶."""
+_RENEWED_NS: Final = 10 * 10**9
+"""The record is written again after this time, not for each sample that supports it."""
+_ANY: Final = select(SENDERS.c.replica).limit(1)
 _AT_ONCE: Final = 500
 """Number of replicas in a statement. Databases limit the number of parameters."""
 
 
+class _Record(NamedTuple):
+    ahead_ns: int
+    at_unix_ns: int
+
+
+class _Sent(NamedTuple):
+    """What a transaction has of one sender."""
+
+    own_ns: int
+    """The collector's own correction of the sender's rows, or 0."""
+    at_unix_ns: int
+    """The newest timestamp that the sender sent."""
+
+
 def equally_corrected(
-    connection: Connection, tables: Sequence[tuple[Table, list[Row]]]
+    connection: Connection,
+    tables: Sequence[tuple[Table, list[Row]]],
+    leads_ns: Mapping[str, int],
 ) -> list[list[Row]]:
-    """Correct the samples of each sender by the stored correction, and store new corrections.
+    """Correct the samples of each sender by its record, and keep the record up to date.
 
     Args:
         connection: in the transaction that stores the rows.
         tables: tables of rows of senders, each with rows to store.
+        leads_ns: the measured lead of each sender's clock, where it is known (`Batch.leads_ns`).
 
     Returns: the rows of each table.
     """
-    several = [(Places(table, "replica"), rows) for table, rows in tables]
-    own = {
-        places.ids(row): (places.ids(row), places.ahead_ns(row), places.at(row))
-        for places, rows in several
-        for row in rows
-        if places.ahead_ns(row)
-    }
-    if not own:
-        return [rows for _, rows in tables]
-    stored = _stored(connection, own)
-    if new := [row for replica, row in own.items() if replica not in stored]:
+    unchanged = [rows for _, rows in tables]
+    if not any(unchanged):
+        return unchanged
+    several = [(Places.of(table, "replica"), rows) for table, rows in tables]
+    corrected = any(any(map(places.ahead_s, rows)) for places, rows in several)
+    if not corrected and connection.execute(_ANY).first() is None:
+        return unchanged
+    sent = _sent(several)
+    stored = _stored(connection, sent)
+    new = [
+        (replica, each.own_ns, each.at_unix_ns)
+        for replica, each in sent.items()
+        if each.own_ns and replica not in stored
+    ]
+    if new:
         dialects.of(connection.engine).inserting(connection.engine, SENDERS)(connection, new)
-        stored = _stored(connection, own)  # another collector may have been faster
+        stored = _stored(connection, sent)  # another collector may have been faster
+    records = {
+        replica: _record(before, sent[replica], leads_ns.get(replica))
+        for replica, before in sorted(stored.items())
+    }
     changed = [
-        dict(zip(SENDERS.columns.keys(), row, strict=True))
-        for replica, row in sorted(own.items())
-        if abs(row[1] - stored.get(replica, row[1])) > CHANGED_NS
+        {"replica": replica, **record._asdict()}
+        for replica, record in records.items()
+        if record != stored[replica]
     ]
     if changed:
         dialects.of(connection.engine).put(connection, SENDERS, changed)
-        stored |= {row["replica"]: row["ahead_ns"] for row in changed}
-    return [[_corrected(places, row, stored) for row in rows] for places, rows in several]
+    shared_ns = {
+        replica: record.ahead_ns
+        for replica, record in records.items()
+        if _follows(record, sent[replica], leads_ns.get(replica))
+    }
+    return [[_corrected(places, row, shared_ns) for row in rows] for places, rows in several]
 
 
-def _corrected(places: Places, row: Row, stored: dict[str, int]) -> Row:
+def _record(before: _Record, sent: _Sent, lead_ns: int | None) -> _Record:
+    """Return the record from now on."""
+    own_ns, at_unix_ns = sent
+    if own_ns and not _near(before, own_ns):
+        return _Record(own_ns, at_unix_ns)
+    silent_ns = at_unix_ns - before.at_unix_ns
+    measured_ns = own_ns or lead_ns
+    if measured_ns is not None and measured_ns > LEAST_NS and _near(before, measured_ns):
+        return _Record(before.ahead_ns, at_unix_ns) if silent_ns > _RENEWED_NS else before
+    if before.ahead_ns and lead_ns is not None and silent_ns > SUPPORTED_NS:
+        return _Record(0, at_unix_ns)
+    return before
+
+
+def _follows(record: _Record, sent: _Sent, lead_ns: int | None) -> bool:
+    """Return whether rows that the collector does not correct itself are corrected too."""
+    measured_ns = sent.own_ns or lead_ns
+    if measured_ns is None:  # this collector has just started, or has just met the sender
+        return bool(record.ahead_ns) and sent.at_unix_ns - record.at_unix_ns <= SUPPORTED_NS
+    return _near(record, measured_ns)
+
+
+def _near(record: _Record, ahead_ns: int) -> bool:
+    return bool(record.ahead_ns) and abs(record.ahead_ns - ahead_ns) <= CHANGED_NS
+
+
+def _sent(several: Iterable[tuple[Places, list[Row]]]) -> dict[str, _Sent]:
+    sent: dict[str, _Sent] = {}
+    for places, rows in several:
+        for row in rows:
+            replica, ahead_ns = places.ids(row), places.ahead_ns(row)
+            before = sent.get(replica, _Sent(0, 0))
+            at_unix_ns = max(before.at_unix_ns, places.at(row) + ahead_ns)
+            sent[replica] = _Sent(ahead_ns or before.own_ns, at_unix_ns)
+    return sent
+
+
+def _corrected(places: Places, row: Row, shared_ns: Mapping[str, int]) -> Row:
+    ahead_ns = shared_ns.get(places.ids(row))
     own_ns = places.ahead_ns(row)
-    ahead_ns = stored.get(places.ids(row), own_ns)
-    if not own_ns or abs(ahead_ns - own_ns) > CHANGED_NS:
+    if ahead_ns is None or (places.ahead_s(row) and abs(ahead_ns - own_ns) > CHANGED_NS):
         return row
     return places.corrected(row, ahead_ns)
 
 
-def _stored(connection: Connection, replicas: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _stored(connection: Connection, replicas: Iterable[str]) -> dict[str, _Record]:
+    found: dict[str, _Record] = {}
     wanted = sorted(replicas)
     for first in range(0, len(wanted), _AT_ONCE):
         some = SENDERS.c.replica.in_(wanted[first : first + _AT_ONCE])
-        rows = connection.execute(select(SENDERS.c.replica, SENDERS.c.ahead_ns).where(some))
-        found |= {row.replica: row.ahead_ns for row in rows}
+        for replica, *record in connection.execute(select(*SENDERS.c).where(some)):
+            found[replica] = _Record(*record)
     return found

@@ -10,9 +10,10 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Self
 
 from sqlalchemy import Engine
@@ -87,6 +88,7 @@ class _Submission:
     operations: Sequence[ApplicationOperation]
     lookups: Sequence[CacheLookup]
     cold_starts: Sequence[ColdStart]
+    leads_ns: Mapping[str, int]
     done: Future[None] = field(default_factory=Future)
     size: int = field(init=False)
     """The number of rows."""
@@ -156,11 +158,14 @@ class Writer:
         operations: Sequence[ApplicationOperation] = (),
         lookups: Sequence[CacheLookup] = (),
         cold_starts: Sequence[ColdStart] = (),
+        *,
+        leads_ns: Mapping[str, int] = MappingProxyType({}),
     ) -> Future[None]:
         """Queue rows for writing, without waiting for the disk.
 
         A row whose key is already stored is ignored. A newer report of a request in flight replaces
-        the older report.
+        the older report. `leads_ns` has the measured lead of each sender's clock, where it is
+        known.
 
         Returns:
             A future that resolves after the commit. Its exception is `StoreUnavailable` if a retry
@@ -173,7 +178,7 @@ class Writer:
         submission = _Submission(
             *(RequestRows.of(requests), samples, starts, gpus),
             *(in_flight, probes, operations, lookups),
-            cold_starts,
+            *(cold_starts, leads_ns),
         )
         if not submission.size:
             submission.done.set_result(None)
@@ -265,7 +270,9 @@ class Writer:
                     ],
                 )
                 samples, starts, gpus = equally_corrected(
-                    connection, [(SAMPLES, samples), (STARTS, starts), (GPUS, gpus)]
+                    connection,
+                    [(SAMPLES, samples), (STARTS, starts), (GPUS, gpus)],
+                    {name: lead for each in group for name, lead in each.leads_ns.items()},
                 )
                 if requests:
                     self._add_requests(connection, requests)

@@ -45,6 +45,8 @@ class Batch:
     lookup_spans: list[int] = field(default_factory=list)
     """The number of spans to count for each row of `lookups`: 1, or 0 if the same span is already
     counted as a request or an operation."""
+    leads_ns: dict[str, int] = field(default_factory=dict)
+    """The measured lead of each sender's clock, where it is known (`SenderClocks`)."""
     why: dict[Refusal, str] = field(default_factory=dict)
     """Explanations of refusals for the sender, by reason."""
 

@@ -47,12 +47,14 @@ class Lead:
         proven_ns: the correction for the sender's rows that are not ahead of their arrival; 0 until
             enough messages have shown the lead.
         shared_ns: the lead of Tailspan's clock if the sender uses the same clock, else 0.
+        measured_ns: the measured lead of the sender's clock, or None if it is not known yet.
     """
 
     lead_ns: int = 0
     known_ns: int = 0
     proven_ns: int = 0
     shared_ns: int = 0
+    measured_ns: int | None = None
 
     @property
     def moves(self) -> bool:

@@ -12,6 +12,9 @@ messages, so that one late message has no effect.
 - After `FEWEST` messages with a median above `TOLERANCE_NS`, all rows of the sender are set back,
   including rows that are not ahead of their arrival. The correction does not change while it is
   about right: the start of totals is also corrected, so a new correction would begin a new series.
+  It ends when the median is at most `LEAST_NS`.
+- The store decides whether the samples of a sender are corrected, and by how much, so that all
+  collectors agree (`store/sender_clocks.py`). Each message has the measured lead for this.
 - A request that is further ahead than the rest of its message is set back by its own lead. A sample
   or start that is further ahead is refused, because several of them would get the same timestamp.
 - A row without a replica name, such as a client's row, can be from any sender. It is corrected
@@ -36,6 +39,7 @@ from typing import Final
 
 from collector.normalise.batch import Batch
 from collector.rows.clock_correction import TOLERANCE_NS, Correction, Lead, end_unix_ns, sender_of
+from store.sender_clocks import LEAST_NS
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import MOST_TRACKED
 
@@ -74,6 +78,9 @@ class Source:
     leads_ns: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     ahead_ns: int = 0
     """Nanoseconds subtracted from the sender's timestamps."""
+    measured_ns: int | None = None
+    """The measured lead, or None if it is not known yet. A late message makes a lead smaller, so a
+    small lead is known only after `FEWEST` messages."""
     rows: int = 0
     """The number of corrected rows."""
     last_seen_unix_ns: int = 0
@@ -100,8 +107,10 @@ class Source:
             self.leads_ns.clear()
         self.leads_ns.append(lead_ns)
         middle_ns = median_high(self.leads_ns)
-        # Begin to correct above the tolerance and stop below half of it, to avoid alternating.
-        if middle_ns <= (TOLERANCE_NS // 2 if self.ahead_ns else TOLERANCE_NS):
+        self.measured_ns = (
+            middle_ns if len(self.leads_ns) >= FEWEST or middle_ns > LEAST_NS else None
+        )
+        if middle_ns <= (LEAST_NS if self.ahead_ns else TOLERANCE_NS):
             self.ahead_ns = 0
         elif abs(middle_ns - self.ahead_ns) > TOLERANCE_NS:
             self.ahead_ns = middle_ns
@@ -147,6 +156,8 @@ class SenderClocks:
         leads: dict[str | None, Lead] = {}
         for sender, several in ends.items():
             lead = self._lead(sender, several, arrived_unix_ns, own_ns)
+            if sender is not None and lead.measured_ns is not None:
+                batch.leads_ns[sender] = lead.measured_ns
             if lead.moves or max(several) - arrived_unix_ns > TOLERANCE_NS:
                 leads[sender] = lead
         if leads or self._set_back:
@@ -170,8 +181,10 @@ class SenderClocks:
         if sender is None:
             self._unnamed.learn(max(ends) - arrived_unix_ns, arrived_unix_ns)
             return Lead()
-        latest = median_low(ends) + SPREAD_NS
-        newest_unix_ns = max(each for each in ends if each <= latest)
+        newest_unix_ns = ends[0]
+        if len(ends) > 1:
+            latest = median_low(ends) + SPREAD_NS
+            newest_unix_ns = max(each for each in ends if each <= latest)
         lead_ns = newest_unix_ns - arrived_unix_ns
         source = self._source(sender, arrived_unix_ns)
         if self._own is not None:
@@ -183,7 +196,7 @@ class SenderClocks:
                 source.last_seen_unix_ns = arrived_unix_ns
                 return Lead(lead_ns, shared_ns=own_ns)
         source.learn(lead_ns, arrived_unix_ns)
-        return Lead(lead_ns, source.ahead_ns, source.proven_ns)
+        return Lead(lead_ns, source.ahead_ns, source.proven_ns, measured_ns=source.measured_ns)
 
     def _source_of(self, sender: str | None) -> Source:
         return self._unnamed if sender is None else self._sources.get(sender, self._other)

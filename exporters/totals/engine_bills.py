@@ -170,12 +170,12 @@ class EngineBills:
         before = report or _Report(sample.started_unix_ns, 0.0, at)
         busy_s = sample.busy_s_total
         known_s = busy_s if busy_s is not None or report is None else report.busy_s
-        now = before._replace(at_unix_ns=at, busy_s=known_s)
+        now = _Report(at, known_s, before.first_unix_ns, before.server)
         up_s, server = engine.advance(process, now)
         engine.spend(up_s, _busy_since_last_sample(before, at, busy_s))
         if report is None and len(engine.processes) >= MOST_PROCESSES:
             engine.forget(next(iter(engine.processes)))
-        engine.processes[process] = now._replace(server=server)
+        engine.processes[process] = now if now.server == server else now._replace(server=server)
 
     def forget(self, keys: set[EngineKey]) -> None:
         """Remove engines that are no longer within the limit."""

@@ -47,6 +47,7 @@ counts.
 """
 
 _TOTALS: Final = attrgetter(*ENGINE_TOTALS)
+_NO_TOTALS: Final = (None,) * len(ENGINE_TOTALS)
 
 EngineKey = tuple[str, int]
 """Replica and engine."""
@@ -72,18 +73,25 @@ class _Process:
     """
     started_unix_ns: int | None = None
     """Start timestamp of the totals, or None until totals are reported."""
-    totals: dict[str, float] = field(default_factory=dict)
+    highest: list[float | None] = field(default_factory=lambda: [None] * len(ENGINE_TOTALS))
+    """The highest value of each total, in the order of `ENGINE_TOTALS`."""
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """Return the totals that were reported."""
+        known = zip(ENGINE_TOTALS, self.highest, strict=True)
+        return {name: value for name, value in known if value is not None}
 
     def take(self, sample: EngineSample, last_seen_unix_ns: int) -> None:
         self.newest = sample
         self.last_seen_unix_ns = last_seen_unix_ns
-        totals = self.totals
         values: tuple[float | None, ...] = _TOTALS(sample)
-        for name, value in zip(ENGINE_TOTALS, values, strict=True):
-            if value is not None:
-                self.started_unix_ns = sample.started_unix_ns
-                if value > totals.get(name, -1):
-                    totals[name] = value
+        if values != _NO_TOTALS:
+            self.started_unix_ns = sample.started_unix_ns
+        self.highest = [
+            value if before is None or (value is not None and value > before) else before
+            for value, before in zip(values, self.highest, strict=True)
+        ]
 
 
 @dataclass(slots=True)
@@ -165,7 +173,7 @@ class EngineTotals:
 
 
 def _counts(sample: EngineSample) -> bool:
-    return any(getattr(sample, name) is not None for name in ENGINE_TOTALS)
+    return bool(_TOTALS(sample) != _NO_TOTALS)
 
 
 def _view(engine: _Engine, now_unix_ns: int) -> EngineView:

@@ -131,6 +131,14 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     @event.listens_for(engine, "connect")
     def _configure(connection: psycopg.Connection[Any], _record: object) -> None:
         connection.adapters.register_dumper(str, _Text)
+        # Reading a day of a large fleet's sketches takes PostgreSQL a third less CPU time than with
+        # its default method, and writing them a quarter. They take a quarter more space.
+        # Servers before version 14, and servers built without LZ4, have no such setting or value.
+        connection.execute(
+            "SELECT set_config(name, 'lz4', false) FROM pg_settings"
+            " WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)"
+        )
+        connection.commit()
 
     @event.listens_for(engine, "before_cursor_execute")
     def _choose_format(

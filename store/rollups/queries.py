@@ -37,11 +37,14 @@ from store.rollups.label_storage import known_values, lack_names, meaning, named
 from store.rollups.marks import SECOND_NS, whole_from_unix_s
 from store.rollups.names import OTHER
 from store.rollups.plan import Plan, neighbours, plan
-from store.rollups.storage import StoredSketches, load_sketches, load_sums, missing_buckets
+from store.rollups.storage import load_sketches, load_sums, missing_buckets
 from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, ROLLUPS
 from telemetry.requests import Source
 from telemetry.sketches import IntArray
 
+SKETCHES_AT_ONCE = 120
+"""Number of buckets whose sketches are read at a time. A day of the sketches of a large fleet's
+tenants has 130 MB. Reading them at once takes twice the CPU time of 12 parts."""
 _MINUTE_NS = MINUTE_S * SECOND_NS
 _AT = {label: at for at, label in enumerate(LABELS)}
 _ALL: Mapping[str, Any] = MappingProxyType({})
@@ -216,19 +219,20 @@ class Rollups:
             latency: one of LATENCIES.
             ranks: for example `buckets.nearest_ranks((0.5, 0.99))`.
         """
-        loaded: list[tuple[int, StoredSketches]] = []
         with reading(self.engine) as connection:
-            for grouping, width_s, stretch in self._stored(connection):
-                stored = load_sketches(connection, width_s, *stretch, latency, grouping)
-                self.simulated |= stored.simulated
-                loaded.append((grouping, stored))
+            made = list(self._stored(connection))
         several: list[Sketches] = []
         cells: list[IntArray] = []
-        for grouping, stored in loaded:
-            labels = self._label_sets(grouping, stored.cells)
-            cell = self._cells(stored.cells, stored.at_unix_s, labels)
-            cells.append(cell[cell >= 0])
-            several.append(stored.only(cell >= 0))
+        for grouping, width_s, (start, end) in made:
+            for first in range(start, end, SKETCHES_AT_ONCE * width_s):
+                part = first, min(end, first + SKETCHES_AT_ONCE * width_s)
+                with reading(self.engine) as connection:
+                    stored = load_sketches(connection, width_s, *part, latency, grouping)
+                self.simulated |= stored.simulated
+                labels = self._label_sets(grouping, stored.cells)
+                cell = self._cells(stored.cells, stored.at_unix_s, labels)
+                cells.append(cell[cell >= 0])
+                several.append(stored.only(cell >= 0))
         for stretch in self.plan.requests:
             table = self._requests(*stretch, [latency])
             of_rows = sketches_of(table, self._cells_of_requests(table), latency)
@@ -265,7 +269,7 @@ class Rollups:
         # Read the label sets after the buckets, because they are stored before the buckets that use
         # them.
         known = self._meanings.setdefault(grouping, {})
-        missing = set(np.unique(numbers).tolist()) - known.keys()
+        missing = set(pa.array(numbers).unique().to_pylist()) - known.keys()
         if missing:
             known.update(meaning(self.engine, grouping, self.plan.from_unix_s, missing))
         return known

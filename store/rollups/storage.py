@@ -78,14 +78,12 @@ def missing_buckets(
     connection: Connection, grouping: int, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> list[int]:
     """Return the starts of buckets that lack this grouping, because an older version built them."""
-    statement = select(ROLLUPS.c.from_unix_s, ROLLUPS.c.grouping).where(
-        ROLLUPS.c.grouping.in_((0, grouping)),
-        _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s),
+    between = _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s)
+    whole, grouped = (
+        set(connection.scalars(select(ROLLUPS.c.from_unix_s).where(each, between)))
+        for each in (ROLLUPS.c.grouping == 0, ROLLUPS.c.grouping == grouping)
     )
-    found: dict[int, set[int]] = {0: set(), grouping: set()}
-    for start, of in connection.execute(statement):
-        found[of].add(start)
-    return sorted(found[0] - found[grouping])
+    return sorted(whole - grouped)
 
 
 def load_sums(

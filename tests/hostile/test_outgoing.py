@@ -1,8 +1,9 @@
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -32,11 +33,14 @@ class SlowSink(MemorySink):
         operations: Sequence[Any] = (),
         lookups: Sequence[Any] = (),
         cold_starts: Sequence[Any] = (),
+        *,
+        leads_ns: Mapping[str, int] = MappingProxyType({}),
     ) -> Any:
         threading.Event().wait(0.2)
         return super().submit(
             *(requests, samples, starts, gpus, in_flight, probes, operations, lookups),
             cold_starts,
+            leads_ns=leads_ns,
         )
 
 

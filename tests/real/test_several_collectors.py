@@ -1,6 +1,7 @@
 """Tests of three collectors on one database, which are killed and stopped at random moments."""
 
 import random
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -9,10 +10,13 @@ from signal import SIGTERM
 
 import pytest
 import requests
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.resources import Resource
 from sqlalchemy import select
 from tailspan_vllm import names
+from tailspan_vllm.engine_state.state import EngineState, Sample
 from tailspan_vllm.otlp.encoder import encode
+from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.otlp.request_span import span_of
 
 from benchmarks._collector_failures import run
@@ -22,7 +26,7 @@ from rig.install import NotHereError
 from rig.postgresql import PostgreSQL
 from rig.program import Tailspan
 from store.database import open_database
-from store.schema import REQUESTS
+from store.schema import REQUESTS, SAMPLES
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(420)]
 
@@ -97,3 +101,46 @@ def test_a_sender_with_a_fast_clock_may_send_again_through_another_collector(
     engine.dispose()
     assert len(ahead_s) == 100
     assert None not in ahead_s
+
+
+def test_a_clock_that_is_a_second_ahead_gives_one_series(
+    postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    """One collector measures more than 1 s and corrects the clock, the other one only 0.7 s."""
+    url = postgresql.new_url()
+    resource = Resource({names.SERVICE_INSTANCE_ID: "vllm-0", names.PROCESS_PID: 7})
+    started_unix_ns = time.time_ns() - 3_600 * 10**9
+    with ExitStack() as running:
+        words = ("up", "--no-explorer", "--gpus=off", f"--database={url}")
+        collectors = [running.enter_context(Tailspan(tmp_path, *words)) for _ in range(2)]
+        addresses = [each.is_up().address("http") for each in collectors]
+        for turn in range(12):
+            # The second collector gets messages that were longer on their way.
+            for address, lead_s in zip(addresses, (1.4, 0.7), strict=True):
+                if turn < 4 and lead_s < 1:
+                    continue  # the first one corrects the clock after three messages
+                time.sleep(0.1)
+                state = EngineState(engine=0, started_unix_ns=started_unix_ns, model="llama")
+                state.totals = {names.BUSY_TIME: 100.0 + turn}
+                at_unix_ns = time.time_ns() + int(lead_s * 1e9)
+                sample = Sample(at_unix_ns, state.snapshot({}, {}))
+                answer = requests.post(
+                    f"{address}/v1/metrics",
+                    encode_metrics(metrics_of([sample], resource)).SerializeToString(),
+                    headers={"Content-Type": "application/x-protobuf"},
+                    timeout=10,
+                )
+                assert answer.status_code == 200, answer.text
+        for collector in collectors:
+            assert collector.ends(SIGTERM) == 0, collector.printed
+    engine = open_database(url, create=False)
+    columns = (SAMPLES.c.busy_s_total, SAMPLES.c.started_unix_ns, SAMPLES.c.clock_ahead_s)
+    with engine.connect() as connection:
+        rows = connection.execute(select(*columns)).all()
+    engine.dispose()
+    assert len(rows) == 20
+    # On a busy machine, even the first messages may take too long to show the lead.
+    series = {row[1:] for row in rows if row.busy_s_total >= 104}
+    assert len(series) == 1
+    ((_, ahead_s),) = series
+    assert 1 < ahead_s <= 1.4

@@ -26,8 +26,9 @@ def submit(
     ahead_s: float | None,
     number: int,
     replica: str = "a",
+    lead_s: float | None = None,
 ) -> None:
-    """Store the samples of a second, as a collector corrects them."""
+    """Store the samples of a second, as a collector corrects them that measures this lead."""
     ahead_ns = round((ahead_s or 0.0) * 1e9)
     at: dict[str, Any] = {
         "replica": replica,
@@ -37,7 +38,16 @@ def submit(
     sample = sample_row(started_unix_ns=STARTED_NS - ahead_ns, **at)
     start = EngineStart(engine=0, process=7, config="c", arguments="{}", **at)
     with Writer(engine) as writer:
-        writer.submit([], [sample], [start], [gpu_row(**at)]).result(30)
+        leads_ns = {} if lead_s is None else {replica: round(lead_s * 1e9)}
+        rows = ([sample], [start], [gpu_row(**at)])
+        writer.submit([], *rows, leads_ns=leads_ns).result(30)
+
+
+def corrections(engine: Engine) -> list[float | None]:
+    """Return the corrections of all samples in the order in which they were sent."""
+    sent = SAMPLES.c.at_unix_ns + func.coalesce(SAMPLES.c.clock_ahead_s, 0.0) * SECOND_NS
+    with engine.connect() as connection:
+        return list(connection.scalars(select(SAMPLES.c.clock_ahead_s).order_by(sent)))
 
 
 def test_several_collectors_give_one_series(
@@ -64,6 +74,59 @@ def test_a_changed_clock_is_corrected_anew(
     with engine.connect() as connection:
         ahead = select(SAMPLES.c.clock_ahead_s).order_by(SAMPLES.c.clock_ahead_s)
         assert connection.scalars(ahead).all() == [5.25, 60.5, 60.5]
+
+
+def test_a_collector_that_measures_a_smaller_lead_corrects_too(
+    engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
+) -> None:
+    """A lead of 0.7 s is too small to begin a correction, and too large to end it."""
+    for number, (ahead_s, lead_s) in enumerate([(1.1, 1.1), (None, 0.7)] * 3):
+        submit(engine, sample_row, gpu_row, ahead_s, number, lead_s=lead_s)
+    assert corrections(engine) == [1.1] * 6
+    with engine.connect() as connection:
+        started = connection.scalars(select(SAMPLES.c.started_unix_ns).distinct()).all()
+        assert started == [STARTED_NS - 1_100_000_000]
+        for table in (GPUS, STARTS):
+            assert connection.scalars(select(table.c.clock_ahead_s).distinct()).all() == [1.1]
+
+
+def test_a_small_lead_alone_begins_no_correction(
+    engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
+) -> None:
+    submit(engine, sample_row, gpu_row, 5.25, 0, "b", 5.25)
+    submit(engine, sample_row, gpu_row, None, 1, lead_s=0.7)
+    assert corrections(engine) == [5.25, None]
+
+
+def test_a_correction_ends_when_no_collector_supports_it(
+    engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
+) -> None:
+    at = [
+        *[(0, 1.1, 1.1), (20, None, 0.7), (40, None, 0.7)],
+        (65, None, 0.4),  # another collector measured 0.7 s 25 s earlier
+        *[(71, None, 0.4), (72, None, 0.7)],
+        *[(73, 1.5, 1.5), (74, None, 0.4)],
+    ]
+    for number, ahead_s, lead_s in at:
+        submit(engine, sample_row, gpu_row, ahead_s, number, lead_s=lead_s)
+    assert corrections(engine) == [*[1.1] * 4, *[None] * 2, *[1.5] * 2]
+
+
+def test_a_collector_without_a_measurement_follows_the_others(
+    engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
+) -> None:
+    for number, ahead_s in [(0, 1.1), (30, None), (31, None)]:
+        submit(engine, sample_row, gpu_row, ahead_s, number)
+    assert corrections(engine) == [1.1, 1.1, None]
+
+
+def test_a_clock_that_was_set_right_is_not_corrected(
+    engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
+) -> None:
+    """Another collector, whose last messages are older, may still correct it."""
+    for number, (ahead_s, lead_s) in enumerate([(60.5, 60.5), (None, -0.1), (60.0, 60.0)]):
+        submit(engine, sample_row, gpu_row, ahead_s, number, lead_s=lead_s)
+    assert corrections(engine) == [60.5, None, 60.5]
 
 
 @pytest.mark.parametrize("ahead_s", [None, 7.0])

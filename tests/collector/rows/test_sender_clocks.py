@@ -97,6 +97,16 @@ def test_all_rows_of_a_fast_sender_get_the_same_correction() -> None:
     assert (source.name, source.lead_s, source.ahead_s, source.rows) == ("a", 42.0, 42.0, 10)
 
 
+def test_the_measured_lead_is_passed_to_the_store() -> None:
+    """A large lead is known at once. A small one may be that of a late message."""
+    clocks, found = SenderClocks(), []
+    for leads in ((0.7, 0.4), (0.6, 0.3), (0.8, -0.1)):
+        batch = Batch(samples=[replace(sample(leads[0]), replica="b"), sample(leads[1])])
+        clocks(batch, NOW_UNIX_NS)
+        found.append(batch.leads_ns)
+    assert found == [{"b": 700_000_000}, {"b": 700_000_000}, {"b": 700_000_000, "a": 300_000_000}]
+
+
 def test_the_first_broken_span_of_a_sender_moves_no_other_row() -> None:
     clocks = SenderClocks()
     good = [request(-0.1 * number) for number in range(10)]

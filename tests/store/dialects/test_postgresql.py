@@ -119,7 +119,7 @@ def test_connections_have_the_settings_and_the_options_of_the_url(
     assert shown_settings(engine, *names) == ["15s", "on", schema]
     engine.dispose()
     engine = open_database(url, create=False)
-    assert shown_settings(engine, "jit") == ["off"]
+    assert shown_settings(engine, "jit", "default_toast_compression") == ["off", "lz4"]
     engine.dispose()
 
 

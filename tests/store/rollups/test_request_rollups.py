@@ -16,13 +16,14 @@ from store.connections import writing
 from store.database import open_database
 from store.queries import Window, request_table
 from store.retention import delete_older, delete_older_rollups
-from store.rollups import request_rollups
+from store.rollups import queries, request_rollups
 from store.rollups.buckets import merged, nearest_ranks
 from store.rollups.building import settle
 from store.rollups.label_sets import LabelSets
 from store.rollups.marks import begin, marked, pending
 from store.rollups.queries import Rollups, rollups
 from store.rollups.request_rollups import COLUMNS, buckets_of
+from store.rollups.storage import StoredSketches, load_sketches
 from store.rollups.tables import HOUR_S, MARKS, MINUTE_S, ROLLUPS
 from store.simulation_removal import delete_simulation
 from store.writer import Writer
@@ -145,6 +146,24 @@ def test_a_busy_minute_is_rolled_up_in_parts(
     assert settle(engine, LATER_S).left == 0
     assert 0 < largest < 60
     same_as_rows(engine)
+
+
+def test_the_sketches_of_a_long_range_are_read_in_parts(
+    engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def noted(connection: Any, width_s: int, start: int, end: int, *about: Any) -> StoredSketches:
+        read.append((end - start) // width_s)
+        return load_sketches(connection, width_s, start, end, *about)
+
+    begin(engine)
+    write(*fleet(request_row, 400, hours=1.3))
+    assert settle(engine, LATER_S).left == 0
+    monkeypatch.setattr(queries, "SKETCHES_AT_ONCE", 7)
+    monkeypatch.setattr(queries, "load_sketches", noted)
+    same_as_rows(engine)
+    assert max(read) == 7
 
 
 def test_older_rows_are_rolled_up(engine: Engine, write: Write, request_row: Requests) -> None:
