@@ -3,8 +3,9 @@
 The fitted coefficients are scaled by the ratio of the peaks: prefill tokens and attention by
 FLOP/s, context tokens by bytes/s. A step's base time contains the time to read the weights. The
 part of the base time that reading the weights takes at peak bandwidth is also scaled. The rest of
-the base time is overhead and stays the same. A real GPU reads more slowly than its peak, so the
-extrapolation understates the effect of faster memory or smaller weights.
+the base time is overhead and stays the same. A real GPU does not reach its peak bandwidth, so some
+of the time that counts as overhead is also spent on reading weights. The extrapolation therefore
+understates the effect of faster memory or smaller weights.
 """
 
 from collections.abc import Mapping

@@ -63,11 +63,12 @@ class Ratio(NamedTuple):
 
 
 class Deployed(NamedTuple):
-    """A change of the servers in canonical form, and when the first changed server began to
-    load."""
+    """A change of the servers that was deployed."""
 
     change: str
+    """The change in canonical form."""
     at_unix_ns: int
+    """The time at which the first changed server began to load."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Predict the latencies of a trace on the engines of a window.
 
-The engines are fitted to the window, and the window is replayed unchanged, which shows the model's
-error. Then the requests of the trace are replayed on equal engines behind one router. No latency of
-the trace is measured, so its replayed percentiles are corrected by the window's error, and this
-error widens their intervals.
+A step model is fitted to each engine of the window. The window is then replayed unchanged, and the
+difference from the measured latencies is the model's error. Then the requests of the trace are
+replayed on equal engines behind one router. No latency of the trace is measured, so its replayed
+percentiles are corrected by the window's error, and this error widens their intervals.
 """
 
 from collections.abc import Callable, Mapping, Sequence

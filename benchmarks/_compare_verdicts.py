@@ -68,9 +68,10 @@ class Judged:
 
 
 def cases_of(changes: Sequence[str]) -> list[Case]:
-    """Return the cases: each change, forwards and backwards, with the same and with another mix.
+    """Return four cases for each change: in both directions, and with the same or another mix.
 
-    No case compares the windows of its truth, which have the same arrivals.
+    The true change of a case is measured on windows with the same arrivals. No case compares these
+    two windows.
     """
     return [
         case

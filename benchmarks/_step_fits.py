@@ -84,7 +84,12 @@ def all_fits(reports: StepReports, steps: Steps) -> Mapping[str, FloatArray]:
 
 
 def errors(coefficients: FloatArray, steps: Steps) -> Errors:
-    """Return the errors of coefficients on steps."""
+    """Return the errors of the durations that a step model predicts for steps.
+
+    Args:
+        coefficients: (5,) the coefficients of the step model.
+        steps: the steps, with their measured durations.
+    """
     modelled_s = steps.work @ coefficients
     off_s = modelled_s - steps.worked_s
     stretch = np.unique(np.floor(steps.ended_s / PACE_S), return_inverse=True)[1]

@@ -26,8 +26,8 @@ minutes". That definition uses neither burn rates nor budgets. The limit of ten 
 benchmark's choice. By this definition, an episode that never affects a tenth of the traffic
 deserves no page, however long it lasts.
 
-The alerting policy was chosen from its sources and checked with other seeds (0 to 20, 1000 to
-10020). The seed of the days, --seed, is printed. The results are:
+The alerting policy was taken from the sources that alerts/policies names. It was checked with other
+seeds: 0 to 20, and 1000 to 10020. The seed of the days, --seed, is printed. The results are:
 
 - recall: of the episodes that deserve a page, the share during which a page was active;
 - precision: of all pages, the share that was active during such an episode, or up to 5 minutes

@@ -69,7 +69,7 @@ def calls(seconds: float, rate_per_s: float) -> Planned:
 
 
 def engine_of(recording: Recording) -> EngineConfig:
-    """Return a simulated engine with the real engine's values."""
+    """Return the simulated engine with the arguments and the step model of the real engine."""
     fitted = [sample for sample in recording.samples if sample.step_model_base_s is not None]
     if not fitted or not recording.starts:
         raise SystemExit("the server reported no step model or no start")

@@ -94,7 +94,7 @@ BOARD: Final = Board(
                     title="P95 of the time to first token, by replica",
                     description=(
                         "P95 of the last 5 min. If one replica differs, that replica has a"
-                        " problem. If all replicas rise, the cause is load or a change."
+                        " problem. If P95 rises on all replicas, the cause is load or a change."
                     ),
                     unit=Unit.SECONDS,
                     queries=(

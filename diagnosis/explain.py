@@ -43,7 +43,8 @@ from diagnosis.latency.tail import (
 from diagnosis.question import Metric, Question, Span
 
 MIN_GROWTH_RATIO: Final = 1.10
-"""If no objective decides, the low end of the growth ratio's interval must exceed this factor."""
+"""Minimum growth ratio (now / before) of a latency, used if no objective decides whether it grew.
+The lower end of the ratio's interval must exceed it."""
 
 CHANCE: Final = 0.01
 """Error probability of a verdict. It is smaller than the error probability of the displayed

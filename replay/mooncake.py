@@ -258,8 +258,8 @@ class _Columns:
 def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefixes:
     """Merge blocks into segments, and return the shared prefixes.
 
-    A segment ends where the number of prompts that share the prefix changes. Blocks of a single
-    prompt are omitted.
+    A segment ends where the number of prompts that share the prefix changes. Blocks that only one
+    prompt contains are omitted.
     """
     _, names, uses = np.unique(keys, return_inverse=True, return_counts=True)
     shared_by = uses[names] if keys.size else np.zeros(0, dtype=np.int64)

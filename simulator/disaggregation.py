@@ -67,7 +67,7 @@ class Disaggregation:
         self._open: dict[int, Request] = {}
         """Requests at a server, by id, as their clients sent them."""
         self._coming: list[tuple[float, int]] = []
-        """A heap of the requests after their prefill: the arrival at the decode server, the id."""
+        """A heap of the requests after their prefill: (arrival time at the decode server, id)."""
         self.ended: list[RoutedRequest] = []
         """The requests that the router has answered. The caller empties this list."""
         self.lost = 0

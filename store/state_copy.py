@@ -42,8 +42,8 @@ def link_state(
         report: called with a message before and after a copy.
 
     Raises:
-        StoreError: one of them belongs to another database, or another collector still uses the
-            state in the database of the telemetry.
+        StoreError: one of the two databases is linked to a third one, or another collector still
+            uses the state in the database of the telemetry.
     """
     with store_errors(state, "written"), dialects.of(state).exclusively(state) as connection:
         link = read_link(engine)

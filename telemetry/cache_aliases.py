@@ -196,7 +196,7 @@ def number_of(value: object) -> float | None:
 
 
 class Reported(NamedTuple):
-    """What a span or a response reports under the names of one product.
+    """The lookup in one product's cache, as reported by a span or a response.
 
     Attributes:
         cache: the product.
@@ -218,7 +218,7 @@ Get = Callable[[str, bool], object]
 
 
 def reported_by(names: CacheNames, get: Get) -> Reported | None:
-    """Return what is reported under the names of one product, or None if no name is present."""
+    """Return the lookup in one product's cache, or None if no name of the product is present."""
     given = _first_value(get, names.attributes, names.headers)
     near = _first_value(get, names.similarity_attributes, names.similarity_headers)
     if given is None and near is None:

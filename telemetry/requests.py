@@ -291,8 +291,8 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[1],
             "s",
-            "Part of prefill: the time that prefills of other requests added to the request's"
-            " steps.",
+            "Part of prefill: the time by which the request's steps were longer because of the"
+            " prefills of other requests.",
             LEDGER,
             rolled_up=True,
         ),
@@ -302,8 +302,8 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[2],
             "s",
-            "Part of prefill: the time that decodes of other requests added to the request's"
-            " steps.",
+            "Part of prefill: the time by which the request's steps were longer because of the"
+            " decodes of other requests.",
             LEDGER,
             rolled_up=True,
         ),
@@ -357,8 +357,8 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[1],
             "s",
-            "Part of decode: the time that prefills of other requests added to the request's"
-            " steps.",
+            "Part of decode: the time by which the request's steps were longer because of the"
+            " prefills of other requests.",
             LEDGER,
             rolled_up=True,
         ),
@@ -368,7 +368,8 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[2],
             "s",
-            "Part of decode: the time that decodes of other requests added to the request's steps.",
+            "Part of decode: the time by which the request's steps were longer because of the"
+            " decodes of other requests.",
             LEDGER,
             rolled_up=True,
         ),

@@ -141,7 +141,9 @@ def _evaluate(expression: Expression, table: pa.Table, aborted: pa.ChunkedArray)
 def holds(
     expression: Expression, leaf: Callable[[Comparison | IsUnknown], pa.ChunkedArray]
 ) -> pa.ChunkedArray:
-    """Return the value of an expression for each row, by Kleene's logic.
+    """Return the value of an expression for each row, by Kleene's three-valued logic.
+
+    A value is true, false, or null if it is unknown.
 
     Args:
         expression: the expression.

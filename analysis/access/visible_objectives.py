@@ -30,7 +30,12 @@ def restricted_with_objectives(
 
 
 def visible_objectives(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Return the objectives that have at least one group that the reader of an engine may see."""
+    """Return the objectives with at least one group that the reader may see.
+
+    Args:
+        engine: may be restricted to what one reader may see.
+        objectives: all objectives.
+    """
     access = access_of(engine)
     if access is None or not access.limits_rows:
         return tuple(objectives)

@@ -1,8 +1,9 @@
 """Distinguish cache misses that evictions cause from cache misses of new prompts.
 
-Pure. The prefix ladders show how many tokens of a prompt an earlier request to the same engine had.
-If the engine's cache contains fewer of them than in the baseline, it has evicted the others. The
-cause is then the factor that takes the blocks: lost blocks, longer requests, or more requests.
+Pure. The prefix ladders show how many tokens of a prompt were also in an earlier request to the
+same engine. If the engine's cache contains fewer of these tokens than in the baseline, the engine
+has evicted the missing tokens. The cause is then the factor that takes the blocks: lost blocks,
+longer requests, or more requests.
 """
 
 from collections.abc import Sequence

@@ -14,9 +14,9 @@ _PREFIXES = ("GPU-", "MIG-")
 def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
     """Return the UUIDs of the GPUs that a process sees.
 
-    CUDA numbers GPUs by speed, but the driver numbers them by PCI bus. The two numberings surely
-    agree only if all GPUs are of the same model. If the variable lists numbers and the models
-    differ, the result is empty.
+    CUDA numbers GPUs by speed, but the driver numbers them by PCI bus. The two numberings are
+    certain to agree only if all GPUs are of the same model. If the variable lists numbers and the
+    models differ, the result is empty.
 
     Args:
         variable: the value of the process's CUDA_VISIBLE_DEVICES.

@@ -174,7 +174,10 @@ def _check_sum(
 
 
 def _check_kinds(kinds: tuple[int | None, ...], output_tokens: int | None) -> None:
-    """Check that the tokens of the kinds sum to the output tokens. Some kinds may be unknown."""
+    """Check that the numbers of tokens of each kind sum to the number of output tokens.
+
+    The number of a kind is None if it is unknown.
+    """
     present = [tokens for tokens in kinds if tokens is not None]
     if not present:
         return

@@ -14,7 +14,8 @@ from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 _HELD: Final = 0.1
-"""Minimum share of the growth that waiting for an adapter must have."""
+"""If requests that wait for an adapter cause more than this share of the growth, adapters are being
+loaded."""
 
 
 def held_share(case: Case, reason: str) -> FloatArray:

@@ -50,7 +50,11 @@ def in_force(case: Case, flag: str) -> Argument | None:
 
 
 def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Lever:
-    """Return a lever with a flag, and with "512 → 1024" if the flag's current value is known."""
+    """Return a lever that changes a flag.
+
+    If the flag's current value is known, the text shows it, and the new value too if `factor` is
+    set: "(512 → 1024)".
+    """
     value = in_force(case, flag)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return Lever(action, flag)

@@ -190,7 +190,11 @@ class Case:
         return engines.rate(name, self._engines_before), engines.rate(name, self._engines_now)
 
     def ratio(self, part: str, whole: str) -> tuple[float | None, float | None]:
-        """Return one engine counter's increase divided by another's, before and now."""
+        """Return the increase of the counter `part` divided by the increase of the counter `whole`.
+
+        Returns:
+            The ratio before, and the ratio now.
+        """
         engines = self.servers.engines
         return (
             engines.ratio(part, whole, self._engines_before),

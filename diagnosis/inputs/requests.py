@@ -78,7 +78,7 @@ class LazyColumns(Mapping[str, _Column]):
         return self._made[name]
 
     def also(self, name: str, column: _Column) -> "LazyColumns[_Column]":
-        """Return these columns with another one, which needs no conversion."""
+        """Return a copy with one more column, which is already converted."""
         found = LazyColumns[_Column]({**self._given, name: column}, self._make)
         found._made = {**self._made, name: column}
         return found

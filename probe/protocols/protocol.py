@@ -35,7 +35,7 @@ class Protocol(NamedTuple):
 
 
 def with_path(url: str, path: str, *, version: str = "") -> str:
-    """Return the address of a method below a base address.
+    """Return the URL of an API method: the base address, followed by the path of the method.
 
     A base address may already end with the path, or with the version.
 

@@ -21,8 +21,8 @@ from store.replicas.engine_starts import in_force
 from store.schema import REQUESTS
 
 EVIDENCE_NS: Final = 900 * 10**9
-"""The rows of this time before an instant are evidence. The default range of analyses is as
-long."""
+"""The roles at an instant are derived from the rows of this time before it. The default range of
+analyses has the same length."""
 MOST_LOADED: Final = 500
 """Maximum number of rows with a loaded KV cache to use as evidence. The newest rows are used."""
 _MINUTE_NS: Final = 60 * 10**9

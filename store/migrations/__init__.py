@@ -84,7 +84,7 @@ def head() -> str:
 
 
 def refuse_telemetry(engine: Engine, name: str) -> None:
-    """Check that a database is not the one of the telemetry, before it is used for the state only.
+    """Check that a database contains no telemetry, before it is used as a separate state database.
 
     Raises:
         StoreError: the database has the tables of telemetry.

@@ -104,7 +104,11 @@ def _of_grouping(rows: Sequence[Row[Any]], grouping: int) -> dict[int, LabelSet]
 
 
 def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
-    """Return the values of a label that occurred since a time, or shortly before it."""
+    """Return the values of a label whose stored last occurrence is at or after a time.
+
+    The last occurrence is updated at most once per hour. To find all values that occurred since a
+    time, pass a time that is an hour earlier.
+    """
     column = LABEL_SETS.c[label]
     statement = (
         select(column)

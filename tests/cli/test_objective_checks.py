@@ -85,7 +85,8 @@ def test_an_objective_that_counts_is_fine_and_silence_is_another_finding(
 def test_requests_that_are_reported_late_are_a_failure_on_metrics(
     look: Look, receive: Receive, exported: Exported, late: int, ok: bool
 ) -> None:
-    """The store counts requests by their end, so it cannot detect late reports."""
+    """The store counts a request at its end time, even if the report arrives late. So only
+    `/metrics` shows that reports are late."""
     receive(200, True)
     (found,) = look(*exported(METRICS % late))
     assert found.ok is ok

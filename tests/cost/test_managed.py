@@ -64,7 +64,7 @@ def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
 def test_break_even_counts_only_up_to_the_rate_that_keeps_the_objective(
     kept: SustainableRate, reachable: bool | None
 ) -> None:
-    """With too few requests, the result is unknown; if the objective is always missed, it is no."""
+    """`reachable` is None with too few requests, and False if every rate misses the objective."""
     each = compare("chat", Tokens(10, 10_000, 0, 1_000), MINE)
     found = break_even(each.usd_per_request * 360, [each], kept)
     assert found is not None

@@ -299,7 +299,7 @@ def test_rows_beyond_the_retention_are_rejected(tailspan: Tailspan) -> None:
 
 
 def test_parts_longer_than_their_request_are_refused(tailspan: Tailspan) -> None:
-    """If accepted, a first token after a day would be in every quantile."""
+    """If the collector accepted a TTFT of one day, every quantile of TTFT could include it."""
     malformed = []
     for name, seconds in (("ttft", 86_400.0), ("itl_max", 4.5)):
         message = spans([record(NOW_NS - S, itl_max_s=0.1)], "a")

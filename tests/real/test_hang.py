@@ -62,7 +62,7 @@ def counts(tailspan: Any) -> Counts:
 
 
 def settled_counts(tailspan: Any) -> Counts:
-    """Return the counts when every ended request has arrived; spans are sent every 5 s."""
+    """Wait until the counts no longer change, and return them. Spans are sent every 5 s."""
     before = counts(tailspan)
     for _ in range(20):
         time.sleep(7)

@@ -146,7 +146,8 @@ def test_an_interrupted_copy_begins_again(
 def test_a_copy_that_was_committed_is_not_repeated(
     files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process ends after the commit of the copy, before the other database knows of it."""
+    """The process ends after the copy is committed, and before the link in the telemetry database
+    is marked as complete."""
     inside = open_database(files[0])
     fill(inside)
     inside.dispose()

@@ -67,8 +67,8 @@ class ReturnToPage:
         return change
 
     def _query_of_left_page(self, referer: str) -> str:
-        """Return the query of the page that the reader left, with the page's path as the parameter
-        `page`."""
+        """Return the query string of the page that the reader left. The page's path becomes the
+        parameter `page`."""
         where, _, query = referer.partition("?")
         page = where.removeprefix(f"{self._url}/")
         if where.rstrip("/") == self._url:

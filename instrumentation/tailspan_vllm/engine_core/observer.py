@@ -184,7 +184,8 @@ class EngineObserver:
             return
         step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
-        # A preempted request is resumed, or appears as new in newer versions of the model runner.
+        # vLLM reports a request that continues after a preemption as resumed. With newer versions
+        # of the model runner, it reports the request as new.
         for request_id in (*new, *cached.resumed_req_ids):
             self._prefilling.add(request_id)
             if track := self._tracks.get(request_id):

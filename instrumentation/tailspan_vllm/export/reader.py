@@ -87,7 +87,7 @@ class Reader:
         self._join.close()
 
     def complete(self, queues: Iterable[SpanQueue], closing: bool) -> None:
-        """Encode the requests whose accounts have arrived or will not arrive.
+        """Encode the ended requests that no longer wait for an account from the engine core.
 
         Args:
             queues: the queues of ended requests.

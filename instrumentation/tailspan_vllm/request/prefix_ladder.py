@@ -41,8 +41,9 @@ HASH_BYTES: Final = 4
 """Number of bytes that the engine core copies of each of vLLM's hashes."""
 
 DIGEST_BYTES: Final = 3
-"""24 bits, which are four characters. Among 10,000 other prompts with the same beginning, a digest
-matches a wrong one in 0.06 % of cases, and then only up to the next rung.
+"""24 bits, which are four characters. If 10,000 other prompts have the same beginning, the
+probability that one of them has the same digest by chance is 0.06 %. The false match ends at the
+next rung.
 """
 
 RUNG_CHARS: Final = 4

@@ -323,7 +323,8 @@ def test_a_past_that_arrives_at_a_start_is_evaluated_at_the_same_instant(
     request_row: Callable[..., RequestTimeline],
     objective: Callable[..., Objective],
 ) -> None:
-    """Each instant is evaluated once; without requests, it is evaluated when they arrive."""
+    """An instant without requests is not recorded as evaluated. It is evaluated again when its
+    requests arrive."""
     engine = open_database(f"sqlite:///{tmp_path}/start.db")
     evaluator, now_s = Evaluator(engine, [objective()]), END_S
     assert evaluator.evaluate(now_s) == []

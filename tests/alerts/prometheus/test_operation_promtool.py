@@ -35,7 +35,7 @@ HEALTHY: Final = {
 
 
 def rules() -> str:
-    """Return the rules of alerts/operating, and the group that records what they read."""
+    """Return the rules of alerts/operating, and the group that records the series they read."""
     groups = yaml.safe_load(tailspan_rules(load([OPERATING]).objectives, EXPLORER_URL))["groups"]
     groups += yaml.safe_load(render([operation_group(EXPLORER_URL)]))["groups"]
     return yaml.safe_dump({"groups": groups})

@@ -73,7 +73,10 @@ def test_delayers_are_indices_of_the_given_requests() -> None:
 
 
 def test_delays_by_tenant_sum_to_the_rows_value() -> None:
-    """Prefills count by prompt tokens, and decodes by output tokens computed at the same time.
+    """The delay by prefills is divided between tenants in proportion to their prompt tokens.
+
+    The delay by decodes is divided in proportion to the output tokens that were computed at the
+    same time.
 
     A neighbour on another replica causes no delay.
     """

@@ -149,7 +149,7 @@ def test_whichever_of_our_functions_raises(
 
 
 def things() -> list[tuple[str, str]]:
-    """Return every attribute that vLLM passes, with its owner."""
+    """Return (object, attribute) for each attribute of the objects that vLLM gives to hooks."""
     cls = fake.scheduler_class(fake.Calls())
     of = {
         "scheduler": cls(),
