@@ -16,7 +16,7 @@ class EngineRates:
     """The price of each engine.
 
     Args:
-        accounts: accounts with the engine starts and GPUs.
+        accounts: the accounts, which contain the engine starts and the GPUs.
         prices: the price list.
         uptime: the engines and their regions.
     """

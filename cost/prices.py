@@ -1,8 +1,8 @@
 """Find the price of an engine per second.
 
-Pure. The price of an engine is the price of all its GPUs (tensor- times pipeline-parallel size), or
-the price configured for the replica's name. Without a price, the cost is None, because an unknown
-cost is not $0.
+Pure. The price of an engine is the price configured for the replica's name, or otherwise the sum of
+the prices of its GPUs. The number of GPUs is the tensor-parallel size times the pipeline-parallel
+size. If there is no price, the cost is None and not $0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class DevicePrice:
-    """The price of one device per hour. `regions` contains different prices by region."""
+    """The price of one device per hour. `regions` contains the prices that differ in some
+    regions."""
 
     name: str
     match: tuple[str, ...]
@@ -97,7 +98,7 @@ _Entry = TypeVar("_Entry", bound=_Matching)
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """The price list. If several entries match, the first applies."""
+    """The price list. If several entries match a name, the first entry applies."""
 
     devices: tuple[DevicePrice, ...] = ()
     replicas: tuple[ReplicaPrice, ...] = ()
@@ -106,7 +107,7 @@ class PriceList:
     pue: Overhead | None = None
 
     def before(self, later: "PriceList") -> "PriceList":
-        """Return these prices, followed by the prices of another list."""
+        """Return a list with these prices, followed by the prices of `later`."""
         return PriceList(
             self.devices + later.devices,
             self.replicas + later.replicas,
@@ -128,7 +129,7 @@ class PriceList:
         Args:
             replica: the replica's name. An entry for the replica overrides an entry for its device.
             device: the device's name, as in `EngineStart.device`.
-            gpus: number of devices. None means one device, as on a CPU.
+            gpus: number of devices. None means one device, for example a CPU.
             region: the engine's region.
         """
         named = _first_match(self.replicas, replica)
@@ -148,7 +149,7 @@ class PriceList:
     def carbon_of(self, region: str | None) -> Carbon | None:
         """Return the emissions of a region's electricity.
 
-        For an unknown region, the entry that matches any region is used.
+        For an unknown region, the entry whose pattern matches every name is used, if there is one.
         """
         return _first_match(self.carbon, region or "unknown")
 

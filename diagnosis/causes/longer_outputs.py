@@ -28,12 +28,12 @@ _LEVERS: Final = {
 
 def detect(case: Case) -> Claim | None:
     """Return a claim on the time of the additional tokens, and on the wait for places in the batch,
-    which longer outputs occupy for longer. decode_batch_growth claims requests with long outputs
-    that were added."""
+    because longer outputs occupy their places for longer. If requests with long outputs were added,
+    and the other outputs did not change, decode_batch_growth claims this time instead."""
     if not case.workload.outputs_grew or outputs_were_added(case):
         return None
     weights: dict[str, float | FloatArray] = {"decode_longer": 1.0}
-    if not outgrown(case):  # otherwise preemption claims the wait
+    if not outgrown(case):  # otherwise `preemption` claims the wait
         weights |= wait_weights(case, drivers.OUTPUTS)
     if case.question.metric in CONTAIN_TOKENS:
         # For these latencies, this cause claims the delay by concurrent requests with longer
