@@ -1,7 +1,7 @@
-"""Return a simulation as rows and columns, with its ground truth.
+"""Run a simulation, and return its telemetry as rows and columns, with the ground truth.
 
-No network, database or clock is used. With datasets, a test or benchmark can create hundreds of
-cases. A dataset contains the rows that a collector would store for the same fleet.
+No network, database or clock is used, so a test or benchmark can create hundreds of datasets. A
+dataset contains the rows that a collector would store for the same fleet.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ class Dataset:
     """The telemetry of a simulated fleet in order of time, and the active causes."""
 
     config: FleetConfig
-    """The configuration of the fleet, with all requirements of its faults."""
+    """The configuration of the fleet, including everything that its faults require."""
     truth: tuple[Truth, ...]
     requests: list[RequestTimeline]
     """The requests, in the order in which they were received."""
