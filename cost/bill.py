@@ -58,7 +58,7 @@ class Bill:
     """The groups, the most expensive first."""
     costs: RequestCosts
     rates: Mapping[str, Sequence[Rate]]
-    """The latest rate of each engine, by replica."""
+    """The latest price of each engine, by replica."""
     unpriced: Sequence[Unpriced]
     weights: Mapping[Key, Weights]
     """The weights of input and output tokens, by replica and hour."""
@@ -97,7 +97,8 @@ def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
     """Compute the bill.
 
     Args:
-        accounts: the accounts of the window. The labels of their cells must include `by`.
+        accounts: the accounts of the window. Their requests are summed by labels and hour
+            (`Cells`), and these labels must include `by`.
         prices: the price list.
         by: labels to group by, possibly with `hour`; empty for a single group.
     """

@@ -38,8 +38,9 @@ band's rate is 1/√2500 = 2 %."""
 
 BAND_STRETCHES: Final = 6
 """Minimum number of five-minute ranges in a band: half an hour. The differences between ranges
-cannot be estimated from one range. With one range per band, a fleet with a constant overload of 20
-% seemed to meet its objective in 14 of 80 simulations; with six ranges per band, in 0 of 120."""
+cannot be estimated from one range. A fleet with a constant overload of 20 % was simulated. With one
+range per band, it seemed to meet its objective in 14 of 80 simulations. With six ranges per band,
+it did so in 0 of 120 simulations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +105,9 @@ def sustainable_rate(
 
 
 def _bands(measured: IntArray) -> IntArray:
-    """Return the band of each range, in the order of the ranges: (n,).
+    """Return the index of each range's band: (n,). The ranges are in order of decreasing rate.
 
-    The last band includes the remaining ranges."""
+    The ranges that remain at the end are added to the last band."""
     band = np.zeros(measured.size, np.int64)
     number, requests, begun = 0, 0, 0
     for place, each in enumerate(measured.tolist()):
@@ -147,7 +148,8 @@ def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])
-        # Compare products instead of quotients: a·d ≥ c·b is also defined for empty bands.
+        # Compare a·d ≥ c·b instead of a/b ≥ c/d, because the quotients are not defined for empty
+        # bands.
         while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]

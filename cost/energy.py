@@ -70,7 +70,7 @@ class Energy:
 def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
     """Return the energy by replica. Replicas without energy counters are omitted.
 
-    Empty if the range is shorter than a minute."""
+    A replica is also omitted if its counters cover less than a minute."""
     drawn = _by_bucket(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
     busy = _busy_shares(accounts, uptime)
     gpus_of = Counter(replica for replica, _ in accounts.gpus.gpus)
@@ -82,7 +82,7 @@ def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, E
         share = np.minimum(1.0, _values_at(busy.get(replica), at))
         whole = seconds > 0.5 * MINUTE_S * gpus
         idle_w, fitted = _idle_w(joules[whole], seconds[whole], share[whole])
-        # Without a fit, a GPU draws the same power whether it is idle or busy.
+        # Without a fit, an idle GPU is assumed to draw the same power as a busy GPU.
         power_w = joules / seconds if idle_w is None else idle_w
         idle_j = float(np.minimum(joules, power_w * seconds * (1 - share)).sum())
         found[replica] = Energy(
@@ -96,7 +96,7 @@ def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, E
 
 
 def total_energy(several: Iterable[Energy]) -> Energy | None:
-    """Return the sum over replicas, or None without replicas."""
+    """Return the sum of the replicas' energy; None if there are no replicas."""
     known = list(several)
     if not known:
         return None

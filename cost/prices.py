@@ -39,7 +39,8 @@ class DevicePrice:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPrice:
-    """The price per hour of an engine with all its devices, by replica name."""
+    """The price per hour of an engine with all its devices. `match` contains patterns of replica
+    names."""
 
     match: tuple[str, ...]
     usd_per_hour: float
@@ -48,7 +49,8 @@ class ReplicaPrice:
 
 @dataclass(frozen=True, slots=True)
 class ManagedModel:
-    """The managed model that corresponds to a served model, by its name in genai-prices."""
+    """The managed model that corresponds to a served model. `match` contains patterns of the served
+    model's name. `provider` and `model` are the names in genai-prices."""
 
     match: tuple[str, ...]
     provider: str
@@ -57,7 +59,7 @@ class ManagedModel:
 
 @dataclass(frozen=True, slots=True)
 class Carbon:
-    """The emissions per kilowatt-hour, by region name."""
+    """The emissions per kilowatt-hour. `match` contains patterns of region names."""
 
     name: str
     match: tuple[str, ...]

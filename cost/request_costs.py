@@ -18,7 +18,8 @@ from telemetry.counter_series import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class RequestCosts:
-    """The cost of the requests in each cell. Each column has one value for each cell."""
+    """The cost of the requests in each cell. A cell contains the requests with the same labels in
+    one hour (`telemetry.accounts.Cells`). Each column has one value for each cell."""
 
     cells: Cells
     hours: ReplicaHours

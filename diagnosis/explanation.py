@@ -39,7 +39,7 @@ class Cause:
     """One cause and its share of the added time, in [0, 1].
 
     `low` and `high` are the bounds of the share's 95 % interval. They are None for
-    `Method.ACCOUNTING`, for which no interval with measured coverage is known.
+    `Method.ACCOUNTING`: it was not measured how often an interval contains the true share.
     """
 
     id: str

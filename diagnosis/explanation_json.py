@@ -96,7 +96,8 @@ def _cause(cause: Cause) -> dict[str, Any]:
     return {
         "id": cause.id,
         "share": cause.share,
-        # Null for `Method.ACCOUNTING`, for which no interval with measured coverage is known.
+        # Null for `Method.ACCOUNTING`: it was not measured how often an interval contains the true
+        # share.
         "share_low": cause.low,
         "share_high": cause.high,
         "evidence": [asdict(each) for each in cause.evidence],

@@ -85,7 +85,7 @@ class _KeptChild:
 
 
 class KeptExplorer(_KeptChild):
-    """The explorer.
+    """Starts the explorer, and restarts it when it ends.
 
     Args:
         launch: returns the explorer's command line and environment.
@@ -118,7 +118,7 @@ class KeptExplorer(_KeptChild):
 
 
 class KeptSimulator(_KeptChild):
-    """A simulated fleet.
+    """Starts a simulated fleet, and restarts it when it ends.
 
     The fleet runs in a separate process, because computing the backfill would delay the collector.
 

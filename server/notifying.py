@@ -43,7 +43,7 @@ class Notifying:
         simulated: returns whether any of the received data is simulated.
         print_line: prints a line. The second argument is true if the line is an error.
         leases: the leases of this process.
-        clock_unix_ns: returns the current time.
+        clock_unix_ns: returns the current time in unix nanoseconds.
         likely_cause: returns the likely cause of an incident if it is known (see `Notifier`).
     """
 

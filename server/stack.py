@@ -548,5 +548,5 @@ class Stack:
 
 
 def _print_if_read(text: str, wrong: bool) -> None:
-    with suppress(OSError):  # the terminal is gone; the outbox has the message
+    with suppress(OSError):  # the terminal is gone; the outbox contains the message
         click.echo(text, err=wrong)

@@ -40,7 +40,8 @@ class Dataset:
     gpus: list[GpuSample]
     starts: list[EngineStart]
     operations: list[ApplicationOperation]
-    """The reports of the router, if prefill and decode are on different servers."""
+    """The requests as the router reports them. Empty if each server does both prefill and
+    decode."""
     lost: int
     """Number of requests for which no server was up. No server reports these requests."""
 

@@ -82,7 +82,7 @@ class Disaggregation:
         return bool(self._open or self.ended)
 
     def receive(self, request: Request) -> None:
-        """Receive a request from a client. Before, call `advance` with the time of the request."""
+        """Receive a request from a client. First, call `advance` with the time of the request."""
         bits = self._ids.getrandbits(128) or 1
         self._open[bits] = request
         only_prompt = replace(

@@ -110,7 +110,7 @@ class Replica:
         return self._ready_s
 
     def change(self, change: Change) -> None:
-        """Apply a changed condition. Before, call `advance` with the time of the change."""
+        """Apply a changed condition. First, call `advance` with the time of the change."""
         self.conditions.set(change)
         self._apply()
 
@@ -127,7 +127,7 @@ class Replica:
         return cut
 
     def receive(self, request: Request) -> RequestRecord | None:
-        """Receive a request. Before, call `advance` with the time of the request.
+        """Receive a request. First, call `advance` with the time of the request.
 
         Returns: the record of a rejected request; None for an accepted request.
         """
@@ -173,7 +173,7 @@ class Replica:
         return self._received
 
     def give_up(self, number: int, at_s: float) -> tuple[Request | None, list[RequestRecord]]:
-        """End a request whose client gives up at `at_s`. Before, call `advance` with this time.
+        """End a request whose client gives up at `at_s`. First, call `advance` with this time.
 
         Returns:
             The request, or None if it has already ended; and a list with its record. The list is

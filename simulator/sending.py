@@ -245,7 +245,7 @@ class Sender:
         self._hurry = threading.Event()
         self._pause = pause or self._hurry.wait
         self._away = False
-        """True if a batch has been dropped and no batch has arrived since."""
+        """True if a batch has been dropped and the collector has accepted no batch since."""
         self._failing = False
         """True if the last export failed."""
         self._queued_requests = 0
@@ -255,7 +255,7 @@ class Sender:
 
     @property
     def away(self) -> bool:
-        """True if a batch has been dropped and no batch has arrived since."""
+        """True if a batch has been dropped and the collector has accepted no batch since."""
         return self._away
 
     @property

@@ -19,7 +19,8 @@ loaded."""
 
 
 def held_share(case: Case, reason: str) -> FloatArray:
-    """Return, for each slow request, the share of the held time that a reason explains: (n,).
+    """Return, for each slow request, the share of the held time that a reason explains: (n,). The
+    held time is the time for which the scheduler held the request back (`queue_held_s`).
 
     NaN for rows that do not report reasons.
 

@@ -88,10 +88,11 @@ def ends_of_hangs(case: Case) -> list[EngineStart]:
 
 
 def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatArray:
-    """Return the seconds from the nearest start of a request's engine to the request: (n,).
+    """Return the seconds from the nearest engine start to each request: (n,).
 
-    The value is negative if the request was received before the start. The starts of other engines
-    also count, but only for requests before the start and up to a minute after it.
+    The value is negative if the request was received before the start. All starts of the request's
+    own engine count. A start of another engine counts only for requests before the start and up to
+    a minute after it.
     """
     at = requests.received_unix_ns
     nearest = np.full(at.size, np.inf)

@@ -82,7 +82,8 @@ class Demand:
 
 
 def grew(before: FloatArray, now: FloatArray) -> bool:
-    """Return whether the mean rose by more than 3 standard errors and by more than 5 %."""
+    """Return whether the mean of `now` exceeds the mean of `before` by more than 3 standard errors
+    and by more than 5 %. Return False if there are too few values."""
     before, now = before[np.isfinite(before)], now[np.isfinite(now)]
     if min(before.size, now.size) < _FEWEST:
         return False

@@ -73,7 +73,7 @@ def _of_replica(engines: Samples, rows: BoolArray, replica: str) -> Iterator[Han
 
 
 def with_unfinished(requests: Requests, engines: Samples) -> Requests:
-    """Return the requests, with those marked that a hung engine did not finish.
+    """Return the requests, and mark the requests that a hung engine did not finish.
 
     Returns:
         All requests. Unfinished requests have the outcome `UNFINISHED`. Their latency is the time

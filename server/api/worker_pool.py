@@ -55,7 +55,7 @@ class Reply:
 
 
 class WorkerPool:
-    """The processes.
+    """Starts the workers, passes questions to them, and ends them.
 
     Args:
         environment: variables to add to the environment of the workers.

@@ -65,8 +65,8 @@ def _changed_flag(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]
 
 
 def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Restart the replicas one after another with a changed flag, and at the fault's end with the
-    old one."""
+    """Restart the replicas one after another with a changed flag, and at the fault's end without
+    it."""
     _, changed = _changed_flag(fault, config)
     turns = [(fault.start_s, changed)]
     if fault.end_s < float("inf"):
