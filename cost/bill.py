@@ -1,14 +1,17 @@
-"""Compute the bill: the cost of every second of every engine, assigned to requests or another part.
+"""Compute the bill: the cost of every second of every engine, divided into five parts.
 
     bill = R·wall = requests + wasted + idle + loading + unbilled
 
-`requests` is the requests' share of the engine's steps, from the step ledger. `wasted` is work that
-the engine repeated after evictions. `idle` is the time between steps. `loading` is the time from
-the start of a process until its engine was ready. `unbilled` is the rest of the busy time: steps of
-requests that have not ended, or whose row was lost. It is negative if requests were billed more
-time than their engine reports as busy. `idle` and `loading` are never negative. Without a ledger,
-an engine's time is divided among the requests in proportion to their weighted tokens, and
-`priced_by` is `tokens`.
+R is an engine's price per second, and `wall` is the number of seconds that the engine was up.
+`requests` is the cost of the step time that the step ledger assigns to requests. `wasted` is the
+cost of work that the engine repeated after evictions. `idle` is the cost of the time between steps.
+`loading` is the cost of the time from the start of a process until its engine was ready. `unbilled`
+is the cost of the rest of the busy time: steps of requests that have not ended, and of requests
+whose row was lost. `unbilled` is negative if the requests were billed for more seconds than their
+engine reports as busy. `idle` and `loading` are never negative.
+
+Without a ledger, an engine's time is divided among the requests in proportion to their weighted
+tokens, and `priced_by` is `tokens`.
 
 For hours without engine data, as in older databases, the bill contains only `requests` and
 `wasted`.
@@ -34,8 +37,8 @@ from telemetry.accounts import Accounts
 
 
 class Unpriced(NamedTuple):
-    """A server without a price. `device` matches no entry of the price list, or is
-    unknown (None)."""
+    """A server without a price: its `device` matches no entry of the price list, or is unknown
+    (None)."""
 
     replica: str
     device: str | None
@@ -55,7 +58,7 @@ class Bill:
     """The groups, the most expensive first."""
     costs: RequestCosts
     rates: Mapping[str, Sequence[Rate]]
-    """The latest rate of each engine, by replica."""
+    """The latest price of each engine, by replica."""
     unpriced: Sequence[Unpriced]
     weights: Mapping[Key, Weights]
     """The weights of input and output tokens, by replica and hour."""
@@ -94,7 +97,8 @@ def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
     """Compute the bill.
 
     Args:
-        accounts: the accounts of the window. The labels of their cells must include `by`.
+        accounts: the accounts of the window. Their requests are summed by labels and hour
+            (`Cells`), and these labels must include `by`.
         prices: the price list.
         by: labels to group by, possibly with `hour`; empty for a single group.
     """

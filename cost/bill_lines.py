@@ -31,7 +31,7 @@ class Line:
     bill_usd: float
     requests_usd: float
     lost_usd: float
-    """The part of `requests_usd` for responses that were not delivered."""
+    """The part of `requests_usd` for requests whose responses were not delivered."""
     wasted_usd: float
     idle_usd: float | None
     unbilled_usd: float
@@ -41,7 +41,7 @@ class Line:
 
 
 def sum_lines(lines: Iterable[Line]) -> Line:
-    """Return the sum of one or more lines, with the replica "" and the first line's hour."""
+    """Return the sum of one or more lines. Its replica is "", and its hour is the earliest hour."""
     several = list(lines)
     known_idle = [each.idle_usd for each in several if each.idle_usd is not None]
     known_busy = [each.busy_s for each in several if each.busy_s is not None]
@@ -82,9 +82,9 @@ def line_of(
     *,
     gone: bool,
 ) -> RequestPricing | None:
-    """Return a replica's line for an hour and the price of its requests, or None without a price.
+    """Return a replica's line for one hour and the price of its requests; None without a price.
 
-    `gone` is true if the engines' time is not completely known.
+    `gone` is true if the store has no complete engine data for this hour.
     """
     replica, hour = key
     rated = [
@@ -125,7 +125,7 @@ def line_of(
     idle_usd: float | None
     if gone:
         if method is not PricedBy.LEDGER:
-            return None  # the engine's time and the requests' seconds are both unknown
+            return None  # neither the engine's time nor the requests' seconds are known
         bill_usd, idle_usd, unbilled_usd = requests_usd + wasted_usd, None, 0.0
     elif busy_usd is not None:
         # Only rounding can make the difference negative: `uptime` limits busy time to the uptime.

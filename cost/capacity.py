@@ -1,22 +1,23 @@
 """Estimate the highest request rate at which the objectives are met, from noisy time ranges.
 
-Pure. The rate of the best range would be too high, and would grow with the number of ranges: a
-range may by chance receive more requests than its load implies, and an overloaded range may meet
-the objective by chance. The estimate removes both effects:
+Pure. The highest rate of a range that met the objectives would be too high an estimate, for two
+reasons. A range may receive more requests than usual by chance, and an overloaded range may meet
+the objectives by chance. With more ranges, both become more likely. The estimate removes both
+effects:
 
-1. Each range's requests are divided into two halves at random. If requests arrive independently,
-   then at a fixed load the numbers in the two halves are independent too. One half determines the
-   order of the ranges, and the other half measures the rates, so the order does not bias the rates.
-   Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning for convolution-closed distributions",
-   Journal of Machine Learning Research 25 (2024).
-2. Ranges that are adjacent in this order are pooled into bands. The share of good requests is
-   fitted by a function that does not increase with the rate, so a range that is good by chance is
-   averaged with bad ranges. Source: Ayer, Brunk, Ewing, Reid and Silverman, "An empirical
-   distribution function for sampling with incomplete information", Annals of Mathematical
+1. Each range's requests are divided into two halves at random. If requests arrive independently at
+   a fixed load, the sizes of the two halves are independent of each other. The first halves
+   determine the order of the ranges. The second halves measure the rates, so the order does not
+   bias the rates. Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning for convolution-closed
+   distributions", Journal of Machine Learning Research 25 (2024).
+2. Ranges that are neighbours in this order are combined into bands. A function that does not
+   increase with the rate is fitted to the bands' shares of good requests. A band that is good by
+   chance is therefore averaged with bad bands. Source: Ayer, Brunk, Ewing, Reid and Silverman, "An
+   empirical distribution function for sampling with incomplete information", Annals of Mathematical
    Statistics 26 (1955): pooling of adjacent violators.
-3. A rate is sustainable if the fit is at least one standard error above the target. The standard
-   error is computed from the differences between ranges. The margin is needed because such a fit is
-   least certain at its ends.
+3. A rate is sustainable if the fitted share of good requests is at least one standard error above
+   the target. The standard error is computed from the differences between ranges. This margin is
+   needed because the fit is least certain at the highest and lowest rates.
 """
 
 from collections.abc import Sequence
@@ -29,37 +30,41 @@ from numpy.typing import NDArray
 from telemetry.counter_series import FloatArray, IntArray
 
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests for an estimate. With fewer, a rate may meet an objective by
+"""Minimum number of requests for an estimate. With fewer requests, a rate may meet an objective by
 chance."""
 BAND_REQUESTS: Final = 2_500
-"""Minimum number of requests in a band. The standard error of its rate is then 1/√2500 = 2 %."""
+"""Minimum number of requests in a band. With 2,500 requests, the relative standard error of the
+band's rate is 1/√2500 = 2 %."""
 
 BAND_STRETCHES: Final = 6
 """Minimum number of five-minute ranges in a band: half an hour. The differences between ranges
-cannot be estimated from one range. With one range per band, a fleet with a constant overload of 20
-% seemed to meet its objective in 14 of 80 simulations; with six ranges per band, in 0 of 120."""
+cannot be estimated from one range. A fleet with a constant overload of 20 % was simulated. With one
+range per band, it seemed to meet its objective in 14 of 80 simulations. With six ranges per band,
+it did so in 0 of 120 simulations."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveCounts:
-    """The counts of one objective, in time ranges of equal length."""
+    """The counts of good requests and of all requests for one objective, in time ranges of equal
+    length."""
 
     target: float
     good: IntArray
     """(n,) number of good requests in each range. All objectives have the same ranges."""
     every: IntArray
-    """(n,) number of all counted requests in each range."""
+    """(n,) number of requests that the objective counts in each range."""
 
 
 @dataclass(frozen=True, slots=True)
 class SustainableRate:
-    """The highest rate at which the objectives are met."""
+    """The highest request rate at which the objectives are met."""
 
     requests: int
-    """Number of requests that the objective with the most requests counted; 0 without an
-    objective."""
+    """Number of requests that the objectives count: the largest number of any objective; 0 without
+    an objective."""
     rps: float | None
-    """The highest rate at which all objectives are met, or None."""
+    """The highest rate at which all objectives are met, in requests per second. None if there are
+    too few requests, or if no rate meets the objectives."""
 
     @property
     def known(self) -> bool:
@@ -73,9 +78,9 @@ def sustainable_rate(
     """Return the highest request rate at which all objectives are met.
 
     Args:
-        objectives: the counts of each objective, in the same time ranges.
+        objectives: the counts of each objective. All objectives have the same time ranges.
         length_s: length of a range in seconds.
-        seed: seed for the random halves. The same seed gives the same result.
+        seed: seed of the random division into halves. The same seed gives the same result.
     """
     if not objectives:
         return SustainableRate(0, None)
@@ -100,9 +105,9 @@ def sustainable_rate(
 
 
 def _bands(measured: IntArray) -> IntArray:
-    """Return the band of each range, in the order of the ranges: (n,).
+    """Return the index of each range's band: (n,). The ranges are in order of decreasing rate.
 
-    The last band includes the remaining ranges."""
+    The ranges that remain at the end are added to the last band."""
     band = np.zeros(measured.size, np.int64)
     number, requests, begun = 0, 0, 0
     for place, each in enumerate(measured.tolist()):
@@ -135,15 +140,16 @@ def _summed(which: IntArray, values: FloatArray, number: int) -> FloatArray:
 
 
 def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
-    """Pool neighbouring bands into blocks, so that the share of good requests increases from block
-    to block.
+    """Combine neighbouring bands into blocks, so that the share of good requests increases from
+    block to block. The bands are in order of decreasing rate.
 
     Return the index of each band's block: (n,).
     """
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])
-        # Compare products instead of quotients: a·d ≥ c·b is also defined for empty bands.
+        # Compare a·d ≥ c·b instead of a/b ≥ c/d, because the quotients are not defined for empty
+        # bands.
         while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]

@@ -19,7 +19,7 @@ LOST = (Outcome.ABORT.value, Outcome.ERROR.value)
 
 
 class Charge(NamedTuple):
-    """The requests of one replica in one hour."""
+    """The billed seconds and the weighted tokens of the requests of one replica in one hour."""
 
     requests: int = 0
     ledger: bool = False
@@ -27,14 +27,14 @@ class Charge(NamedTuple):
     billed_s: float = 0.0
     wasted_s: float = 0.0
     lost_s: float = 0.0
-    """The part of `billed_s` for responses that were not delivered."""
+    """The part of `billed_s` for requests whose responses were not delivered."""
     weight: float = 0.0
     """The sum of the weighted tokens."""
     lost_weight: float = 0.0
 
 
 class WeighedTokens(NamedTuple):
-    """The weights of each cell's input tokens and output tokens: (cells,)."""
+    """The total weight of each cell's input tokens and of its output tokens, both (cells,)."""
 
     input: FloatArray
     output: FloatArray
@@ -43,7 +43,7 @@ class WeighedTokens(NamedTuple):
 def weighed_tokens(
     cells: Cells, hours: ReplicaHours, weights: Mapping[Key, Weights]
 ) -> WeighedTokens:
-    """Return the weights of the tokens of each cell."""
+    """Return the total weight of each cell's input tokens and of its output tokens."""
     of_key = [weights.get(key, BY_PRICE) for key in hours.keys]
     uncached, cached, output = (
         np.array([getattr(each, name) for each in of_key], float)[hours.which]
@@ -55,13 +55,13 @@ def weighed_tokens(
 
 
 def are_lost(cells: Cells) -> BoolArray:
-    """Return for each cell whether the responses were not delivered: (cells,)."""
+    """Return whether the responses of each cell's requests were not delivered: (cells,)."""
     place = list(cells.by).index("outcome")
     return np.array([labels[place] in LOST for labels in cells.labels], bool)[cells.group]
 
 
 def charges_of(cells: Cells, hours: ReplicaHours, weighed: WeighedTokens) -> Sequence[Charge]:
-    """Return the charge of each key of `hours`."""
+    """Return the charge of each replica and hour, in the order of `hours.keys`."""
     lost = are_lost(cells)
     billed_s = cells.sums["billed_s"]
     weight = weighed.input + weighed.output

@@ -1,4 +1,4 @@
-"""Compute the energy of each replica's GPUs, divide it into busy and idle energy, and compute CO₂.
+"""Compute the busy energy, the idle energy and the CO₂ emissions of each replica's GPUs.
 
 Pure. Energy is read from counters at the ends of minutes. The energy of shorter intervals is not
 reliable, because power sensors do not measure continuously (an H100's sensor measures only a
@@ -7,11 +7,12 @@ hours in a long range:
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
-E is the energy of an interval of length T in which the engines were busy for `busy`. a is the power
-of idle GPUs, so the idle energy is a·(T − busy). If there are too few minutes, or their busy shares
-are too similar, idle GPUs are assumed to draw the same power as busy GPUs, so the idle energy is
-too high. The rest of the energy belongs to the requests and is divided in proportion to their cost.
-The energy of unbilled busy time is not assigned to any request.
+T is the length of an interval in seconds, `busy` is the number of seconds in which the engines were
+busy, and E is the energy in joules. The coefficient a is the power of idle GPUs, so the idle energy
+is a·(T − busy). If there are too few minutes, or if the busy shares of the minutes are too similar,
+no line is fitted. Then idle GPUs are assumed to draw the same power as busy GPUs, so the idle
+energy is too high. The rest of the energy is the busy energy. It is divided among the requests in
+proportion to their cost. The energy of unbilled busy time is not assigned to any request.
 """
 
 from collections import Counter, defaultdict
@@ -30,10 +31,11 @@ from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 MINUTE_S: Final = 60
 LEAST_BUCKETS: Final = 10
 LEAST_SPREAD: Final = 0.2
-"""Minimum difference between the largest and the smallest busy share. Below it, a and b cannot be
-distinguished."""
+"""Minimum difference between the largest and the smallest busy share. With a smaller difference, a
+and b cannot be fitted separately."""
 MOST_W: Final = 5_000.0
-"""Maximum plausible power of a GPU in watts. A counter that rose faster was reset."""
+"""Maximum plausible power of a GPU in watts. If an energy counter rose faster, the counter was
+reset."""
 J_PER_KWH: Final = 3.6e6
 
 _NS: Final = 10**9
@@ -53,9 +55,11 @@ class Energy:
     seen_s: float
     """GPU-seconds covered by counters."""
     co2_g: float | None
-    """CO₂ in grams, including the data centre's overhead; None without emissions for the region."""
+    """CO₂ in grams, including the data centre's overhead. None if the price list has no emissions
+    for the region."""
     fitted: bool
-    """Whether the idle power was fitted, not estimated from the share of idle time."""
+    """Whether the idle power comes from the fit. If false, idle GPUs are assumed to draw the same
+    power as busy GPUs."""
 
     @property
     def kwh(self) -> float:
@@ -64,9 +68,9 @@ class Energy:
 
 
 def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
-    """Return the energy by replica, without replicas that have no energy counters.
+    """Return the energy by replica. Replicas without energy counters are omitted.
 
-    Empty if the range is shorter than a minute."""
+    A replica is also omitted if its counters cover less than a minute."""
     drawn = _by_bucket(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
     busy = _busy_shares(accounts, uptime)
     gpus_of = Counter(replica for replica, _ in accounts.gpus.gpus)
@@ -78,7 +82,7 @@ def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, E
         share = np.minimum(1.0, _values_at(busy.get(replica), at))
         whole = seconds > 0.5 * MINUTE_S * gpus
         idle_w, fitted = _idle_w(joules[whole], seconds[whole], share[whole])
-        # Without a fit, a GPU draws the same power whether it is idle or busy.
+        # Without a fit, an idle GPU is assumed to draw the same power as a busy GPU.
         power_w = joules / seconds if idle_w is None else idle_w
         idle_j = float(np.minimum(joules, power_w * seconds * (1 - share)).sum())
         found[replica] = Energy(
@@ -92,7 +96,7 @@ def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, E
 
 
 def total_energy(several: Iterable[Energy]) -> Energy | None:
-    """Return the sum over replicas, or None without replicas."""
+    """Return the sum of the replicas' energy; None if there are no replicas."""
     known = list(several)
     if not known:
         return None
@@ -178,7 +182,8 @@ class _Drawn(NamedTuple):
 def _by_bucket(gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
     """Return the joules and seconds of each replica's GPUs, by minute or hour.
 
-    The interval between two readings belongs to the bucket in which it begins."""
+    The interval between two readings of a counter is assigned to the minute or hour in which the
+    interval begins."""
     intervals = CounterSeries.of(
         gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
     ).intervals()
@@ -204,8 +209,8 @@ def _by_bucket(gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int) -> dict[s
 
 
 def _busy_shares(accounts: Accounts, uptime: Uptime) -> Mapping[str, tuple[IntArray, FloatArray]]:
-    """Return, by replica, two arrays: the buckets, and the busy share of the covered time in each
-    bucket, as a mean over the replica's engines.
+    """Return two arrays for each replica: the start of each minute or hour in unix seconds, and the
+    busy share of the time that samples cover. The busy share is a mean over the replica's engines.
     """
     totals = accounts.engines
     grown = totals.last["busy_s_total"] - totals.first["busy_s_total"]
@@ -235,7 +240,7 @@ def _sums(
     of: IntArray, at: IntArray, values: Sequence[FloatArray]
 ) -> tuple[IntArray, IntArray, list[FloatArray]]:
     """Sum the values that have the same number in `of` and the same time in `at`. Return the
-    numbers and times of the distinct pairs, sorted, and their sums."""
+    distinct pairs of number and time, sorted, and the sums for each pair."""
     if not at.size:
         return of, at, list(values)
     first = int(at.min())
@@ -264,7 +269,8 @@ def _runs(of: IntArray) -> Iterator[tuple[int, slice]]:
 
 
 def _values_at(known: tuple[IntArray, FloatArray] | None, at: IntArray) -> FloatArray:
-    """Return the value at each time, 0 if it is unknown. Both lists of times are sorted."""
+    """Return the value at each time in `at`; 0 if the value is unknown. `at` and the times in
+    `known` are sorted."""
     if known is None:
         return np.zeros(at.size)
     times, values = known
@@ -277,14 +283,14 @@ def _idle_w(joules: FloatArray, seconds: FloatArray, busy: FloatArray) -> tuple[
 
     Args:
         joules: energy in each minute or hour.
-        seconds: GPU-seconds in each minute or hour.
+        seconds: GPU-seconds (seconds × number of GPUs) in each minute or hour.
         busy: the busy share of each minute or hour.
     """
     if joules.size < LEAST_BUCKETS:
         return None, False
     if busy.max() - busy.min() < LEAST_SPREAD:
         return None, False
-    # An hour has the same weight in the fit as sixty minutes.
+    # The weights give one hour the same influence on the fit as sixty minutes.
     weight = np.sqrt(seconds)
     columns = np.stack([weight, weight * busy], axis=1)
     (idle_w, more_w), *_ = np.linalg.lstsq(columns, weight * joules / seconds, rcond=None)

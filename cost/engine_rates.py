@@ -16,7 +16,7 @@ class EngineRates:
     """The price of each engine.
 
     Args:
-        accounts: accounts with the engine starts and GPUs.
+        accounts: the accounts, which contain the engine starts and the GPUs.
         prices: the price list.
         uptime: the engines and their regions.
     """
@@ -67,7 +67,7 @@ class EngineRates:
         return [] if replica is None else [(replica, n) for n in sorted(self._engines[replica])]
 
     def latest(self) -> dict[str, list[Rate]]:
-        """Return the rate of each engine in its last hour, grouped by replica."""
+        """Return the price of each engine in its last hour, grouped by replica."""
         last: dict[Engine, int] = {}
         for engine, hour in self._uptime.hours:
             last[engine] = max(hour, last.get(engine, hour))

@@ -2,5 +2,5 @@
 
 
 class PriceError(Exception):
-    """A price file cannot be used. The message contains the file, the key, the value and the
-    allowed values."""
+    """A price file is invalid or cannot be read. The message contains the file, the key, the value
+    and the allowed values."""

@@ -56,7 +56,7 @@ class Group:
 
 
 def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[Group]:
-    """Group requests by labels. The most expensive group is first; with `hour`, sort by labels.
+    """Group requests by labels. Sort the groups by cost, or by labels if `by` contains `hour`.
 
     Args:
         costs: the cost of the requests.
@@ -107,7 +107,7 @@ def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[Group]:
 
 
 def grouped(cells: Cells, by: Sequence[str]) -> tuple[list[tuple[str | None, ...]], IntArray]:
-    """Return the labels of each group, and the group of each cell: (cells,).
+    """Return the labels of each group, and the index of each cell's group: (cells,).
 
     Args:
         cells: the requests.
@@ -135,12 +135,12 @@ def grouped(cells: Cells, by: Sequence[str]) -> tuple[list[tuple[str | None, ...
 def _split(
     costs: RequestCosts, which: IntArray, number: int
 ) -> tuple[FloatArray, FloatArray, list[dict[str, float]]]:
-    """Return the cost of input tokens and of output tokens by group, and the cost by replica.
+    """Return the input cost and the output cost of each group, and each group's cost by replica.
 
-    The cost of each replica and hour is divided separately, so a window's input cost is the sum
-    over its hours. The tokens of a request are assigned to the hour in which the request was
-    received. If an hour has a cost but no tokens, its input share is the prefill share of all steps
-    in that hour.
+    The cost of each replica and hour is divided separately into input and output cost. A window's
+    input cost is the sum over its hours. The tokens of a request are assigned to the hour in which
+    the request was received. If an hour has a cost but no tokens, the input share is the share of
+    prefill in that hour's step time.
     """
     keys = costs.hours.keys
     pairs, pair = np.unique(which * len(keys) + costs.hours.which, return_inverse=True)

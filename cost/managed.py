@@ -2,9 +2,9 @@
 
     break-even = fixed monthly cost / price of a request with this traffic's mix
 
-The fixed cost is the cost of all engines, because an idle GPU costs as much as a busy one. The
-break-even is valid only up to the rate at which the objectives are met (`capacity`): a higher rate
-needs more engines.
+The break-even is a number of requests per month. The fixed monthly cost is the cost of all engines,
+because an idle GPU costs as much as a busy GPU. The break-even is valid only up to the rate at
+which the objectives are met (`cost.capacity`), because a higher rate needs more engines.
 
 Pure. The prices are part of the package genai-prices; nothing is downloaded.
 """
@@ -19,7 +19,7 @@ from telemetry.accounts import Cells
 from telemetry.requests import Outcome
 
 MONTH_S: Final = 730 * 3_600
-"""Seconds in a twelfth of a year."""
+"""Seconds in a month, a twelfth of a year."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class BreakEven:
 
     @property
     def reachable(self) -> bool | None:
-        """Whether the objectives are met at the break-even rate; None with too few requests."""
+        """Whether the objectives are met at the break-even rate; None if there are too few requests
+        to decide."""
         if not self.sustainable.known:
             return None
         return self.sustainable.rps is not None and self.rps <= self.sustainable.rps
@@ -93,11 +94,11 @@ def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
 def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
     """Return the cost of a served model's traffic at the corresponding managed model.
 
-    Price tiers depend on a request's length. Only sums are known, so every request is priced as a
-    request of mean length.
+    Some managed APIs have prices that depend on a request's length. Only the sums of the tokens are
+    known here, so every request is priced as a request of mean length.
 
     Raises:
-        NoManagedPrice: there is no price. The message states the missing configuration.
+        NoManagedPrice: there is no price. The message states how to configure one.
     """
     at = prices.managed_model(model)
     if at is None or model is None:
@@ -140,8 +141,8 @@ def break_even(
 
     Args:
         usd_per_hour: the cost of all engines per hour, busy or idle.
-        compared: the comparison of each served model. Together they must cover the engines'
-            traffic.
+        compared: the comparison of each served model. The comparisons must cover all models that
+            the engines serve.
         sustainable: the highest rate at which the objectives are met.
     """
     requests = sum(each.tokens.requests for each in compared)

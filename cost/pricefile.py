@@ -1,8 +1,7 @@
-"""Read a price file as a `PriceList`. Reading is strict: an unknown key, a price that is not a
-number or a match that is not text is an error. If such entries were ignored, the bill would be
-wrong without notice.
+"""Read a price file as a `PriceList`. An unknown key, a price that is not a number, or a match that
+is not text is an error. If these entries were ignored, the bill would be wrong without notice.
 
-The message states the necessary change.
+The error message states how to correct the file.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +33,7 @@ _SECTIONS = ("devices", "replicas", "managed", "carbon", "pue")
 
 
 def load_prices(path: Path | None = None) -> PriceList:
-    """Return a file's prices, if there is a file, followed by the default prices.
+    """Return the prices of the price file, if one is configured, followed by the default prices.
 
     Raises:
         PriceError: the file cannot be read or is invalid.
@@ -49,7 +48,7 @@ def load_prices(path: Path | None = None) -> PriceList:
 
 
 def prices_in_force(given: Path | None, environment: Mapping[str, str]) -> PriceList:
-    """Return the prices of the given file, or else of the file that the environment
+    """Return the prices of the given file. Without a file, use the file that the environment
     variable names."""
     named = environment.get(ENVIRONMENT_KEY)
     return load_prices(given or (Path(named) if named else None))
@@ -123,7 +122,7 @@ def _pue(entry: "_Entry") -> Overhead:
 
 
 class _Entry:
-    """A mapping in the file, with its location."""
+    """A mapping in the file, with its location for error messages."""
 
     def __init__(self, file: str, where: str, value: object) -> None:
         self.file, self.where = file, where

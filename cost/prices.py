@@ -1,8 +1,8 @@
 """Find the price of an engine per second.
 
-Pure. The price of an engine is the price of all its GPUs (tensor- times pipeline-parallel size), or
-the price configured for the replica's name. Without a price, the cost is None, because an unknown
-cost is not $0.
+Pure. The price of an engine is the price configured for the replica's name, or otherwise the sum of
+the prices of its GPUs. The number of GPUs is the tensor-parallel size times the pipeline-parallel
+size. If there is no price, the cost is None and not $0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class DevicePrice:
-    """The price of one device per hour. `regions` contains different prices by region."""
+    """The price of one device per hour. `regions` contains the prices that differ in some
+    regions."""
 
     name: str
     match: tuple[str, ...]
@@ -38,7 +39,8 @@ class DevicePrice:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPrice:
-    """The price per hour of an engine with all its devices, by replica name."""
+    """The price per hour of an engine with all its devices. `match` contains patterns of replica
+    names."""
 
     match: tuple[str, ...]
     usd_per_hour: float
@@ -47,7 +49,8 @@ class ReplicaPrice:
 
 @dataclass(frozen=True, slots=True)
 class ManagedModel:
-    """The managed model that corresponds to a served model, by its name in genai-prices."""
+    """The managed model that corresponds to a served model. `match` contains patterns of the served
+    model's name. `provider` and `model` are the names in genai-prices."""
 
     match: tuple[str, ...]
     provider: str
@@ -56,7 +59,7 @@ class ManagedModel:
 
 @dataclass(frozen=True, slots=True)
 class Carbon:
-    """The emissions per kilowatt-hour, by region name."""
+    """The emissions per kilowatt-hour. `match` contains patterns of region names."""
 
     name: str
     match: tuple[str, ...]
@@ -97,7 +100,7 @@ _Entry = TypeVar("_Entry", bound=_Matching)
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """The price list. If several entries match, the first applies."""
+    """The price list. If several entries match a name, the first entry applies."""
 
     devices: tuple[DevicePrice, ...] = ()
     replicas: tuple[ReplicaPrice, ...] = ()
@@ -106,7 +109,7 @@ class PriceList:
     pue: Overhead | None = None
 
     def before(self, later: "PriceList") -> "PriceList":
-        """Return these prices, followed by the prices of another list."""
+        """Return a list with these prices, followed by the prices of `later`."""
         return PriceList(
             self.devices + later.devices,
             self.replicas + later.replicas,
@@ -128,7 +131,7 @@ class PriceList:
         Args:
             replica: the replica's name. An entry for the replica overrides an entry for its device.
             device: the device's name, as in `EngineStart.device`.
-            gpus: number of devices. None means one device, as on a CPU.
+            gpus: number of devices. None means one device, for example a CPU.
             region: the engine's region.
         """
         named = _first_match(self.replicas, replica)
@@ -148,7 +151,7 @@ class PriceList:
     def carbon_of(self, region: str | None) -> Carbon | None:
         """Return the emissions of a region's electricity.
 
-        For an unknown region, the entry that matches any region is used.
+        For an unknown region, the entry whose pattern matches every name is used, if there is one.
         """
         return _first_match(self.carbon, region or "unknown")
 

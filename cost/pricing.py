@@ -1,8 +1,9 @@
 """Compute the cost of requests when their rows arrive: billed seconds times the engine's price.
 
 An engine's device comes from its start or from the names of its GPUs. If the engine is unknown or
-has no price, a request's cost is None, not 0. If a request has no billed seconds, the seconds that
-the engine's step model predicts for its tokens are used, and `priced_by` is `tokens`.
+has no price, a request's cost is None, not 0. If a request has no billed seconds, its cost is
+computed from the seconds that the engine's step model predicts for its tokens, and `priced_by` is
+`tokens`.
 """
 
 import threading
@@ -20,14 +21,15 @@ from telemetry.starts import EngineStart
 MOST_ENGINES: Final = 10_000
 """Maximum number of engines.
 
-Senders choose the names, so the number must be limited. Above the limit, the oldest engines are
-removed.
+The clients that send the data choose the engines' names, so the number of names must be limited.
+Above the limit, the engine that was added first is removed.
 """
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
 _PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))
 _RUNNING, _COST = PLACE["running_at_arrival"], PLACE["cost_usd"]
-"""Indices of columns in a row. The last two columns are the cost and the pricing method."""
+"""Indices of columns in a request's row. The last two columns of a row are the cost and the pricing
+method."""
 
 Engine = tuple[str, int]
 _Key = TypeVar("_Key")
@@ -49,7 +51,7 @@ class Pricing:
         """The name of each GPU, by replica."""
         self._models: dict[Engine, tuple[float, ...]] = {}
         self._usd_per_s: dict[tuple[str | None, int | None], float | None] = {}
-        """Cache of prices by engine. It is cleared when engines or GPUs are added."""
+        """Cache of prices by engine. The cache is cleared when engines or GPUs are added."""
 
     def update(
         self,

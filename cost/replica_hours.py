@@ -1,4 +1,4 @@
-"""Number the replica and hour of each cell.
+"""Assign each cell the index of its replica and hour.
 
 Pure.
 """
@@ -16,13 +16,13 @@ Key = tuple[str | None, int]
 
 
 class ReplicaHours(NamedTuple):
-    """The replicas and hours of cells. Cell i has the key `keys[which[i]]`."""
+    """The replicas and hours of cells. The replica and hour of cell i are `keys[which[i]]`."""
 
     keys: Sequence[Key]
     which: IntArray
 
     def sum(self, values: FloatArray | IntArray | BoolArray) -> FloatArray:
-        """Return the sum of the cells' values for each key: (keys,)."""
+        """Return the sum of the cells' values for each replica and hour: (keys,)."""
         return np.bincount(self.which, values, len(self.keys)).astype(float)
 
 

@@ -1,4 +1,4 @@
-"""Compute the cost of requests, as columns.
+"""Compute the cost of requests, as columns with one value for each cell.
 
 Pure.
 """
@@ -18,7 +18,8 @@ from telemetry.counter_series import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class RequestCosts:
-    """The cost of the requests in each cell. Each column has an entry for each cell."""
+    """The cost of the requests in each cell. A cell contains the requests with the same labels in
+    one hour (`telemetry.accounts.Cells`). Each column has one value for each cell."""
 
     cells: Cells
     hours: ReplicaHours
@@ -26,19 +27,20 @@ class RequestCosts:
     priced: BoolArray
     """Whether the replica has a price in this hour."""
     by_tokens: BoolArray
-    """Whether the cost is divided by weighted tokens, because no ledger reports seconds."""
+    """Whether the cost is divided in proportion to weighted tokens, because no ledger reports
+    seconds."""
     usd: FloatArray
     """Cost without waste; 0 without a price."""
     wasted_usd: FloatArray
     engine_s: FloatArray
-    """Billed and wasted seconds of the ledger."""
+    """Billed and wasted seconds from the ledger; 0 without them."""
     lost: BoolArray
     in_shares: FloatArray
-    """The input share of a cost, for each key of `hours`. It applies to requests that have a cost
-    but no tokens in that hour."""
+    """The input share of the cost for each key of `hours`: (keys,). It is used for requests that
+    have a cost but no tokens in that hour."""
 
     def at(self, chosen: BoolArray) -> "RequestCosts":
-        """Return the cells for which the mask is true."""
+        """Return the costs of the cells for which the mask is true."""
         return replace(
             self,
             cells=self.cells.at(chosen),
@@ -53,7 +55,7 @@ class RequestCosts:
         )
 
     def where(self, equals: Mapping[str, str | None]) -> "RequestCosts":
-        """Return the cells whose requests have these labels."""
+        """Return the costs of the cells whose requests have these labels."""
         return self.at(self.cells.have(equals)) if equals else self
 
     @property
@@ -77,7 +79,8 @@ def costs_of(
         cells: requests by label and hour.
         hours: the cells' replicas and hours.
         weighed: the cells' weighted tokens.
-        pricing: the price of requests by replica and hour. Pairs without a price are absent.
+        pricing: the price of requests by replica and hour. Replicas and hours without a price are
+            absent.
         weights: token weights by replica and hour.
     """
     nan = float("nan")

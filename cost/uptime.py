@@ -1,17 +1,19 @@
 """Compute the time that each engine was up, loading and busy, by hour.
 
 Pure. Between two samples that are at most GAP_S apart, the engine is assumed to be up, and its
-totals to grow evenly. A longer gap is neither billed nor counted as idle, because the machine may
-not have been rented. The first reported value of a total is its increase since the process started.
+totals are assumed to grow evenly. A longer gap is neither billed nor counted as idle, because the
+machine may not have been rented during the gap. Totals start at 0 when the process starts.
 
-If two processes report totals of one engine's steps at the same time, two servers share the
-engine's name. Each server uses a machine, so the time of both is billed. A process without totals
-of steps is an API server of the engine and adds no time.
+If two processes report totals of the steps of an engine with the same name at the same time, two
+servers share this name. Each server uses a machine, so the time of both servers is billed. A
+process that reports no totals of steps is an API server of the engine. It does not count as a
+second server.
 
 A step's time is reported when the step ends, so the busy time between two samples may exceed the
-elapsed time. The surplus is moved to earlier segments. A surplus that does not fit there
-contradicts the samples (for example because of two senders with the same start, or a reset). It is
-added to `contradicted_s` instead of busy time, so busy time never exceeds uptime.
+elapsed time. The surplus is moved to earlier segments: the time ranges between earlier samples. A
+surplus that does not fit into earlier segments contradicts the samples, for example because of two
+senders with the same start, or because of a reset. This surplus is added to `contradicted_s`
+instead of the busy time, so the busy time never exceeds the uptime.
 """
 
 from collections import defaultdict
@@ -28,10 +30,10 @@ from telemetry.starts import MOST_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
 MOST_PROCESSES: Final = 64
-"""Maximum number of processes that are checked for overlapping starts per engine, because the check
+"""Maximum number of processes per engine that are checked for overlapping starts, because the check
 is slow.
 
-Processes with the most starts are checked first. A server usually has only a few processes.
+The processes with the most starts are checked. A server usually has only a few processes.
 """
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
@@ -42,9 +44,10 @@ Engine = tuple[str, int]
 
 @dataclass(slots=True)
 class Hour:
-    """The times and work of one engine in one hour, or in the part of an hour within the window.
+    """The times and work of one engine in the part of one hour that lies within the window.
 
-    `work` contains the increase of each reported total of `telemetry.accounts.WORK`.
+    `work` contains the increase of each reported total. Its keys are the names in
+    `telemetry.accounts.WORK`.
     """
 
     wall_s: float = 0.0
@@ -59,20 +62,22 @@ class Hour:
 
     @property
     def busy_s(self) -> float | None:
-        """Seconds in steps; None if not reported."""
+        """Seconds that the engine spent in steps; None if they are not reported."""
         busy_s = self.work.get("busy_s_total")
         return 0.0 if busy_s is None and self.wall_s and self.loading_s >= self.wall_s else busy_s
 
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """The hours of each engine by start of the hour (unix seconds), and the regions."""
+    """The hours of each engine and the region of each replica. The key of an hour is the engine and
+    the start of the hour in unix seconds."""
 
     hours: dict[tuple[Engine, int], Hour]
     regions: dict[str, str | None]
     """Region by replica."""
     gaps_s: float
-    """Seconds of gaps within the window: samples of an engine that are more than GAP_S apart."""
+    """Seconds of gaps within the window. A gap is a time of more than GAP_S between two samples of
+    an engine."""
     up_s: float = 0.0
     """Seconds in the window in which at least one engine was up."""
     contradicted_s: float = 0.0
@@ -88,8 +93,8 @@ def uptime_of(
     """Return the uptime of each engine in a window.
 
     Args:
-        samples: engine samples, including those up to GAP_S before and after the window, which
-            cover its edges.
+        samples: engine samples. They include the samples up to GAP_S before and after the window,
+            which cover the window's edges.
         from_unix_ns: the window's start.
         to_unix_ns: the window's end.
         starts: engine starts, with their loading time.
@@ -101,7 +106,8 @@ def uptime_of(
     first_ns = samples.first_unix_ns
     parts = np.split(order, np.flatnonzero(np.diff(samples.which[order])) + 1)
     contradicted_s = 0.0
-    # In order of time: if an hour has two processes, the later process's fit is recorded.
+    # The processes are read in order of time. If two processes report a fit for an hour, the later
+    # process's fit is stored.
     for rows in sorted((each for each in parts if each.size), key=lambda each: first_ns[each[0]]):
         count = samples.counts[int(samples.which[rows[0]])]
         engine = (count.replica, count.engine)
@@ -143,8 +149,8 @@ def uptime_of(
 
 
 class _Segments(NamedTuple):
-    """Time ranges between two samples of one counter: start, end, increase of each total
-    in WORK.
+    """Time ranges between two samples of one counter: the start, the end, and the increase of each
+    total in WORK.
     """
 
     start_ns: IntArray
@@ -153,10 +159,11 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Segments:
-    """Return the segments of one counter: before its first row, within rows, and between rows."""
+    """Return the segments of one counter: from its start to its first row, within rows, and between
+    rows."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
-    # The first samples of a counter may lack a total. The total's increase since the start is then
-    # not split at the first sample.
+    # The first samples of a counter may lack a total. The increase of this total from the start to
+    # its first value is then assigned to the segment that ends at this value.
     begun = bool(0 <= first_ns[0] - started_ns <= GAP_S * _NS)
     if begun:
         first_ns[0] = started_ns
@@ -179,14 +186,15 @@ def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Seg
 
 
 def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
-    """Move busy time that exceeds a segment's length to earlier segments.
+    """Move busy time that exceeds a segment's length (the surplus) to earlier segments.
 
-    Return the segments, and for each of them the busy seconds that do not fit into it or an earlier
-    segment: (n,).
+    Return the changed segments, and the busy seconds of each segment that fit neither into the
+    segment nor into an earlier one: (n,).
 
-    From the last segment to the first, the surplus of a segment is moved to the previous segment.
-    This is the recursion of a queue (Lindley 1952), solved by a running minimum. The surplus is not
-    moved across a gap. A segment passes on at most GAP_S, because steps are rarely longer.
+    From the last segment to the first, the surplus of each segment is moved to the previous
+    segment. This is the recursion of the waiting time in a queue (Lindley 1952), which is computed
+    with a running minimum. The surplus is not moved across a gap. At most GAP_S of a segment's own
+    surplus is moved, because steps are rarely longer.
     """
     start_ns, end_ns = segments.start_ns, segments.end_ns
     busy_s = segments.grown["busy_s_total"]
@@ -220,8 +228,8 @@ def _inside(segments: _Segments, from_unix_ns: int, to_unix_ns: int) -> NDArray[
 
 
 class _Pieces(NamedTuple):
-    """Pieces of time ranges, cut at whole hours: the index of the range, the hour in unix seconds,
-    the share of the range, and the length."""
+    """Pieces of time ranges, cut at whole hours. Each piece has the index of its range, the start
+    of the hour in unix seconds, the piece's share of the range, and its length in nanoseconds."""
 
     which: IntArray
     hour: IntArray
@@ -285,11 +293,13 @@ class Sender(NamedTuple):
     start_ns: IntArray
     end_ns: IntArray
     counts_steps: bool
-    """Whether the process sends totals of the engine's steps. One process per engine does."""
+    """Whether the process sends totals of the engine's steps. One process of each engine sends
+    them."""
 
 
 def _merged_ranges(start_ns: IntArray, end_ns: IntArray) -> Spans:
-    """Return the union of time ranges in order. Ranges that touch are merged."""
+    """Return the union of time ranges, in order of time. Ranges that overlap or touch are
+    merged."""
     order = np.argsort(start_ns, kind="stable")
     start_ns, end_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
     breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1])
@@ -302,8 +312,8 @@ def _merged_ranges(start_ns: IntArray, end_ns: IntArray) -> Spans:
 def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
     """Return the number of servers that share an engine's name at each instant: (n,).
 
-    Each start of a process that sends totals of the engine's steps counts as a server. Other
-    processes are API servers and do not count.
+    Each start of a process that sends totals of the engine's steps counts as one server. Other
+    processes are API servers. If only API servers are up, the number is 1.
     """
 
     found = _senders_up([each for each in senders if each.counts_steps], at_ns)
@@ -337,7 +347,8 @@ def presence(
 
     During a gap of at most GAP_S, for example while an engine restarts, one server counts as up.
 
-    Returns: the time ranges; the number of servers in each; whether the engine was loading in each.
+    Returns: the time ranges; the number of servers in each range; whether the engine was loading in
+    each range.
     """
     several = [Spans(each.start_ns, each.end_ns) for each in senders]
     several += [] if loading is None else [loading]
@@ -371,7 +382,7 @@ def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
 
 
 def _covered_s(several: Sequence[Spans], from_unix_ns: int, to_unix_ns: int) -> float:
-    """Return the seconds of a window that lie in at least one of the ranges."""
+    """Return the number of seconds of a window that lie in at least one of the ranges."""
     start_ns = np.concatenate([np.zeros(0, np.int64), *(each.start_ns for each in several)])
     end_ns = np.concatenate([np.zeros(0, np.int64), *(each.end_ns for each in several)])
     if not start_ns.size:
@@ -387,7 +398,8 @@ def _note_coefficients(
     engine: Engine,
     hours: dict[tuple[Engine, int], Hour],
 ) -> None:
-    """Store the latest coefficients of each hour, because later fits are better."""
+    """Store the latest coefficients of the step model in each hour, because later fits are
+    better."""
     starts = samples.first_unix_ns[rows] // _HOUR_NS * HOUR_S
     for name in COEFFICIENTS:
         values = samples.coefficients[name][rows]

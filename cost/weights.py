@@ -5,13 +5,15 @@ Pure. If an engine's step model is known, the weights are the seconds of its ste
     in  = α·P + κ·Q + γ·S·r/(r + N)        over the prompt tokens computed
     out = β·C + δ·N + γ·S·N/(r + N)        over the tokens produced
 
-S is the number of steps, N the number of decoding sequences, and r the number of requests. The
-sequences of a step share its fixed time γ, and each request counts as one sequence in prefill.
-Cached tokens have no cost, because they are not computed.
+The Greek letters are the coefficients of the step model. P is the number of prompt tokens computed,
+Q the work of their attention, and C the number of context tokens that decodes read. S is the number
+of steps, N the number of decoding sequences summed over the steps, and r the number of requests.
+The sequences of a step share its fixed time γ. For this division, each request counts as one
+sequence in prefill. Cached tokens have no cost, because they are not computed.
 
-Weights are computed for each replica and hour, only from the steps, requests and tokens of that
-hour. Therefore the cost of an hour is divided in the same way in every window that contains the
-hour, and the input and output costs of a window are the sums over its hours.
+The weights of a replica and hour are computed only from the steps, requests and tokens of that
+hour. So the cost of an hour is divided in the same way in every window that contains the whole
+hour. The input and output costs of a window are the sums over its hours.
 """
 
 from collections import defaultdict
@@ -33,9 +35,10 @@ class Weights:
     fitted: bool
     in_share: float | None = None
     """Share of prefill in the step time; None without a step model. It divides the cost of requests
-    that were received in an earlier hour, because their tokens are assigned to that hour."""
+    that were received in an earlier hour, because the tokens of these requests are assigned to the
+    earlier hour."""
     fixed_in_share: float | None = None
-    """Share of prefill in the fixed time of the steps, r/(r + N); None without a step model."""
+    """Share of prefill in the fixed time of the steps: r/(r + N). None without a step model."""
 
     def of(self, prompt: float, cached: float, output: float) -> tuple[float, float]:
         """Return the weights of a request's input tokens and of its output tokens."""
@@ -44,9 +47,9 @@ class Weights:
 
 
 BY_PRICE = Weights(uncached=1.0, cached=0.125, output=1.75, fitted=False)
-"""The weights without a step model: the prices of managed APIs for open models, relative to an
-input token. The prices are medians over 421 models, of which 96 have a price for cached input.
-Source: genai-prices 0.2.3."""
+"""The weights that are used without a step model: the prices of managed APIs for open models,
+relative to the price of an input token. The prices are medians over 421 models. 96 of these models
+have a price for cached input. Source: genai-prices 0.2.3."""
 
 
 def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float) -> Weights | None:
@@ -55,7 +58,7 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
     Return None if no engine reported a step model.
 
     Args:
-        hours: this hour of each engine of the replica.
+        hours: the times and work of each engine of the replica in this hour.
         requests: number of requests received in that hour.
         prompt: number of input tokens, without cached tokens.
         output: number of output tokens.

@@ -1,2 +1,1 @@
-"""Diagnose why a latency grew: which requests are slow, which causes made them slow, what to
-change."""
+"""Diagnose why a latency grew: which requests are slow, why they are slow, and what to change."""

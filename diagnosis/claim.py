@@ -1,8 +1,9 @@
 """A detector's claim: the share of each term that its cause explains, with evidence and levers.
 
-Pure. Several detectors may claim the same seconds. `divide_terms` divides these seconds, so that no
-second is explained twice. Claims of a lower tier are served first: a root cause (a restart, a
-changed configuration) gets its share, and the rest is divided among the other causes.
+Pure. A term is a part of the latency's growth, for example the wait for KV blocks. Several
+detectors may claim the same seconds. `divide_terms` divides these seconds, so that no second is
+explained twice. Claims of tier ROOT (for example a restart or a changed configuration) get their
+full share first. The rest is divided among the claims of tier ORDINARY.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +22,8 @@ ORDINARY: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A measurement that supports the cause, for baseline and window. The name contains the unit.
-    None means unknown."""
+    """A measurement that supports the cause: the values in the baseline and in the window, or None
+    if unknown. `what` is the name and contains the unit."""
 
     what: str
     baseline: float | None
@@ -31,8 +32,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The P99 of the explained latency in seconds, measured and predicted with a lever. `low_s` and
-    `high_s` are the bounds of the 95 % interval."""
+    """The effect of a lever on the explained latency: its P99 now (`now_s`), and the P99 predicted
+    with the lever (`then_s`). `low_s` and `high_s` are the bounds of the prediction's 95 %
+    interval."""
 
     now_s: float
     then_s: float
@@ -42,13 +44,13 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """An action in an operator's words, with the flag that implements it, if one exists."""
+    """An action that may reduce the latency, with the vLLM flag for it, if there is one."""
 
     action: str
     flag: str | None = None
     change: str | None = None
-    """The action in the form of a change of `tailspan what-if`, such as `replicas=3`; None if a
-    replay cannot predict the effect."""
+    """The action as a change for `tailspan what-if`, for example `replicas=3`. None if a replay
+    cannot predict the effect of the action."""
     predicted: Effect | None = None
 
 

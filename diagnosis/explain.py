@@ -43,20 +43,21 @@ from diagnosis.latency.tail import (
 from diagnosis.question import Metric, Question, Span
 
 MIN_GROWTH_RATIO: Final = 1.10
-"""Minimum growth ratio (now / before) of a latency, used if no objective decides whether it grew.
-The lower end of the ratio's interval must exceed it."""
+"""Minimum growth ratio (now / before) of a latency. It is used if no objective decides whether
+there is an incident. The lower bound of the ratio's interval must exceed this minimum."""
 
 CHANCE: Final = 0.01
-"""Error probability of a verdict. It is smaller than the error probability of the displayed
-intervals, because verdicts are computed more often."""
+"""Error probability of the intervals that decide a verdict. It is smaller than the error
+probability of the displayed intervals, because verdicts are computed more often."""
 
 MORE_SLOW_RATIO: Final = 1.6
-"""Minimum growth factor of the number of requests slower than the start of the baseline's tail."""
+"""Minimum growth factor (now / before) of the share of requests that are slower than the start of
+the baseline's tail."""
 
 OUTLIER_RATIO: Final = 1.5
-"""Multiple of the baseline's slowest latency. If enough requests are slower than this, the growth
-is not chance, even if all of them arrived within a minute. The bootstrap does not detect this,
-because resampled minutes often miss such a minute."""
+"""If enough requests are slower than this multiple of the baseline's slowest latency, the growth is
+not due to chance, even if all these requests arrived within one minute. The bootstrap does not
+detect this case, because it resamples minutes, and many samples do not contain that minute."""
 
 _MAX_SLOW_SHARE: Final = 0.10
 
@@ -72,8 +73,9 @@ MIN_GROWTH_S: Final = {
 
 MIN_NAMED_SHARE: Final = 0.01
 MAX_NAMED_SHARE: Final = 0.05
-"""Limits of the share that a cause needs to be named. Between them, a cause is named if its share
-of the growth would count as growth on its own."""
+"""A cause with a share below MIN_NAMED_SHARE is not named, and a cause with at least
+MAX_NAMED_SHARE is named. A cause with a share between the two limits is named if its seconds alone
+would increase the latency by the factor `MIN_GROWTH_RATIO`."""
 
 
 def explain(
@@ -85,11 +87,12 @@ def explain(
     """Explain the growth of a latency between two time ranges.
 
     Args:
-        requests: requests of all clients in window and baseline; other requests are ignored. The
-            question's filter selects the requests whose latency is explained. The filter does not
-            limit the evidence.
-        servers: engine and GPU samples of both ranges, and earlier starts.
-        question: the latency, the selected requests, window and baseline.
+        requests: requests of all clients in the window and in the baseline. Requests outside both
+            ranges are ignored. The question's filter selects the requests whose latency is
+            explained, but the evidence also comes from the other requests.
+        servers: engine and GPU samples of both ranges, and engine starts, also those before the
+            ranges.
+        question: the latency to explain, the filter of requests, the window and the baseline.
         thresholds: thresholds that objectives set for this latency. If a threshold has enough
             requests, it decides whether there is an incident. Otherwise the size of the growth
             decides.
@@ -114,7 +117,8 @@ def explain(
         )
     answer = _explain_tails(question, servers, now, before, tails, share, attainments)
     answer = _with_causes_beside_hang(answer, servers, now, before, tails)
-    # Include the baseline's requests, because some of them may still have waited in the window.
+    # `requests` includes the baseline's requests, because some of them may still have waited in the
+    # window.
     return replace(answer, contradictions=contradictions(requests, servers.engines, window))
 
 
@@ -194,14 +198,15 @@ def _with_causes_beside_hang(
     before: Requests,
     tails: tuple[Stretch, Stretch],
 ) -> Explanation:
-    """Return the explanation with the causes that delay the requests that no hang delayed.
+    """Return the explanation with the causes, besides a hang, that delay requests of other engines.
 
-    The requests of a hung engine wait so long that they are most of the slow requests, and they
-    show no other cause, because they get no response. So the other causes are found in the requests
-    that ended, which are explained like a window without a hang. The growth is divided between the
-    hang and these causes by the Shapley value of two players (see `masked`): without the other
-    causes, the requests that ended would be as fast as usual; without the hang, the unfinished
-    requests would be like the others.
+    The requests of a hung engine wait so long that they are most of the slow requests. They show no
+    other cause, because they get no response. So the other causes are searched in the requests that
+    ended. These requests are explained like a window without a hang.
+
+    The growth is divided between the hang and the other causes by the Shapley value of two players
+    (see `masked`). Without the other causes, the requests that ended would be as fast as usual.
+    Without the hang, the unfinished requests would be as fast as the requests that ended.
     """
     hang = next((cause for cause in answer.causes if cause.id == engine_hang.ID), None)
     slow, usual = tails
@@ -252,10 +257,11 @@ def _min_growth_s(baseline_s: float, metric: Metric) -> float:
 
 
 def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metric) -> float:
-    """Return the tail share at which the growth is visible, if an objective was missed more often.
+    """Return the smallest tail share, at least `share`, at which the mean of the tail grew. It is
+    used if an objective was missed more often.
 
-    A wider tail may be needed, because a few outliers of the baseline may be slower than all
-    requests of the window that missed the objective.
+    A larger share may be needed, because a few outliers of the baseline may be slower than all
+    requests of the window that missed the objective. If the mean grew at no share, return `share`.
     """
     longest = max(len(each) for each in tails)
     widest = min(1.0, MOST_WIDE_TAIL / longest)
@@ -270,10 +276,11 @@ def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metri
 def _many_more(
     slow: Stretch, usual: Stretch, share: float, drawn: tuple[FloatArray, FloatArray]
 ) -> bool:
-    """Return whether clearly more requests than in the baseline lie in the baseline's tail, its
-    slower quarter or its slower half.
+    """Return whether clearly more requests than in the baseline exceed one of three latencies: the
+    start of the baseline's tail, its 75th percentile or its median.
 
-    A few outliers make the mean of the baseline's tail uncertain, but do not move these quantiles.
+    A few outliers make the mean of the baseline's tail uncertain, but change these three latencies
+    little.
     """
     levels = {**BODY_GROWTH_RATIOS, share: MORE_SLOW_RATIO}
     for level, more in levels.items():
@@ -285,10 +292,11 @@ def _many_more(
 
 
 def _hit(now: Requests, slow: Stretch, usual: Stretch, share: float) -> BoolArray:
-    """Return whether each request is slower than the start of the baseline's tail: (n,).
+    """Return whether each request counts as slow: slower than the start of the baseline's tail:
+    (n,).
 
-    At most the slowest tenth of the requests is selected, because the slowest requests show where
-    the delay is largest.
+    At most the slowest tenth of the requests counts as slow, because the slowest requests show
+    where the delay is largest.
     """
     over = int((slow.latency_s > usual.latency_s[usual.tail(share) - 1]).sum())
     hit = np.zeros(len(now), dtype=np.bool_)
@@ -307,8 +315,8 @@ def _parts(case: Case) -> list[PartGrowth]:
 
 
 def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], list[Cause], float]:
-    """Return the causes that are large enough to be named, the others, and the unexplained share.
-    Causes are sorted by share, largest first."""
+    """Return the causes whose share is large enough to be named, the other causes, and the
+    unexplained share. The causes are sorted by share, largest first."""
     claims = all_claims(case)
     terms = case.terms
     grew = terms.mean(axis=0) > 0
@@ -317,8 +325,8 @@ def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], list[Cause], fl
     if not whole_s > 0:
         return [], [], 1.0
     # A claim's share is its seconds in the terms that grew, divided by the sum of these terms. A
-    # term may have shrunk for some requests although its mean grew. The claims on the other
-    # requests could then exceed the mean, so the shares are limited to a sum of 1.
+    # term may have shrunk for some requests although its mean grew. The sum of the claimed seconds
+    # could then exceed the mean growth, so the sum of the shares is limited to 1.
     seconds = np.einsum("cnt,nt->c", weights[:, :, grew], terms[:, grew]) / len(case.slow)
     shares = np.clip(seconds / whole_s, 0.0, 1.0)
     shares /= max(float(shares.sum()), 1.0)
@@ -334,8 +342,9 @@ def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], list[Cause], fl
 def _with_masked(
     causes: Sequence[Cause], unexplained: float, masked: Sequence[MaskedCause], baseline_s: float
 ) -> tuple[list[Cause], float]:
-    """Return the causes with the masked causes added, and the unexplained share. The shares of the
-    other causes and the unexplained share are reduced in proportion."""
+    """Return the causes including the masked causes, and the unexplained share. The shares of the
+    other causes and the unexplained share are reduced in proportion, so that all shares sum to
+    1."""
     found = []
     for each in masked:
         alone = Evidence(

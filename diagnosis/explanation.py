@@ -1,7 +1,7 @@
 """The result of a diagnosis.
 
-Pure. Seconds are means over the slow requests. Shares are of the added time: the sum of the terms
-that grew.
+Pure. Seconds are means over the slow requests. A share is a share of the added time: the sum of the
+terms that grew.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ class Method(StrEnum):
     """How the shares of the causes were computed."""
 
     ACCOUNTING = "accounting"
-    """From the parts of the slow requests in the step ledger."""
+    """From the latency parts of the slow requests, which come from the step ledger."""
     COUNTERFACTUAL = "counterfactual"
     """From replays of the window with and without each cause."""
 
@@ -39,7 +39,7 @@ class Cause:
     """One cause and its share of the added time, in [0, 1].
 
     `low` and `high` are the bounds of the share's 95 % interval. They are None for
-    `Method.ACCOUNTING`, for which no interval with measured coverage is known.
+    `Method.ACCOUNTING`: it was not measured how often an interval contains the true share.
     """
 
     id: str
@@ -53,7 +53,8 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How well a replay reproduces the slow requests' mean latencies, in seconds."""
+    """How well a replay reproduces the slow requests' mean latencies: the measured and the replayed
+    means, in seconds."""
 
     requests: int
     """Number of replayed requests in the window."""
@@ -65,8 +66,8 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class PartGrowth:
-    """A part of the latency, with its means over the slow requests of the baseline and of the
-    window."""
+    """A part of the latency, and its means in seconds over the slow requests of the baseline and of
+    the window."""
 
     part: str
     baseline_s: float
@@ -92,8 +93,8 @@ class RiskRatio:
 
 @dataclass(frozen=True, slots=True)
 class NetworkGrowth:
-    """The time outside the servers grew for a region's probes: the median in seconds, each with its
-    95 % interval (low, high)."""
+    """A growth of the time that a region's probes spend outside the servers. The fields contain the
+    medians in seconds, and their 95 % intervals (low, high)."""
 
     region: str
     baseline_probes: int
@@ -108,9 +109,10 @@ class NetworkGrowth:
 class Explanation:
     """The result of a diagnosis.
 
-    `tail_share` is the share of requests that counts as slow. `excess_s` is the growth of their
-    mean latency; the parts' excesses sum to it. `unexplained` is the share of the added time that
-    no cause explains. `needed` is the minimum number of requests in each range for a verdict.
+    `tail_share` is the share of requests that counts as slow. `excess_s` is the growth of the slow
+    requests' mean latency in seconds. It is the sum of the parts' excesses. `unexplained` is the
+    share of the added time that no cause explains. `needed` is the minimum number of requests in
+    each range for a verdict.
     """
 
     question: Question
@@ -147,15 +149,16 @@ class Explanation:
 
     @property
     def excess_s(self) -> float | None:
-        """Growth of the slow requests' mean, in seconds, or None if there is no verdict."""
+        """Growth of the slow requests' mean latency in seconds, or None if there is too little
+        data."""
         if self.now_s is None or self.baseline_s is None:
             return None
         return self.now_s - self.baseline_s
 
     @property
     def unchanged(self) -> bool:
-        """True if the mean of the slow requests differs by at most a tenth from the baseline's
-        mean."""
+        """True if the slow requests' mean latency in the window differs from the baseline's by at
+        most a tenth."""
         return abs(self.excess_s or 0.0) <= UNCHANGED * (self.baseline_s or 0.0)
 
     @property
@@ -165,13 +168,14 @@ class Explanation:
 
     @property
     def grew_within_objectives(self) -> bool:
-        """True if the slow requests' mean grew while all deciding objectives were met."""
+        """True if the slow requests' mean latency grew, but the deciding objectives show no
+        incident."""
         kept = self.verdict is Verdict.NO_INCIDENT and bool(self.deciding)
         return kept and not self.unchanged and (self.excess_s or 0.0) > 0
 
     @property
     def worst_missed(self) -> Attainment | None:
-        """Among the deciding objectives that the window misses, the one with the largest share of
-        slow requests. None if the window meets all of them."""
+        """The objective with the largest share of slow requests, among the deciding objectives that
+        the window misses. None if the window misses none."""
         missed = (each for each in self.deciding if each.missed)
         return max(missed, key=lambda each: each.slow / each.requests, default=None)

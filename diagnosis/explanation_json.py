@@ -15,7 +15,8 @@ PHASES: Final = ("frontend", "queue", "prefill", "decode", "reasoning", "deliver
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
-    """Return the explanation's JSON object. Instants are unix seconds; an unknown value is null."""
+    """Return the explanation as a JSON object. Instants are in unix seconds, and an unknown value
+    is null."""
     question = explanation.question
     return {
         "verdict": explanation.verdict.value,
@@ -30,7 +31,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "baseline_s": explanation.baseline_s,
         "now_s": explanation.now_s,
         "excess_s": explanation.excess_s,
-        # There is no interval of the growth: in repeated simulations of three faults, it contained
+        # The growth has no interval. In repeated simulations of three faults, an interval contained
         # the true growth in only 7 % to 71 % of the cases.
         "excess_low_s": None,
         "excess_high_s": None,
@@ -95,7 +96,8 @@ def _cause(cause: Cause) -> dict[str, Any]:
     return {
         "id": cause.id,
         "share": cause.share,
-        # Null for `Method.ACCOUNTING`, for which no interval with measured coverage is known.
+        # Null for `Method.ACCOUNTING`: it was not measured how often an interval contains the true
+        # share.
         "share_low": cause.low,
         "share_high": cause.high,
         "evidence": [asdict(each) for each in cause.evidence],

@@ -21,8 +21,8 @@ class Metric(StrEnum):
 
 
 CONTAIN_TOKENS: Final = (Metric.E2E, Metric.FIRST_CONTENT)
-"""The latencies that grow with the number of generated tokens: of all tokens, or of those before
-the first content."""
+"""The latencies that grow with the number of generated tokens. For E2E, these are all tokens. For
+the time to the first content, these are the tokens before it."""
 
 FROM_RECEIPT: Final = (Metric.TTFT, *CONTAIN_TOKENS)
 """The latencies that begin when the request is received."""
@@ -30,7 +30,7 @@ FROM_RECEIPT: Final = (Metric.TTFT, *CONTAIN_TOKENS)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The instants t with from ≤ t < to, in unix nanoseconds.
+    """A time range: the instants from `from_unix_ns` (included) to `to_unix_ns` (excluded).
 
     Raises:
         ValueError: the end is not after the start.
@@ -61,9 +61,9 @@ class Span:
 class Question:
     """The question why `metric` is slower in `window` than in `baseline`.
 
-    `where` (label → value, None for unknown) selects the requests whose latency is explained. This
-    filter does not limit the evidence, because the waits of one tenant depend on the requests of
-    all tenants.
+    `where` maps labels to values and selects the requests whose latency is explained. The value
+    None selects requests whose label is unknown. Other requests are still used as evidence, because
+    the waits of one tenant depend on the requests of all tenants.
     """
 
     metric: Metric

@@ -1,7 +1,7 @@
 """Start and stop the child processes of `tailspan up`: the explorer and the simulator.
 
-A child never outlives its parent. The parent ends its children before it ends. If the parent is
-killed, server/end_with_parent.py ends them.
+A child does not run longer than its parent. The parent ends its children before it exits. If the
+parent is killed, server/end_with_parent.py ends the children.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _WIDEST = 200
 
 
 class ChildError(Exception):
-    """A child process cannot be started. The message has the reason."""
+    """A child process cannot be started. The message contains the reason."""
 
 
 class Child:
@@ -48,7 +48,7 @@ class Child:
         return await self._process.wait()
 
     async def stop(self, within_s: float = STOP_S) -> None:
-        """Terminate the process, and kill it if it does not end within `within_s`."""
+        """Terminate the process, and kill it if it does not end within `within_s` seconds."""
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         try:
@@ -64,7 +64,7 @@ class Child:
             self._process.kill()
 
     def last_words(self, lines: int = 8) -> str:
-        """Return the end of the process's log, safe for a terminal."""
+        """Return the last part of the process's log, without characters that control a terminal."""
         try:
             with self.log.open("rb") as log:
                 log.seek(max(log.seek(0, os.SEEK_END) - _LOG_END_BYTES, 0))
@@ -106,7 +106,7 @@ async def start(
 def _open_log(log: Path) -> IO[bytes]:
     log.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     create(log)
-    log.chmod(FILE_MODE)  # an earlier version may have left the file readable by other users
+    log.chmod(FILE_MODE)  # other users may be able to read the file of an earlier version
     # Append, so that two processes that write the same log do not overwrite each other's lines.
     output = log.open("ab")
     output.truncate(0)

@@ -26,7 +26,7 @@ class Access:
         return {"authorization": f"Bearer {self.token}"} if self.token else {}
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the TLS settings for HTTP, or None without TLS."""
+        """Return the TLS settings for HTTP requests, or None without TLS."""
         if not self.tls:
             return None
         context = ssl.create_default_context(cafile=self.ca)

@@ -1,9 +1,10 @@
 """Run a command that ends when its parent ends: `python end_with_parent.py PARENT COMMAND …`.
 
 The kernel ends the command when its parent ends, even if the parent is killed with SIGKILL. This
-script sets the kernel option, and then executes the command. Setting the option in `preexec_fn`
-could deadlock, because it would run Python after the fork of a process with threads. Watching a
-pipe instead would need a thread in every command, or a third process that could also be killed.
+script sets the kernel option, and then executes the command. The option cannot be set in
+`preexec_fn`: that would run Python code after the fork of a process with threads, and could
+deadlock. A pipe to the parent is not used either: it would need a thread in every command, or a
+third process that could also be killed.
 
 Only Linux has this option. On other systems the command may outlive its parent. Source: prctl(2),
 PR_SET_PDEATHSIG, which remains set after an exec.

@@ -20,7 +20,7 @@ class EndpointAccess:
     hosts: AllowedHosts | None = None
     """The host names that clients may use for the HTTP ports, or None for the default."""
     roles: Roles | None = None
-    """The roles that a token can be given, or None if no roles are set."""
+    """The roles that tokens can have, or None if no roles are configured."""
     own_token: str | None = field(default=None, repr=False)
     """The token that Tailspan's own simulator sends."""
     explorer_host: str | None = None

@@ -25,17 +25,19 @@ _log = logging.getLogger(__name__)
 class Evaluating:
     """Evaluates the objectives every 15 s, and prints new incidents.
 
-    When a sender starts, it may first deliver old requests. The first request that has only just
-    ended shows that all old requests have arrived. An evaluation then runs immediately, so that an
-    incident among the old requests is found without delay.
+    When a sender starts, it may first send old requests. The first received request that has just
+    ended shows that all old requests have arrived. Then an evaluation runs immediately, so that
+    incidents among the old requests are found without delay.
 
-    Only the holder of the lease on evaluation evaluates. The other collectors read the results.
+    Only the collector that holds the lease on evaluation evaluates. The other collectors read its
+    results.
 
     Args:
         evaluator: evaluates the objectives.
-        clock_unix_ns: returns the current time.
+        clock_unix_ns: returns the current time in unix nanoseconds.
         leases: the leases of this process.
-        evaluated: called after each evaluation, also if another process evaluates.
+        evaluated: called after each evaluation, or after the results of the evaluating process were
+            read.
     """
 
     def __init__(
@@ -54,12 +56,13 @@ class Evaluating:
         self._present_seen = False
         self._due = asyncio.Event()
         self.evaluated_unix_s: float | None = None
-        """The time of the last complete evaluation by this process, or None before the first."""
+        """The time of the last complete evaluation by this process, or None before the first
+        evaluation."""
 
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Trigger an evaluation when the first request arrives that has just ended.
+        """Trigger an evaluation when a request that has just ended arrives for the first time.
 
         Called on the event loop.
         """
@@ -73,11 +76,11 @@ class Evaluating:
             self._due.set()
 
     def evaluate_soon(self) -> None:
-        """Trigger an evaluation, because a lease was taken. Called on the event loop."""
+        """Trigger an evaluation. Called on the event loop after this process took a lease."""
         self._due.set()
 
     async def run(self, task: Task) -> None:
-        """Evaluate until cancelled.
+        """Evaluate repeatedly until cancelled.
 
         Args:
             task: records each successful evaluation.
@@ -127,7 +130,7 @@ class Evaluating:
 
 
 def sentence(incident: Incident) -> str:
-    """Return a line about an incident: objective, severity and start."""
+    """Return a line about an incident, with its objective, severity and start."""
     began = time_text.moment(incident.began_s * 10**9)
     peak = f"{float(incident.peak_burn):.1f}"
     if incident.ended_s is None:

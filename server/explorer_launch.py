@@ -16,7 +16,7 @@ from cost.pricefile import ENVIRONMENT_KEY as PRICES_KEY
 from store.database import ENVIRONMENT_KEY, STATE_ENVIRONMENT_KEY
 from telemetry import child_process
 
-if TYPE_CHECKING:  # its library is required only for sign-in
+if TYPE_CHECKING:  # the imported library is required only for sign-in
     from analysis.sign_in_file import SignIn
 
 DEFAULT_PORT: Final = 8501
@@ -55,15 +55,16 @@ def launch(
         state_url: the URL of the separate state database, or None for the URL in the environment,
             if there is one.
         objectives: files and folders of objectives, or an empty list for the built-in objectives.
-        prices: the price file, or None for the file in the environment or the list prices.
+        prices: the price file. None means the file that the environment names, or otherwise the
+            default prices.
         sign_in: the file of `--sign-in` and its content, or None for no sign-in. The explorer's
             process reads the file itself, so no secret is on its command line.
         roles: the file of `--roles`, or None if each reader sees everything.
         allowed_hosts: additional host names that browsers may use for the pages. IP addresses,
             localhost, `host`, the host in `sign_in`, and the names in the environment are always
             allowed.
-        simulated_past_s: start and end, in unix seconds, of the simulated fleet's backfill, or None
-            without a simulated fleet.
+        simulated_past_s: start and end of the simulated fleet's past data (backfill), in unix
+            seconds. None means that there is no simulated fleet.
 
     Returns:
         The command, and the variables to add to the caller's environment. The database's URL is
@@ -119,8 +120,8 @@ def reading_environment(
     state_url: str | None = None,
     roles: Path | None = None,
 ) -> dict[str, str]:
-    """Return the variables for a child process that reads the database: its databases,
-    objectives, prices and roles. See `launch` for the arguments.
+    """Return environment variables for a child process that reads the database. The variables
+    contain the databases, objectives, prices and roles. See `launch` for the arguments.
     """
     environment = {} if database_url is None else {ENVIRONMENT_KEY: database_url}
     if state_url is not None:

@@ -17,7 +17,7 @@ class GpuSetup:
         local: whether the GPUs of this machine are sampled.
         dcgm: the dcgm-exporters to scrape.
         dcgm_every_s: seconds between scrapes.
-        configured: the replica of each GPU that the user assigned.
+        configured: the replicas that the user assigned to GPUs.
     """
 
     local: bool = False
@@ -27,11 +27,11 @@ class GpuSetup:
 
     @property
     def any(self) -> bool:
-        """Whether any GPU can be sampled."""
+        """Whether there is a source of GPU samples."""
         return self.local or bool(self.dcgm)
 
     def readers(self) -> GpuReaders:
-        """Return an object that reads samples for each source."""
+        """Return an object that reads samples from these sources."""
         return GpuReaders(local=self.local, dcgm=self.dcgm, dcgm_every_s=self.dcgm_every_s)
 
     def owners(self, *, receives_engines: bool = True) -> Owners:

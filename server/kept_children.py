@@ -20,14 +20,15 @@ FIRST_LOOK: Final = {
     "backfill": "20m",
     "rate": "2",
 }
-"""Options of the simulator that `tailspan up --simulate` starts: 15 minutes of normal traffic, then
-an open incident that pages (tests/cli). A longer backfill or more traffic would delay the first
-page too much (benchmarks/first_minute.py)."""
+"""Options of the simulator that `tailspan up --simulate` starts. They produce 15 minutes of normal
+traffic, followed by an incident that is still open and has the severity "page" (tests/cli). A
+longer backfill or more traffic would delay the explorer's first page too much
+(benchmarks/first_minute.py)."""
 
 
 def first_past_s(now_unix_ns: int) -> tuple[int, int]:
-    """Return start and end, in unix seconds, of the backfill that a simulator started now would
-    send."""
+    """Return start and end of the past data (backfill) that a simulator started now would send, in
+    unix seconds."""
     now_s = now_unix_ns // 10**9
     return now_s - round(parse_s(FIRST_LOOK["backfill"])), now_s
 
@@ -40,7 +41,8 @@ class _KeptChild:
 
     Args:
         name: the name of the child and of its `Task`.
-        ends: a queue that receives the child and its exit status if the child ends unexpectedly.
+        ends: a queue. If the child ends unexpectedly, the child and its exit status are added to
+            the queue.
     """
 
     def __init__(self, name: str, ends: Ends) -> None:
@@ -66,7 +68,7 @@ class _KeptChild:
         return True
 
     async def step(self) -> None:
-        """Restart the process if it has ended, and wait for its end.
+        """Start the process if it does not run, and wait until it ends.
 
         Raises:
             ChildEnded: the process ended.
@@ -83,7 +85,7 @@ class _KeptChild:
 
 
 class KeptExplorer(_KeptChild):
-    """The explorer.
+    """Starts the explorer, and restarts it when it ends.
 
     Args:
         launch: returns the explorer's command line and environment.
@@ -106,7 +108,7 @@ class KeptExplorer(_KeptChild):
         self.child = await children.start("explorer", start.command, start.environment, self._log)
 
     async def answers(self) -> bool:
-        """Wait until the explorer responds. Return False if it ended or took too long."""
+        """Wait until the explorer responds. Return False if the explorer ended or took too long."""
         deadline = time.monotonic() + EXPLORER_START_S
         while self.running and time.monotonic() < deadline:
             if (await asyncio.to_thread(probes.get, f"{self._url()}/_stcore/health")).ok:
@@ -116,13 +118,13 @@ class KeptExplorer(_KeptChild):
 
 
 class KeptSimulator(_KeptChild):
-    """A simulated fleet.
+    """Starts a simulated fleet, and restarts it when it ends.
 
     The fleet runs in a separate process, because computing the backfill would delay the collector.
 
     Args:
         endpoint: returns the collector's address.
-        token: the bearer token that it sends.
+        token: the bearer token that the simulator sends.
         logs: the folder of its log.
         ends: as for `_KeptChild`.
     """
@@ -138,7 +140,7 @@ class KeptSimulator(_KeptChild):
         self._log = logs / "simulator.log"
 
     async def start(self) -> None:
-        """Start the process. Only the first start sends the backfill."""
+        """Start the process. The past data (backfill) is sent only after the first start."""
         options = FIRST_LOOK if self.child is None else {**FIRST_LOOK, "backfill": "0"}
         self.child = await children.start(
             "simulator",

@@ -1,4 +1,5 @@
-"""Renew the leases of this collector in a thread, and take the leases that expire."""
+"""Renew the leases of this collector in a thread, and take leases of other collectors that
+expired."""
 
 import logging
 import threading
@@ -11,8 +12,8 @@ from store.leases import BEAT_S, EXPIRES_S, Leases
 from telemetry.tasks import Task
 
 QUIET_S: Final = 4 * EXPIRES_S
-"""Maximum seconds between two successful renewals before the task counts as failed. The leases are
-lost earlier, after `EXPIRES_S`."""
+"""Maximum seconds between two successful renewals. After a longer time, the task counts as failed.
+The leases are lost earlier, after `EXPIRES_S`."""
 GRACE_S: Final = 2.0
 
 _log = logging.getLogger(__name__)
@@ -21,12 +22,12 @@ _log = logging.getLogger(__name__)
 class LeaseKeeper:
     """Renews leases.
 
-    The thread does nothing else, so that a slow evaluation does not delay a renewal.
+    Renewals have their own thread, so that a slow evaluation does not delay a renewal.
 
     Args:
         leases: the leases.
-        taken: called from the thread after a lease was taken.
-        print_line: prints a line. The second argument is whether the line is an error.
+        taken: called after a lease was taken, from the thread that renews.
+        print_line: prints a line. The second argument is true if the line is an error.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class LeaseKeeper:
         self._print_line = print_line
         self._held: frozenset[str] = frozenset()
         self._problem = ""
-        """Why the last renewal failed, or empty if it succeeded."""
+        """The reason why the last renewal failed, or an empty text if it succeeded."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
         self.task = Task("leases", quiet_s=QUIET_S, alive=self._thread.is_alive)
@@ -48,21 +49,21 @@ class LeaseKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread, and give up the leases. Call it after the work under the leases has
-        stopped. Idempotent."""
+        """Stop the thread, and give up the leases. Call this method after the work that needs the
+        leases has stopped. Idempotent."""
         if self._stop.is_set():
             return
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(GRACE_S)
-        if not self._thread.is_alive():  # otherwise the database does not respond
+        if not self._thread.is_alive():  # the thread still runs if the database does not respond
             try:
                 self._leases.release()
             except StoreError as error:
                 _log.warning("the leases were not given up, so they expire: %s", error)
 
     def held(self) -> dict[str, bool]:
-        """Return for each lease whether this process holds it, or {} if leases are not needed."""
+        """Return, for each lease, whether this process holds it; {} if leases are not needed."""
         if not self._leases.shared:
             return {}
         return {name: self._leases.term(name) is not None for name in self._leases.names}

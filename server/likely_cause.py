@@ -1,13 +1,14 @@
-"""Compute the answer of each incident in the background, and store it.
+"""Compute the answer (the likely cause) of each incident in the background, and store it.
 
-The answer is computed when the incident alerts, each time that the incident's age has doubled since
-the last answer, and when the incident has ended. All pages, commands and messages read the stored
-answer, so they show the same shares (`analysis.incident_answer`).
+The answer is computed when the incident alerts and when the incident has ended. While the incident
+is open, the answer is computed again each time that the incident's age has doubled. All pages,
+commands and messages read the stored answer, so they show the same shares
+(`analysis.incident_answer`).
 
-A notification never waits for the cause. The diagnosis reads every request of the time range, and
-the replay of the causes takes seconds, so both run in a separate process with limits on time and
+A notification is never delayed until the cause is found. The diagnosis reads every request of the
+time range, and the replay takes seconds. So both run in a separate process with limits on time and
 memory. If that process fails, notifications are still sent. If only the replay fails, the answer
-contains the shares by accounting.
+contains the causes' shares from accounting.
 """
 
 import logging
@@ -37,24 +38,25 @@ FIRST_S: Final = 60.0
 """Seconds from the start of Tailspan until the first computation. Until then, the explorer compiles
 the replay (ui/serving/compiling.py), and a computation would delay the explorer's first page."""
 AGAIN_S: Final = 300
-"""Seconds until the next computation, if the last one found no cause of an open incident."""
+"""Seconds until the next computation, if the last computation found no cause of an open
+incident."""
 RECENT_S: Final = 86_400
-"""The answers of incidents that ended longer ago are not computed again after an upgrade. They are
-shown with the version of their method."""
+"""Answers of incidents that ended more than this many seconds ago are not computed again after an
+upgrade. They are shown with the version of the method that computed them."""
 NICE: Final = 10
-"""The replay gets CPU time only if the processes that receive telemetry leave some. The diagnosis
-before it takes about a second."""
+"""The nice level of the replay, so that processes that receive telemetry get CPU time first. The
+diagnosis before the replay has normal priority, because it takes only about a second."""
 
 Ask = Callable[[Objective, IncidentRow, int], IncidentVerdict]
-"""A slow function that returns the verdict on an incident at an instant. Raises AskError,
-and StoreError if the database cannot be read."""
+"""A slow function that returns the verdict on an incident at an instant in unix seconds. It raises
+StoreError if the database cannot be read, and AskError for other failures."""
 Key = tuple[str, str, int]
 
 _log = logging.getLogger(__name__)
 
 
 class AskError(Exception):
-    """The process ended without an answer. The message has the reason."""
+    """The process ended without an answer. The message contains the reason."""
 
 
 class Due(NamedTuple):
@@ -66,13 +68,13 @@ class Due(NamedTuple):
 
 
 class IncidentAnswers:
-    """Computes and stores the answers of incidents, one after the other, in a thread.
+    """Computes and stores the answers of incidents in a thread, one incident after the other.
 
     Args:
         engine: from `open_database`.
         objectives: the objectives whose incidents are explained.
         ask: finds the verdict, or None to find it in a separate process.
-        found: called after each computation, in the thread.
+        found: called after each computation, from the thread.
         evaluates: returns whether this process evaluates the objectives. Only this process computes
             answers.
         clock_s: returns the current time in unix seconds.
@@ -101,7 +103,7 @@ class IncidentAnswers:
         self._tried: dict[Key, tuple[int, Phase]] = {}
         """The age in seconds and the phase of each incident at its last computation."""
         self._done: set[Key] = set()
-        """The incidents that have ended and have their answer."""
+        """The incidents that have ended and whose last answer is stored."""
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="likely-cause", daemon=True)
@@ -116,12 +118,13 @@ class IncidentAnswers:
         self._wake.set()
 
     def stop(self) -> None:
-        """Start no further computation. A running computation ends with this process."""
+        """Start no further computation. A computation that is running ends with this process."""
         self._stop.set()
         self._wake.set()
 
     def sentence(self, objective: Objective, incident: IncidentRow, _at_s: int) -> str | None:
-        """Return the likely cause of an incident if it is already known. Computes nothing.
+        """Return the likely cause of an incident from the stored answer; None if no answer is
+        stored.
 
         Raises:
             StoreUnavailable: the database cannot be read.
@@ -154,8 +157,8 @@ class IncidentAnswers:
         return not self._stop.is_set() and self._evaluates()
 
     def _next(self) -> Due | None:
-        """Return an incident whose answer is due. Open incidents are first, and pages are before
-        tickets."""
+        """Return an incident whose answer is due. Open incidents have priority over ended ones, and
+        then the severity "page" over "ticket"."""
         now_s = int(self._clock_s())
         rows = read_overlapping(self._engine, now_s - RECENT_S, now_s + 1)
         keys = {_key(row) for row in rows}
@@ -206,12 +209,13 @@ def is_due(
     Args:
         incident: the incident as it is now.
         answer: the stored answer, or None if no answer is stored.
-        tried: the age in seconds and the phase at the last computation in this process, which may
-            have failed; None before the first one.
+        tried: the incident's age in seconds and its phase at the last computation in this process,
+            which may have failed; None before the first computation.
     """
     tried_s, tried_phase = tried or (0, None)
     if incident.ended_unix_s is not None:
-        # A computation that failed would fail again, because an ended incident does not change.
+        # Do not repeat a computation that failed: an ended incident does not change, so it would
+        # fail again.
         if tried_phase is Phase.ENDED:
             return False
         return answer is None or answer.version != VERSION or answer.phase is not Phase.ENDED
@@ -226,7 +230,8 @@ def _is_better(
     verdict: IncidentVerdict, earlier: StoredAnswer | None, incident: IncidentRow
 ) -> bool:
     """Return whether a new verdict replaces the stored answer. While an incident is open, a verdict
-    without a cause is not stored, and shares by replay are not replaced by shares by accounting."""
+    without a cause is not stored, and a verdict with shares from accounting does not replace one
+    with shares from a replay."""
     if incident.ended_unix_s is not None:
         return True
     if not verdict.first.causes:
@@ -252,7 +257,7 @@ def _age_s(row: IncidentRow) -> int:
 
 
 def ask_in_child(engine: Engine) -> Ask:
-    """Return a function that finds the verdict in a separate process, on the same database."""
+    """Return a function that finds the verdict in a separate process, with the same database."""
 
     def ask(objective: Objective, incident: IncidentRow, at_s: int) -> IncidentVerdict:
         found, problem, unavailable = answer_in_child(
@@ -279,10 +284,11 @@ def verdicts(
     progress: Step,
     _compiling: Step,
 ) -> Iterator[IncidentVerdict]:
-    """Yield the verdict with shares by accounting, then with shares by replay of the first latency,
-    then with shares by replay of all latencies.
+    """Yield the verdict three times: first with all shares from accounting, then with the shares of
+    the first latency from a replay, then with the shares of all latencies from replays.
 
-    Yields nothing if the objective has no latency target. Runs in the child process."""
+    Yields nothing if the objective has no latency target. This function runs in the child
+    process."""
     found = incident_verdict(engine, objective, incident, at_s)
     if found is None:
         return
@@ -295,7 +301,8 @@ def verdicts(
 
 
 def _not_replayed(verdict: IncidentVerdict, problem: str) -> IncidentVerdict:
-    """Return the verdict. Each explanation that still needs a replay gets the reason instead."""
+    """Return the verdict, with `problem` as the reason in each explanation that was not
+    replayed."""
     first, *others = (
         replace(each, not_replayed=problem)
         if each.causes and each.replay is None and each.not_replayed is None

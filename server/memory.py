@@ -1,9 +1,9 @@
 """Reduce the memory that allocators hold in a process that runs for weeks.
 
-glibc gives each thread a separate memory arena, and Arrow's allocator keeps freed memory. With many
-threads, the unused megabytes in each arena were a quarter of the process's memory
-(benchmarks/ingest.py). Two arenas are enough, because Python's lock lets only one thread run at a
-time.
+glibc gives each thread a separate memory area (arena), and Arrow's allocator keeps freed memory.
+With many threads, the unused memory in the arenas was a quarter of the process's memory
+(benchmarks/ingest.py). Two arenas are enough, because Python's global lock allows only one thread
+to run at a time.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ _M_ARENA_MAX: Final = -8
 
 
 def keep_little() -> None:
-    """Limit the memory that the allocators of this process keep.
+    """Limit the freed memory that the allocators of this process keep.
 
     Call this function before any thread starts. The function has no effect if the libc is not
     glibc.

@@ -1,8 +1,8 @@
-"""Send notifications while Tailspan runs, with one thread per channel.
-
-A slow channel therefore does not delay other channels. The threads are daemons: if the process ends
-during an attempt, the attempt is repeated after the next start, or by the collector that takes the
-lease. Only the holder of the lease on notifications fills the outbox and delivers.
+"""Send notifications while Tailspan runs, with one thread per channel. So a slow channel does not
+delay other channels. The process does not wait for these threads when it ends. If it ends during an
+attempt to deliver, the attempt is repeated after the next start, or by another collector that takes
+the lease. Only the collector that holds the lease on notifications fills the outbox (the stored
+messages to deliver) and delivers messages.
 """
 
 import logging
@@ -24,8 +24,8 @@ from store.leases import NOTIFICATION, Leases, Term
 from telemetry.tasks import Task
 
 POLL_S = 5.0
-"""Seconds between two checks of the outbox by a channel's thread. A new entry wakes the thread
-immediately."""
+"""Maximum seconds between two checks of the outbox by a channel's thread. New messages wake the
+thread immediately."""
 GRACE_S = 2.0
 OUTBOX = "outbox"
 
@@ -40,10 +40,10 @@ class Notifying:
         objectives: the objectives with notifications.
         channels: the notification channels.
         explorer_url: returns the explorer's address for links, or None for no links.
-        simulated: returns whether the data is simulated.
-        print_line: prints a line. The second argument is whether the line is an error.
+        simulated: returns whether any of the received data is simulated.
+        print_line: prints a line. The second argument is true if the line is an error.
         leases: the leases of this process.
-        clock_unix_ns: returns the current time.
+        clock_unix_ns: returns the current time in unix nanoseconds.
         likely_cause: returns the likely cause of an incident if it is known (see `Notifier`).
     """
 
@@ -73,7 +73,8 @@ class Notifying:
         self._clock_unix_ns = clock_unix_ns
         self._leases = leases
         self._term: Term | None = None
-        """The last term in which the outbox was filled."""
+        """The term of the lease (an uninterrupted time of holding it) in which the outbox was last
+        filled."""
         self._stop = threading.Event()
         self._senders = [
             ChannelSender(
@@ -107,7 +108,8 @@ class Notifying:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of attempts since the start of the process, by channel and result."""
+        """Return the number of attempts to deliver since the start of the process, by channel and
+        result."""
         return {
             (sender.channel.name, str(result)): count
             for sender in self._senders
@@ -115,7 +117,8 @@ class Notifying:
         }
 
     def oldest_pending_s(self) -> dict[str, float]:
-        """Return the age of the oldest undelivered message of each channel; 0 if all are delivered.
+        """Return the age in seconds of each channel's oldest undelivered message; 0 if there is
+        none.
 
         Empty if another process sends the notifications.
         """
@@ -140,8 +143,8 @@ class Notifying:
             if not self._survives(self._enqueue, OUTBOX):
                 continue
             if not delivering:
-                # Start delivery after the first evaluation, because incidents may have ended during
-                # a downtime.
+                # Start to deliver only after the first evaluation, because incidents may have ended
+                # while Tailspan did not run.
                 for sender, wake in zip(self._senders, self._wakes, strict=True):
                     self._start(sender.channel.name, partial(self._run, sender, wake))
                 delivering = True
@@ -161,7 +164,7 @@ class Notifying:
         def deliver() -> None:
             with self._leases.acting(NOTIFICATION) as term:
                 # Deliver only after the outbox was filled in this term, because incidents may have
-                # ended before it.
+                # ended before the term.
                 if term is None or term != self._term:
                     return
                 ended = partial(self._ended, term)
@@ -208,7 +211,7 @@ def _name(channel: Channel) -> str:
 
 
 def sentence(channel: Channel, attempt: Attempt) -> str | None:
-    """Return a line about an attempt, or None if the same line was printed before."""
+    """Return a line about an attempt to deliver, or None if the same line was printed before."""
     row = attempt.row
     what = f"the {row.severity} of objective {row.slo}"
     if row.transition == Transition.RESOLVED:

@@ -28,12 +28,12 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """Whether the response has a status of success."""
+        """Whether the response has a success status (200 to 299)."""
         return self.status is not None and 200 <= self.status < 300
 
     @property
     def why(self) -> str:
-        """The reason for the failure, safe to print on a terminal."""
+        """The reason for the failure, without characters that control a terminal."""
         words = self.reason if self.status is None else f"status {self.status} {self.reason}"
         return printable(words.strip(), WIDEST_WHY)
 
@@ -49,7 +49,8 @@ def get(
 
     Args:
         url: an http or https URL.
-        timeout_s: limit for the whole request, from the name lookup to the last byte.
+        timeout_s: time limit in seconds for the whole request, from the name lookup to the last
+            byte.
         access: the credentials to send.
         most_bytes: maximum number of bytes to read, or None for `MOST_BYTES`.
     """
@@ -131,7 +132,7 @@ def _ask(
         return Answer(None, error.strerror or str(error) or type(error).__name__)
     except http.client.HTTPException as error:
         return Answer(None, f"the response is not HTTP ({type(error).__name__})")
-    except ValueError as error:  # not an address, or not a valid name
+    except ValueError as error:  # the URL has an invalid address or host name
         return Answer(None, f"no http address: {error}")
-    except Exception as error:  # otherwise the failed thread would look like a slow server
+    except Exception as error:  # without this, a failed thread would look like a slow server
         return Answer(None, f"the request failed: {type(error).__name__}: {error}")

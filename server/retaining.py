@@ -38,7 +38,7 @@ KEEP_RESOLVED_S = 90 * 86_400
 """Retention of the notifications of resolved incidents and of predictions, in seconds."""
 
 AT_ONCE = 20
-"""Number of rollups to compute before the next check whether to stop."""
+"""Number of rollups to compute between two checks whether to stop."""
 
 PROGRESS_EVERY = 1_000
 """Number of rollups between two progress messages. After an upgrade there may be thousands of
@@ -46,7 +46,8 @@ rollups to compute."""
 
 
 SETTLE_S = 600.0
-"""Maximum time to compute rollups before old data is deleted. The next step continues."""
+"""Maximum time in seconds to compute rollups before old data is deleted. The next step computes the
+remaining rollups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Keep:
 
 
 def begin(engine: Engine, clock: CorroboratedClock) -> None:
-    """Compare a clock with the stored data, before any data is deleted.
+    """Compare the clock with the stored data. Call this before any data is deleted.
 
     Raises:
         StoreUnavailable: the database does not respond.
@@ -73,8 +74,9 @@ class Retaining:
     Args:
         engine: from `open_database`.
         keep: the retention.
-        clock: returns the current time, and the time that deletion uses.
-        leases: only the holder of the lease on retention works.
+        clock: returns the current time, and the time to which ages of data are compared for
+            deletion.
+        leases: the leases of this process. Without the lease on retention, nothing is done.
     """
 
     def __init__(
@@ -94,8 +96,8 @@ class Retaining:
             StoreError: the database does not respond. Completed work is kept.
         """
         if not self._begun:
-            # Wait first, so that the evaluator can count the stored requests before they are
-            # deleted.
+            # Before the first step, wait so that the evaluator can count the stored requests before
+            # they are deleted.
             self._begun = True
             await asyncio.sleep(EVERY_S)
         with self._leases.acting(RETENTION) as term:
@@ -125,8 +127,8 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
         The number of deleted requests and samples.
 
     Raises:
-        StoreUnavailable: the database cannot be used. Rollups and deletions that were completed
-            before remain.
+        StoreUnavailable: the database cannot be used. Rollups that were already computed and
+            deletions that were already made are kept.
         Exception: a rollup could not be built. The first such error is raised after all deletions.
     """
     failure = await _compute_marked(engine, clock() // 10**9)
@@ -141,7 +143,8 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
         await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
     await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_RESOLVED_S)
     if keep.hours_ns is not None:
-        # An answer still explains an incident whose requests are deleted, as rollups do.
+        # Answers are kept as long as hourly rollups: an answer explains an incident whose requests
+        # are already deleted.
         await asyncio.to_thread(delete_old_answers, engine, (now - keep.hours_ns) // 10**9)
     await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_RESOLVED_S * 10**9)
     await asyncio.to_thread(keep_deleted_until, engine, now)
@@ -152,7 +155,8 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
 
 @contextmanager
 def _raised_later(failures: list[Exception]) -> Iterator[None]:
-    """Keep a defect, so that it does not prevent the deletions that follow."""
+    """Add an unexpected error to `failures` instead of raising it, so that the next deletions still
+    run."""
     try:
         yield
     except StoreError:
@@ -162,11 +166,12 @@ def _raised_later(failures: list[Exception]) -> Iterator[None]:
 
 
 async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
-    """Compute the marked rollups in slices, so that a request to stop waits for at most one slice.
+    """Compute the rollups that are marked as out of date, a few at a time, so that Tailspan can
+    stop between them.
 
     Returns:
-        The first error. It is returned and not raised, so that old data is still deleted. A rollup
-        that cannot be computed does not prevent the computation of the others.
+        The first error. The error is returned and not raised, so that old data is still deleted. A
+        rollup that cannot be computed does not prevent the computation of other rollups.
     """
     made, progress_at = 0, PROGRESS_EVERY
     failed: Failed = set()

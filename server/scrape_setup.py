@@ -1,4 +1,4 @@
-"""The servers whose /metrics `tailspan up` scrapes."""
+"""The configuration of the servers whose /metrics `tailspan up` scrapes."""
 
 from dataclasses import dataclass
 

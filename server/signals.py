@@ -6,14 +6,14 @@ import signal
 from collections.abc import Callable
 
 REPEAT_S = 1.0
-"""Seconds in which a second signal is ignored, because the terminal and a parent process may both
-send the first signal."""
+"""For this many seconds after the first signal, a second signal is ignored, because the terminal
+and a parent process may both send the first signal."""
 
 
 def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
     """Return an event that is set on Ctrl-C, on SIGTERM, or when the terminal is closed (SIGHUP).
 
-    A second signal ends the process immediately, with the signal's default action.
+    A second signal ends the process immediately, by the signal's default action.
 
     Args:
         at_once: called on the event loop before the second signal ends the process.

@@ -81,11 +81,13 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
 
 EVALUATION_QUIET_S = 300.0
-"""Maximum seconds between two successful evaluations. The limit is twenty intervals, because the
-first evaluation counts all stored requests, which may take minutes."""
+"""Maximum seconds between two successful evaluations. After a longer time, the task counts as
+failed. The limit is twenty evaluation intervals, because the first evaluation counts all stored
+requests, and this may take minutes."""
 RETENTION_QUIET_S = 3_600.0
-"""Maximum seconds between two successful runs of retention. The limit is high, because the first
-run after an upgrade computes thousands of rollups."""
+"""Maximum seconds between two successful runs of retention. After a longer time, the task counts as
+failed. The limit is high, because the first run after an upgrade may compute thousands of
+rollups."""
 GRACE_S = 5.0
 MOST_NAMED = 16
 PROBES = ("/healthz", "/readyz")
@@ -110,12 +112,12 @@ class Ports:
 
 
 class Arrivals:
-    """The replicas that have sent data, so that a message can announce each new replica."""
+    """The replicas that have sent data. A message announces each new replica."""
 
     def __init__(self) -> None:
         self.replicas: set[str] = set()
-        """Names of the first `MOST_NAMED` replicas. The number is limited because a sender could
-        invent any number of names."""
+        """Names of the first `MOST_NAMED` replicas. The number is limited, because a sender can
+        choose any number of names."""
         self.requests = 0
         self.simulated = False
         """Whether any received request was simulated."""
@@ -124,7 +126,7 @@ class Arrivals:
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record the replicas of stored rows. Called on the event loop."""
+        """Record the replicas of rows that were stored. Called on the event loop."""
         rows = RequestRows.of(requests)
         self.requests += len(rows)
         sources = set(zip(rows.column("source"), rows.column("replica"), strict=True))
@@ -145,22 +147,23 @@ class Stack:
     `async with` starts them, and stops them in reverse order.
 
     Args:
-        engine: the database. The caller disposes of it.
+        engine: the database. The caller closes it.
         database_url: the URL of the same database, for the explorer's process.
         host: the address to listen on.
         ports: the ports to listen on.
         explorer: whether to start the explorer.
         simulate: whether to start a simulated fleet.
         objectives: the objectives to evaluate.
-        objective_paths: the files of the objectives for the explorer, or an empty list for the
-            built-in objectives.
+        objective_paths: the files from which the explorer reads the objectives, or an empty list
+            for the built-in objectives.
         keep: the retention of each kind of data.
         notify: the notification channels, or None for no notifications.
         scrape: the servers whose `/metrics` are scraped, and the interval between scrapes.
         access: access control and limits of the endpoints.
-        forward: sends received data to another OTLP backend.
+        forward: sends received data to another OTLP backend; None to send nothing.
         gpus: the GPUs to sample, and the replicas that use them.
-        prices: the prices of engines, from which the cost of each request is computed on arrival.
+        prices: the prices of engines. The cost of each request is computed from them when its row
+            arrives.
         price_file: the price file for the explorer, or None for the file in the environment.
         peaks: peaks of GPUs that override the built-in peaks (`roofline.peakfile`).
         sign_in: the file of `--sign-in` and its content, or None for no sign-in.
@@ -360,10 +363,10 @@ class Stack:
         )
 
     async def __aenter__(self) -> Self:
-        """Start all parts.
+        """Start all components.
 
         Raises:
-            ListenError: a port is not available. The database was not changed.
+            ListenError: a port is not available. The database is unchanged.
             ChildError: a child cannot be started.
         """
         try:
@@ -371,7 +374,8 @@ class Stack:
             if self._explorer is not None:
                 self._find_explorer_port()
             await asyncio.to_thread(begin, self._engine, self.clock)
-            # Engines report their device only when they start, so read the stored starts.
+            # Engines report their device only when they start, so read the starts from the
+            # database.
             self._pricing.update(await asyncio.to_thread(in_force, self._engine))
             await asyncio.to_thread(self._evaluator.places.read, self._objectives)
             await self.collector.start()
@@ -381,8 +385,8 @@ class Stack:
             if self._forward is not None:
                 self._forward.start()
                 self.supervisor.add(self._forward.task)
-            # Delete the old simulation only after the ports are bound. If another Tailspan process
-            # has the ports, the simulation may belong to that process.
+            # Delete the old simulated data only after the ports are bound. If another Tailspan
+            # process uses the ports, the data may belong to that process.
             self.forgotten_rows = await asyncio.to_thread(delete_simulation, self._engine)
             self._loop = asyncio.get_running_loop()
             if not self._leases.exclusive:
@@ -422,7 +426,8 @@ class Stack:
         await self._stop()
 
     async def _share_tenants(self) -> None:
-        """Show the same tenants by name on `/metrics` as the other collectors of the database."""
+        """On `/metrics`, show the same tenants by name as the other collectors that use the
+        database."""
         tenants = await asyncio.to_thread(exported_tenants, self._engine)
         await asyncio.to_thread(self._exporter.share_tenants, tenants)
 
@@ -436,7 +441,7 @@ class Stack:
             self._notifying.evaluated()
 
     async def _keep_gpus(self, samples: Sequence[GpuSample]) -> None:
-        if ahead_ns := self.clock.ahead_ns:  # the timestamps come from the system clock
+        if ahead_ns := self.clock.ahead_ns:  # their timestamps come from the system clock
             samples = [
                 replace(each, at_unix_ns=each.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
                 for each in samples
@@ -446,7 +451,7 @@ class Stack:
         self._pricing.update(gpus=samples)
 
     def _evaluate_soon(self) -> None:
-        """Evaluate at once, because a lease was taken. Called from the thread of the leases."""
+        """Trigger an evaluation. Called from the thread of the leases after a lease was taken."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._evaluating.evaluate_soon)
 
@@ -465,7 +470,7 @@ class Stack:
         return None if self._explorer is None else self._explorer.child
 
     async def explorer_answers(self) -> bool:
-        """Wait until the explorer responds. Return False if it ended or took too long."""
+        """Wait until the explorer responds. Return False if the explorer ended or took too long."""
         return self._explorer is not None and await self._explorer.answers()
 
     def kill_children(self) -> None:
@@ -478,7 +483,7 @@ class Stack:
         return self.access.explorer_host or self.host
 
     def _find_explorer_port(self) -> None:
-        # Check the port here, because Streamlit's error would not name Tailspan's options.
+        # Check the port here, because Streamlit's error message would not name Tailspan's option.
         with listen(self._explorer_host, self._ports.explorer, "--explorer-port") as found:
             self._explorer_port = found.getsockname()[1]
 
@@ -543,5 +548,5 @@ class Stack:
 
 
 def _print_if_read(text: str, wrong: bool) -> None:
-    with suppress(OSError):  # the terminal is gone; the outbox has the message
+    with suppress(OSError):  # the terminal is gone; the outbox contains the message
         click.echo(text, err=wrong)

@@ -17,9 +17,9 @@ from telemetry.tasks import Task
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""Maximum pause in seconds before a restart. The pause doubles after each failure. A component that
-always fails is therefore tried once per minute. A database that becomes available again is used
-within a minute.
+"""Maximum pause in seconds before a restart. The pause doubles after each failure up to this
+maximum. So a component that always fails is restarted about once per minute, and a database that
+becomes available again is used within about a minute.
 """
 
 _log = logging.getLogger(__name__)
@@ -30,8 +30,8 @@ class Supervisor:
 
     Args:
         pause: waits for the given number of seconds.
-        chance: returns a random number in [0, 1), so that components that fail at the same time do
-            not retry at the same time.
+        chance: returns a random number in [0, 1), which varies the pauses. So components that fail
+            at the same time do not restart at the same time.
         clock_unix_s: returns the current time.
     """
 
@@ -49,7 +49,7 @@ class Supervisor:
         self._running: list[asyncio.Task[None]] = []
 
     def add(self, *tasks: Task) -> None:
-        """Add components that run without this supervisor to the report."""
+        """Add components to the report, although this supervisor does not run them."""
         for task in tasks:
             task.begun_unix_s = task.begun_unix_s or self._clock_unix_s()
             self._tasks[task.name] = task
@@ -67,7 +67,7 @@ class Supervisor:
             task: the state of the component.
             work: one step if `every_s` is set, otherwise a loop that never returns and that records
                 its successes in `task`.
-            every_s: the pause in seconds after a step that succeeded.
+            every_s: the pause in seconds after a successful step.
         """
         self.add(task)
         self._running.append(asyncio.create_task(self._run(task, work, every_s), name=task.name))
@@ -80,18 +80,19 @@ class Supervisor:
         self._running.clear()
 
     def report(self) -> list[tuple[Task, str | None]]:
-        """Return the components by name, with the reason for each component that does not work."""
+        """Return all components, sorted by name, each with the reason why it does not work (None if
+        it works)."""
         now = self._clock_unix_s()
         return [(self._tasks[name], self._tasks[name].ailment(now)) for name in sorted(self._tasks)]
 
     @property
     def vital(self) -> list[str]:
-        """The failing components that receive or store telemetry, with the reasons."""
+        """The components that receive or store telemetry and do not work, with the reasons."""
         return list(_words((task, why) for task, why in self.report() if task.vital))
 
     @property
     def degraded(self) -> list[str]:
-        """The other failing components, with the reasons."""
+        """The other components that do not work, with the reasons."""
         return list(_words((task, why) for task, why in self.report() if not task.vital))
 
     async def _run(
@@ -132,7 +133,7 @@ class Supervisor:
 
 
 class ChildEnded(Exception):  # noqa: N818 -- named for the condition
-    """A child process ended. The log of that process has the reason."""
+    """A child process ended. The log of that process contains the reason."""
 
 
 class EndedByItself(Exception):  # noqa: N818 -- named for the condition

@@ -1,1 +1,1 @@
-"""Simulates a vLLM fleet by discrete events, and sends the OTLP messages of a real server."""
+"""Simulate a vLLM fleet by discrete events, and send the same OTLP messages as real servers."""

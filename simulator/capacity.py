@@ -1,8 +1,8 @@
-"""Estimate a fleet's capacity, so that faults load the fleet without an unlimited queue.
+"""Estimate a fleet's capacity, so that faults can load the fleet without an unlimited queue.
 
-Pure. The load of a request is computed from mean lengths and the step model. The number of
-concurrent requests is computed by a fixed-point iteration. Only the cache hits of system prompts
-are included. No random numbers are used.
+Pure. The engine time that a request needs is computed from mean lengths and the step model. The
+number of concurrent requests is computed by a fixed-point iteration. Of the cache hits, only those
+of system prompts are included. No random numbers are used.
 """
 
 import math
@@ -23,10 +23,11 @@ class Means(NamedTuple):
     output_tokens: float
     prefill_s: float
     shared_tokens: float
-    """Number of tokens in the shared prompt prefix, which is computed and stored only once."""
+    """Mean number of tokens in the shared prompt prefix, which the engine computes and stores only
+    once."""
 
     def stretched(self, outputs: float) -> "Means":
-        """Return a copy with outputs that are longer by the factor `outputs`."""
+        """Return a copy in which the outputs are longer by the factor `outputs`."""
         return self._replace(output_tokens=self.output_tokens * outputs)
 
 
@@ -61,13 +62,13 @@ def _shared_tokens(workload: Workload, prompts: list[float]) -> float:
 
 
 def step_s(engine: EngineConfig, means: Means, running: float) -> float:
-    """Return the seconds of a step with this many decodes and no prefill."""
+    """Return the duration in seconds of a step with `running` decodes and no prefill."""
     context_tokens = running * (means.prompt_tokens + means.output_tokens / 2)
     return engine.step.step_s(0.0, round(context_tokens), round(running))
 
 
 def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
-    """Return the number of concurrent requests at this rate, at most the batch slots."""
+    """Return the number of concurrent requests at a request rate; at most `max_num_seqs`."""
     count, share = 1.0, max(0.02, 1.0 - rate_per_s * means.prefill_s)
     for _ in range(60):
         stay_s = means.prefill_s + means.output_tokens * step_s(engine, means, count) / share
@@ -76,25 +77,25 @@ def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
 
 
 def capacity_per_s(engine: EngineConfig, means: Means) -> float:
-    """Return the requests/s that one replica serves when its batch is full."""
+    """Return the number of requests per second that one replica serves when its batch is full."""
     seats = float(engine.max_num_seqs)
     return 1.0 / (means.prefill_s + means.output_tokens * step_s(engine, means, seats) / seats)
 
 
 def blocks(means: Means) -> float:
-    """Return the number of KV blocks of a request when half of its output is generated."""
+    """Return the number of KV blocks that a request uses when half of its output is generated."""
     own = means.prompt_tokens - means.shared_tokens + means.output_tokens / 2
     return own / BLOCK_TOKENS + 1
 
 
 def room_blocks(means: Means, count: float, spread: float) -> float:
-    """Return the KV blocks for `count` running requests plus `spread` standard deviations."""
+    """Return the number of KV blocks for n running requests: n = count + spread·√count."""
     return (count + spread * math.sqrt(count)) * blocks(means)
 
 
 def pressed(severity: float, ease: float) -> float:
     """Return the target utilisation of a resource, between 0 and 1.
 
-    At severity 1, the share ease/(1 + ease) stays free.
+    At severity 1, the share ease/(1 + ease) of the resource remains unused.
     """
     return severity / (severity + ease)

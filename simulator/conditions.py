@@ -1,7 +1,7 @@
 """Conditions of a server that change over time: clocks, other processes, links, memory.
 
-Pure. Each fault sets a separate value of a condition. The values of several faults are added or
-multiplied.
+Pure. Each fault sets its own value of a condition. If several faults set a condition, their values
+are added or multiplied.
 """
 
 import math
@@ -27,22 +27,23 @@ Key = Literal[
 ]
 """The names of the conditions.
 
-Some conditions are factors of a duration, and 1 is the usual duration: of a whole step (`pace`), of
-a step on one rank, of the front end's work, of a KV transfer, and of loading an adapter. The other
-conditions:
+Five conditions are factors of a duration, and 1 is the usual duration: `pace` (a whole step),
+`rank_pace` (a step on one rank), `frontend_pace` (the front end's work), `link_pace` (a KV
+transfer) and `storage_pace` (loading an adapter). The other conditions:
 
 - `crowding` is the relative increase of a step's duration for each sequence in the step.
-- `clock` is the reduction of the GPU's clock.
+- `clock` is the factor by which the GPU's clock is reduced.
 - `foreign` is the number of other processes on the GPU.
 - `lost_blocks` is the number of KV blocks that are unused but cannot be allocated.
-- `pull` is the share of all requests that the replica receives independent of the router.
+- `pull` is the share of all requests that the replica receives independently of the routing policy.
 - `hung` is above 0 while the engine takes no step.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a replica's condition by a fault; the new value applies from `at_s`."""
+    """A change of a replica's condition by a fault. The new value applies from the virtual time
+    `at_s`."""
 
     at_s: float
     replica: int
@@ -53,11 +54,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A restart: the server stops at `at_s` and is ready `down_s` later.
+    """A restart: the server stops at `at_s` and is ready again after `down_s` seconds.
 
     Args:
         config: configuration of the new process. None keeps the previous configuration.
-        new_shape_s: additional duration of the first step of each batch shape.
+        new_shape_s: additional duration, in seconds, of the first step of each batch shape.
     """
 
     at_s: float
@@ -71,7 +72,7 @@ Event = Change | Restart
 
 
 def in_time(events: Iterable[Event]) -> Iterator[Event]:
-    """Sort a finite number of events by time."""
+    """Return a finite number of events in order of time."""
     return iter(sorted(events, key=attrgetter("at_s")))
 
 
@@ -82,7 +83,8 @@ class Conditions:
         self._words: dict[Key, dict[int, float]] = {}
 
     def set(self, change: Change) -> None:
-        """Set a fault's value of a condition. The new value replaces the fault's previous value."""
+        """Set the value that a fault gives to a condition. It replaces the previous value of the
+        same fault."""
         self._words.setdefault(change.key, {})[change.source] = change.value
 
     def factor(self, key: Key) -> float:

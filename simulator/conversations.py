@@ -1,4 +1,4 @@
-"""Conversations, in which each prompt contains the conversation so far and some new text.
+"""Simulate conversations, in which each prompt contains the conversation so far and some new text.
 
 Pure. A few dozen conversations are active at the same time. When a conversation ends, a new
 conversation replaces it.
@@ -16,15 +16,16 @@ class Conversations:
     at_once: int = 60
     turns: int = 8
     first_tokens: tuple[int, int] = (1_500, 4_000)
-    """Range of the number of tokens in the first turn, for example a document and a question."""
+    """Minimum and maximum number of tokens in the first prompt, for example a document and a
+    question."""
     turn_tokens: tuple[int, int] = (30, 250)
-    """Range of the number of tokens in the user's text of each later turn."""
+    """Minimum and maximum number of tokens in the user's text of each later prompt."""
 
     @property
     def mean_tokens(self) -> float:
         """Return the approximate mean number of prompt tokens.
 
-        This is the prompt of a conversation after half of its turns and responses.
+        It is the length of the prompt in the middle of a conversation.
         """
         turn = sum(self.turn_tokens) / 2 + 200
         return sum(self.first_tokens) / 2 + turn * (self.turns - 1) / 2
@@ -46,7 +47,8 @@ class Turns:
     _begun: int = 0
 
     def next(self, chance: random.Random, output_tokens: int) -> tuple[str, int]:
-        """Return the name of the next conversation and the length of its whole prompt."""
+        """Choose a conversation at random for the next request. Return its name and the number of
+        tokens in the whole prompt."""
         place = chance.randrange(self.of.at_once)
         if place >= len(self._going):
             self._begun += 1

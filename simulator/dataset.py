@@ -1,7 +1,7 @@
-"""Return a simulation as rows and columns, with its ground truth.
+"""Run a simulation, and return its telemetry as rows and columns, with the ground truth.
 
-No network, database or clock is used. With datasets, a test or benchmark can create hundreds of
-cases. A dataset contains the rows that a collector would store for the same fleet.
+No network, database or clock is used, so a test or benchmark can create hundreds of datasets. A
+dataset contains the rows that a collector would store for the same fleet.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ class Dataset:
     """The telemetry of a simulated fleet in order of time, and the active causes."""
 
     config: FleetConfig
-    """The configuration of the fleet, with all requirements of its faults."""
+    """The configuration of the fleet, including everything that its faults require."""
     truth: tuple[Truth, ...]
     requests: list[RequestTimeline]
     """The requests, in the order in which they were received."""
@@ -40,7 +40,8 @@ class Dataset:
     gpus: list[GpuSample]
     starts: list[EngineStart]
     operations: list[ApplicationOperation]
-    """The reports of the router, if prefill and decode are on different servers."""
+    """The requests as the router reports them. Empty if each server does both prefill and
+    decode."""
     lost: int
     """Number of requests for which no server was up. No server reports these requests."""
 

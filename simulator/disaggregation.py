@@ -1,8 +1,8 @@
-"""Prefill and decode on different servers: the router, and the path of a request through both.
+"""Simulate prefill and decode on different servers, and the router that sends requests to both.
 
-Pure. The router sends each prompt to a prefill server, with one token to generate. After the
-prefill, it sends the request to a decode server, which loads the KV cache of the prompt. If the
-prefill fails, the router returns the error.
+Pure. The router first sends each request to a prefill server, which generates one token. After the
+prefill, the router sends the request to a decode server, which loads the KV cache of the prompt. If
+the prefill fails, the router returns the error to the client.
 """
 
 import heapq
@@ -19,15 +19,16 @@ from simulator.routing import Routing
 from simulator.workload import Hop, Request
 
 ROUTE_S: Final = 0.0015
-"""Seconds that the router adds before each server, and before the answer. The value is made up."""
+"""Seconds that the router needs before it sends a request to a server, and before it returns the
+response. The value is chosen, not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedRequest:
-    """A request at the router, in virtual seconds."""
+    """A request at the router. Times are in virtual seconds."""
 
     bits: int
-    """The request's id and trace id."""
+    """The number that is both the request's id and its trace id."""
     began_s: float
     ended_s: float
     first_byte_s: float | None
@@ -41,14 +42,14 @@ class _Pool:
 
 
 Keep = Callable[[Replica, Sequence[RequestRecord]], None]
-"""Receives the records that a replica returned."""
+"""A function that receives the records of ended requests that a replica returned."""
 
 
 class Disaggregation:
     """The router of a fleet with a prefill pool and a decode pool.
 
-    A prefill never waits for a decode server. So the prefill pool is simulated first, and its
-    requests then reach the decode pool in the order of time.
+    A prefill never waits for a decode server. So the prefill pool is simulated first. Then its
+    requests are sent to the decode pool in order of time.
 
     Args:
         config: the fleet.
@@ -65,9 +66,11 @@ class Disaggregation:
         self._keep = keep
         self._ids = random.Random(f"{config.seed}:ids")
         self._open: dict[int, Request] = {}
-        """Requests at a server, by id, as their clients sent them."""
+        """The requests that are at a server, as their clients sent them. The key is the request's
+        id."""
         self._coming: list[tuple[float, int]] = []
-        """A heap of the requests after their prefill: (arrival time at the decode server, id)."""
+        """A heap of the requests that have ended their prefill: (arrival time at the decode server,
+        id)."""
         self.ended: list[RoutedRequest] = []
         """The requests that the router has answered. The caller empties this list."""
         self.lost = 0
@@ -75,11 +78,11 @@ class Disaggregation:
 
     @property
     def busy(self) -> bool:
-        """Return whether a request has not ended."""
+        """Return whether at least one request has not ended."""
         return bool(self._open or self.ended)
 
     def receive(self, request: Request) -> None:
-        """Receive a request from a client. First call `advance` for the time of the request."""
+        """Receive a request from a client. First, call `advance` with the time of the request."""
         bits = self._ids.getrandbits(128) or 1
         self._open[bits] = request
         only_prompt = replace(
@@ -106,7 +109,7 @@ class Disaggregation:
         self._advance_decode(until)
 
     def take(self, replica: Replica, records: Sequence[RequestRecord]) -> None:
-        """Take the records of requests that ended at a server."""
+        """Process the records of requests that ended at a server."""
         self._keep(replica, records)
         prefills = replica in self._prefill.replicas
         for record in records:

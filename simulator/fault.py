@@ -1,4 +1,4 @@
-"""The data type of a fault: its cause, time, severity and replica."""
+"""Define the data type of a fault: its cause, time, severity and replica."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -36,14 +36,15 @@ CAUSES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault that is active in [start_s, end_s). At severity 1, its effect is clearly visible."""
+    """A fault that is active from `start_s` until `end_s`. At severity 1, its effect is clearly
+    visible."""
 
     cause: str
     start_s: float
     end_s: float = float("inf")
     severity: float = 1.0
     replica: int = 0
-    """The affected replica, for faults that affect a single replica."""
+    """The number of the affected replica, for faults that affect only one replica."""
 
     def __post_init__(self) -> None:
         if self.cause not in CAUSES:

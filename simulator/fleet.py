@@ -26,7 +26,7 @@ from telemetry.gpus import GpuSample
 __all__ = ["FleetConfig", "ReplicaSecond", "Router", "Second", "simulate"]
 
 SAMPLE_S = 1.0
-"""Interval in seconds of engine and GPU samples, as in the instrumentation."""
+"""Interval in seconds between two samples of an engine or GPU, as in the instrumentation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ReplicaSecond:
     replica: str
     region: str
     records: list[RequestRecord]
-    """The requests that ended in this second, in order."""
+    """The requests that ended in this second, in the order of their ends."""
     state: EngineState | None
     """The engine's state at the end of the second; None while the server is down."""
     gpus: tuple[GpuSample, ...]
@@ -44,21 +44,22 @@ class ReplicaSecond:
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """The telemetry of the fleet in the second that ends at the virtual instant `at_s`."""
+    """The telemetry of the fleet in one second. The second ends at the virtual time `at_s`."""
 
     at_s: float
     replicas: tuple[ReplicaSecond, ...]
     routed: tuple[RoutedRequest, ...] = ()
-    """The requests that the router answered in this second. Empty unless prefill and decode are on
-    different servers."""
+    """The requests that the router answered in this second. Empty if each server does both prefill
+    and decode."""
     lost: int = 0
-    """Number of requests so far for which no server was up. No server reports these requests."""
+    """Number of requests since the start for which no server was up. No server reports these
+    requests."""
 
 
 def simulate(config: FleetConfig) -> Iterator[Second]:
     """Simulate the fleet until every request has ended. Yield one second at a time.
 
-    `world_of` first adds everything to the fleet that its faults require.
+    Before the simulation, `world_of` adds everything to the fleet that its faults require.
     """
     yield from _Fleet(world_of(config)).seconds()
 
@@ -137,7 +138,8 @@ class _Fleet:
                 heapq.heappush(self._deadlines, deadline)
 
     def _let_give_up(self, until: float) -> None:
-        """Abort requests whose clients' timeouts end before `until`, and send them again."""
+        """Abort the requests whose timeouts end before `until`, and send them again if their
+        clients retry."""
         while self._deadlines and self._deadlines[0][0] < until:
             at_s, place, number = heapq.heappop(self._deadlines)
             self._advance(at_s)
@@ -233,5 +235,5 @@ class _Fleet:
                 )
 
     def _until_the_end(self, events: Iterator[Event]) -> Iterator[Event]:
-        """Yield the events until the end of the traffic."""
+        """Yield the events that occur before the end of the traffic."""
         return takewhile(lambda event: event.at_s < self._limit_s, events)

@@ -24,18 +24,19 @@ class FleetConfig:
 
     replicas: int = 2
     prefill_replicas: int = 0
-    """Number of replicas that only do prefill; these are the first ones. The others then only
-    decode. With 0, each replica does both."""
+    """Number of replicas that only do prefill. These are the first replicas, and the other replicas
+    only decode. With 0, each replica does both prefill and decode."""
     workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
     """The traffic of the whole fleet."""
     faults: tuple[Fault, ...] = ()
     engine: EngineConfig = field(default_factory=EngineConfig)
     router: Router = "least_outstanding"
     regions: tuple[str, ...] = REGIONS
-    """Regions, which are assigned to the replicas in rotation."""
+    """The regions of the replicas. The replicas are assigned to the regions in turn."""
     model: str = "llama-3-8b-sim"
     foreign: ForeignWorld | None = None
-    """Properties of the servers that a replay does not model. None means no such properties."""
+    """Properties of the servers that a replay does not model. None means that the servers have only
+    properties that a replay models."""
     seed: int = 1
     duration_s: float | None = None
     """Seconds during which requests arrive. None means no end or, with a trace, the end of the

@@ -1,8 +1,8 @@
 """A foreign world: servers with properties that the step model of `replay/` does not have.
 
-Pure. The simulator and the replay share one scheduler and the formula of the step model, so results
-of a diagnosis on this simulator may be too good. In a foreign world, the formula of the fitted
-model is wrong, as for a real server.
+Pure. The simulator and the replay use the same scheduler and the same formula of the step model. So
+the results of a diagnosis may be better on this simulator than on real servers. In a foreign world,
+the formula of the fitted step model is wrong, as it is for a real server.
 """
 
 import random
@@ -20,18 +20,19 @@ class ForeignWorld:
     crowding: float
     """Relative increase of a step's duration for each sequence in the step.
 
-    The fitted model is a sum, without products of the sequences and the other work.
+    The fitted step model cannot represent this increase, because it is a sum without products of
+    the number of sequences and the other work.
     """
     drift_ratio: float
     """Standard deviation of the logarithm of the servers' pace, which changes over time.
 
-    The noise of the fitted model is independent from step to step.
+    The step model's own noise is different: it is independent from step to step.
     """
     drift_every_s: float
     """Mean number of seconds between two changes of the pace."""
 
     def events(self, replica: int, seed: str) -> Iterator[Change]:
-        """Yield the changes of a replica's conditions, without end."""
+        """Yield an endless sequence of changes of a replica's conditions."""
         chance = random.Random(seed)
         yield Change(0.0, replica, "crowding", self.crowding, source=_WORLD)
         at_s = 0.0
@@ -42,4 +43,4 @@ class ForeignWorld:
 
 
 _WORLD = -1
-"""The source of these changes. Faults have sources from 0 on."""
+"""The `source` of the changes by a foreign world. The sources of faults are 0 and above."""

@@ -1,8 +1,8 @@
 """Compute the GPU samples of a simulated server from its engine's work.
 
-Pure. Bytes and FLOPs are computed from steps, contexts and tokens. Activity is computed from the
-duration of the steps. If one rank is slow, the other ranks wait in a collective operation, which
-uses few multiprocessors.
+Pure. Bytes read and FLOPs are computed from the engine's steps, context tokens and computed tokens.
+The activity of the multiprocessors is computed from the duration of the steps. If one rank is slow,
+the other ranks wait in a collective operation, which keeps only few multiprocessors active.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,8 @@ _SHAPE: Mapping[str, Scalar] = {
     "pipeline_parallel_size": 1,
     "data_parallel_size": 1,
 }
-"""The shape of Llama-3-8B as an engine reports it; the constants above result from it."""
+"""The shape of Llama-3-8B as an engine reports it. The constants above are computed from this
+shape."""
 _PEAK_BYTES_PER_S = 3.35e12
 _PEAK_FLOPS_PER_S = 989e12
 _MEMORY_BYTES = 80 * 2**30
@@ -46,14 +47,15 @@ _CLOCK_STEP_HZ = 15_000_000
 _MEMORY_CLOCK_HZ = 2_619_000_000
 _IDLE_W, _RANGE_W = 110.0, 560.0
 _WAITING_ACTIVITY = 0.2
-"""Share of the multiprocessors that a waiting collective operation keeps active."""
+"""Share of the multiprocessors that a collective operation keeps active while it waits for a slow
+rank."""
 _FOREIGN_ACTIVITY, _FOREIGN_BANDWIDTH, _FOREIGN_BYTES = 0.4, 0.2, 5 * 2**30
 _STEP_LINK_BYTES = 2 * 32 * 4096 * 2
 """Number of bytes that each rank exchanges per token, in two all-reduces per layer."""
 
 
 def machine(ranks: int) -> Machine:
-    """Return the machine of an engine with this many ranks."""
+    """Return the description of a machine with this number of ranks (GPUs)."""
     return Machine(DEVICE, ranks, {**_SHAPE, "tensor_parallel_size": ranks})
 
 
@@ -67,13 +69,14 @@ class GpuMeter:
         self._energy_j = [0.0] * ranks
 
     def restarted(self) -> None:
-        """Reset the engine's totals after a restart. The driver's totals continue."""
+        """Reset the engine's totals after a restart. The GPU driver's totals, such as the energy,
+        continue."""
         self._before = EngineTotals()
 
     def sample(
         self, at_unix_ns: int, over_s: float, totals: EngineTotals, conditions: Conditions
     ) -> tuple[GpuSample, ...]:
-        """Return the GPUs' samples for the time since the last call, which was `over_s` seconds
+        """Return one sample per GPU for the time since the last call, which was `over_s` seconds
         ago."""
         before, self._before = self._before, replace(totals)
         busy_s = totals.busy_s - before.busy_s - (totals.stall_s - before.stall_s)

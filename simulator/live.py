@@ -1,9 +1,10 @@
 """Send a simulated fleet's data to a collector: first past data, then live data.
 
-The simulation itself is pure. This module connects the simulation to a clock and a collector. At
-the start of the run, virtual time is set to wall-clock time. Earlier seconds are sent as fast as
-the collector accepts them, and each later second is sent when it is over. If a run has an end, the
-run stops when all data is delivered, or when the collector has accepted no data for a minute.
+The simulation itself is pure. This module connects the simulation to a clock and a collector. The
+simulation begins `backfill_s` seconds before the start of the run. The seconds before the start of
+the run are sent as fast as the collector accepts them. Each later second is sent when it is over. A
+run with an end stops when all data is delivered, or when the collector has accepted no data for a
+minute.
 """
 
 import os
@@ -32,9 +33,10 @@ from telemetry.gpus import GpuSample
 SPANS_PER_BATCH = 512
 SAMPLES_PER_BATCH = 240
 CLOSE_S = 5.0
-"""Maximum number of seconds for sending the remaining data after a stop."""
+"""Maximum number of seconds in which the remaining data is sent after a stop."""
 PROGRESS_S = 5.0
-"""Interval in seconds at which a waiting run reports the amount of undelivered data."""
+"""Interval in seconds at which a run that waits for the collector reports the amount of undelivered
+data."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
 """If the run is further behind the clock than this number of seconds, it sends full batches.
@@ -50,12 +52,12 @@ class Plan:
     endpoint: str
     """Base address of an OTLP/HTTP collector."""
     fleet: FleetConfig
-    """The configuration of the fleet. `run` sets its `started_unix_ns` and `duration_s` from the
-    two fields below."""
+    """The configuration of the fleet. `run` sets its `started_unix_ns` and `duration_s`, which it
+    computes from `backfill_s` and `duration_s` of the plan."""
     backfill_s: float = 3600.0
     duration_s: float | None = None
-    """Number of seconds after the start during which requests arrive. None means that they arrive
-    until the run is stopped. With 0 and a backfill, only past data is sent."""
+    """Number of seconds after the start during which requests arrive. None means that requests
+    arrive until the run is stopped. With 0, only past data (the backfill) is sent."""
     service: str = "vllm"
     truth: Path | None = None
     """The file to which the active causes are written, one JSON object per line."""
@@ -88,19 +90,19 @@ def run(
 ) -> Sent:
     """Simulate and send until the plan has ended and all data is delivered, or until `stop` is set.
 
-    After a stop, queued data is sent for up to a few seconds. A run with an end also stops if the
-    collector has accepted no data for `patience_s`.
+    After `stop` is set, queued data is still sent for up to a few seconds. A run with an end also
+    stops if the collector has accepted no data for `patience_s`.
 
     Args:
         plan: the fleet to simulate, and the collector.
-        stop: set it to stop the run, from any thread or a signal handler.
+        stop: an event that stops the run. It can be set from any thread or from a signal handler.
         log_line: called with each line about progress or problems.
         clock_ns: returns the wall-clock time in unix nanoseconds.
         wait: waits for a number of seconds, or until `stop` is set.
         patience_s: seconds without accepted data after which a run with an end stops.
         progress_s: interval in seconds between reports of the amount of undelivered data.
 
-    Returns: what was sent, and what was not delivered.
+    Returns: the counts of what was sent and of what was not delivered.
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)
@@ -226,7 +228,8 @@ class _Batches:
             self._sender.put(self._samples(), self._stop)
 
     def flush(self) -> None:
-        """Queue the collected seconds. If the queue is full, drop them and count them."""
+        """Queue the collected seconds. If the queue is full, drop the seconds and count the dropped
+        data."""
         if self._records or self._routed:
             self._sender.offer(self._requests())
         if self._states or self._gpus:

@@ -1,7 +1,8 @@
-"""The prefix ladders of simulated requests.
+"""Compute the prefix ladders of simulated requests.
 
-Pure. A ladder has the digests of the shared prefix up to its end, followed by digests that only
-this request has.
+Pure. A ladder is a series of digests (rungs) of a prompt's beginning, up to several lengths. For
+lengths within the shared prefix, the digests are equal for all requests with this prefix. The
+digests of larger lengths occur only in requests with the same prompt.
 """
 
 from base64 import urlsafe_b64encode
@@ -29,7 +30,8 @@ def ladder(request: Request, block_tokens: int, own: str) -> str | None:
     Args:
         request: the request.
         block_tokens: prompt tokens per block.
-        own: a text that only requests with the same prompt have.
+        own: a name of the whole prompt. Requests have the same name only if they have the same
+            prompt.
     """
     rungs = bisect_right(POSITIONS, request.prompt_tokens // block_tokens)
     if not rungs:
@@ -37,7 +39,7 @@ def ladder(request: Request, block_tokens: int, own: str) -> str | None:
     shared, name = 0, ""
     if request.prefix is not None:
         shared = bisect_right(POSITIONS, request.prefix.tokens // block_tokens)
-        # As in vLLM, blocks of different adapters are different.
+        # As in vLLM, requests with different adapters share no KV blocks.
         name = f"{request.lora}/{request.prefix.name}"
     ends, begins = RUNG_CHARS * (1 + rungs), RUNG_CHARS * (1 + min(shared, rungs))
     return f"{block_tokens}:{_EMPTY}{_rungs(name)[RUNG_CHARS:begins]}{_digests(own)[begins:ends]}"
@@ -50,4 +52,4 @@ def _digests(name: str) -> str:
 
 _rungs = lru_cache(_CONVERSATIONS)(_digests)
 _EMPTY: Final = _digests("")[:RUNG_CHARS]
-"""The first rung, equal on all simulated servers, so that their ladders are comparable."""
+"""The first rung. It is equal on all simulated servers, so that their ladders can be compared."""

@@ -1,7 +1,7 @@
-"""A server of the fleet: the front end, the engine and the delivery.
+"""Simulate one server of the fleet: its front end, its engine and the delivery of responses.
 
-Pure. The server receives requests and returns their records. The server can restart. When the
-server stops, its requests fail, and the new engine starts with an empty KV cache.
+Pure. The server receives requests and returns a record of each ended request. The server can be
+restarted. When it stops, its requests fail. The new engine starts with an empty KV cache.
 """
 
 import random
@@ -32,14 +32,15 @@ _REFUSE_S = 0.0006
 _LEAVE_S = 0.005
 """Number of seconds until the server notices that a client has disconnected."""
 _BUFFERED_TOKENS = 48
-"""Capacity of a slow client's connection in tokens: 16 KiB of events."""
+"""Number of tokens that a slow client's connection buffers: 16 KiB of events."""
 _LINK_BYTES_PER_S = 12e9
-"""Bandwidth of KV transfers: about 100 Gbit/s."""
+"""Bandwidth of KV transfers in bytes per second: about 100 Gbit/s."""
 _LINK_S = 0.002
 _FETCHED_RATIO = 0.9
-"""Share of the prompt whose KV cache comes from another server; this server computes the rest."""
+"""Share of the prompt tokens whose KV cache comes from another server. This server computes the
+rest."""
 _CORE_SHARE = 0.9
-"""Share of the time in steps in which the engine core uses its CPU."""
+"""CPU time of the engine core, as a share of the time in steps."""
 _HOST_CPUS = 16
 
 
@@ -57,8 +58,8 @@ class Replica:
         region: the server's `cloud.region`.
         model: the served model's name.
         config: the engine's configuration.
-        seed: seed of the noise and of the ids.
-        stalls: returns the times at which the engine is stopped, from a given instant on.
+        seed: seed of the random noise and of the ids.
+        stalls: returns the stalls of the engine after a given virtual time.
         started_unix_ns: the wall-clock time at virtual time 0.
     """
 
@@ -105,11 +106,11 @@ class Replica:
 
     @property
     def ready_s(self) -> float | None:
-        """The instant at which the server will be up again; None while it is up."""
+        """The virtual time at which the server will be up again; None while it is up."""
         return self._ready_s
 
     def change(self, change: Change) -> None:
-        """Apply a changed condition. First call `advance` for the time of the change."""
+        """Apply a changed condition. First, call `advance` with the time of the change."""
         self.conditions.set(change)
         self._apply()
 
@@ -126,7 +127,7 @@ class Replica:
         return cut
 
     def receive(self, request: Request) -> RequestRecord | None:
-        """Receive a request. First call `advance` for the time of the request.
+        """Receive a request. First, call `advance` with the time of the request.
 
         Returns: the record of a rejected request; None for an accepted request.
         """
@@ -168,15 +169,16 @@ class Replica:
 
     @property
     def newest(self) -> int:
-        """The number of the newest request."""
+        """The number of the request that was received last."""
         return self._received
 
     def give_up(self, number: int, at_s: float) -> tuple[Request | None, list[RequestRecord]]:
-        """End a request whose client's timeout has passed. First call `advance` for this time.
+        """End a request whose client gives up at `at_s`. First, call `advance` with this time.
 
         Returns:
-            The request, or None if it has ended; and its record. `advance` returns the record of a
-            request in the batch at the end of the current step.
+            The request, or None if it has already ended; and a list with its record. The list is
+            empty if the request is in the batch. In that case, `advance` returns the record at the
+            end of the current step.
         """
         pending = self._pending.get(number)
         if pending is None:
@@ -185,8 +187,8 @@ class Replica:
         return pending.request, [] if job is None else [self._aborted(job, at_s)]
 
     def advance(self, until: float) -> list[RequestRecord]:
-        """Run until `until`, and return the records of the requests that the engine has ended by
-        then."""
+        """Simulate until the virtual time `until`. Return the records of the requests that
+        ended."""
         if self._ready_s is not None:
             if until < self._ready_s:
                 return []
@@ -199,7 +201,8 @@ class Replica:
         ]
 
     def gpus(self, at_s: float) -> tuple[GpuSample, ...]:
-        """Return the GPUs' samples since the last call, even while the server is down."""
+        """Return one sample per GPU for the time since the last call, even while the server is
+        down."""
         over_s, self._sampled_s = at_s - self._sampled_s, at_s
         foreign = self.conditions.total("foreign")
         self._host_busy_s += over_s * (0.3 + 2.0 * foreign)
@@ -209,7 +212,7 @@ class Replica:
     def state(self, at_s: float) -> EngineState | None:
         """Return the engine's state; None while the server is down.
 
-        Call this method once per sample, because the longest step is measured since the last call.
+        Call this method only once per sample: the longest step is measured since the last call.
         """
         if not self.up:
             return None
@@ -286,7 +289,8 @@ class Replica:
         )
 
     def _unfinished(self, at_s: float) -> dict[str, int | float]:
-        """Return the instrumentation's gauges of requests in flight (`request/in_flight.py`)."""
+        """Return the gauges of requests in flight that the instrumentation sends
+        (`request/in_flight.py`)."""
         oldest = next(iter(self._pending.values()), None)
         if oldest is None:
             return {names.IN_FLIGHT: 0, names.OLDEST_REQUEST_AGE: 0.0}
@@ -316,14 +320,14 @@ class Replica:
     ) -> None:
         """Add a step to the fit of the step model.
 
-        A real engine has the same fit, so the coefficients, their error and their delay are
-        realistic.
+        The plugin in a real engine computes the same fit. So the coefficients, their errors and the
+        time until they are known are realistic.
         """
         self._fit.learn(Work(prefill_tokens, pairs, context_tokens, decodes), took_s)
 
     def _apply(self) -> None:
         conditions, engine = self.conditions, self._engine
-        # A step takes as long as its slowest rank.
+        # A step takes as long as on its slowest rank.
         engine.clock.pace = conditions.factor("pace") * max(1.0, conditions.factor("rank_pace"))
         engine.clock.crowding = conditions.total("crowding")
         engine.loras.pace = conditions.factor("storage_pace")
@@ -364,7 +368,8 @@ class Replica:
         )
 
     def _failed(self, job: Job, at_s: float) -> RequestRecord:
-        """Return the record of a request whose server stopped, measured until the stop."""
+        """Return the record of a request that failed because its server stopped. Times are measured
+        until the stop."""
         pending = self._pending[job.number]
         record = pending.record
         record.error_type = "engine_silent"
@@ -385,7 +390,8 @@ class Replica:
         return record
 
     def _aborted(self, job: Job, at_s: float) -> RequestRecord:
-        """Return the record of a request whose client gave up, with the times so far."""
+        """Return the record of a request whose client gave up. It contains the times that were
+        already known."""
         pending = self._pending.pop(job.number)
         record, streamed = pending.record, pending.request.streamed
         record.outcome = "abort"
@@ -461,7 +467,8 @@ class Replica:
 
 
 def _held(job: Job) -> HeldParts:
-    """Return why a job was not eligible: first its grammar, then its KV cache, then its adapter."""
+    """Return for how long each reason held a job back. It waits first for its grammar, then for its
+    KV cache, and then for its adapter."""
     held_s = job.queue.held
     grammar_s = min(job.grammar_s, held_s)
     kv_load_s = min(job.fetch_s, held_s - grammar_s)
@@ -470,12 +477,13 @@ def _held(job: Job) -> HeldParts:
 
 
 def _encoder_s(request: Request, prefill: Parts) -> float | None:
-    """Return the encoder's part of the own prefill. A preemption moves its time to another part."""
+    """Return the encoder's part of the own prefill, in seconds; None without an encoder. The result
+    is less than the encoder's time if a preemption moved own prefill time to another part."""
     return None if request.encoder_s is None else min(request.encoder_s, prefill.own)
 
 
 def _shared(request: Request) -> tuple[Prefix, ...]:
-    """Return the segments of the prompt that other requests may have.
+    """Return the beginnings of the prompt that other requests may share.
 
     These are the system prompt, and the whole prompt if it may be sent again.
     """

@@ -1,4 +1,4 @@
-"""The span of a request at the simulated router, as real routers report it."""
+"""Build the span of a request at the simulated router, as real routers report it."""
 
 from typing import Final
 
@@ -11,13 +11,14 @@ from tailspan_vllm import names
 from simulator.disaggregation import RoutedRequest
 
 SCOPE: Final = InstrumentationScope("tailspan.simulated_router")
-"""Not the scope of the plugin, because a router does not run the plugin."""
+"""The scope is not the plugin's scope, because a router does not run the plugin."""
 NAME: Final = "router"
 """The router's `service.instance.id`."""
 
 
 def router_span_of(routed: RoutedRequest, resource: Resource, started_unix_ns: int) -> ReadableSpan:
-    """Return the span, which is the same at each call.
+    """Return the span of a request at the router. Each call with the same request returns the same
+    span.
 
     Args:
         routed: the request.
@@ -41,5 +42,5 @@ def router_span_of(routed: RoutedRequest, resource: Resource, started_unix_ns: i
 
 
 def span_id_of(routed: RoutedRequest) -> int:
-    """Return the id of the router's span, which is part of the request's id."""
+    """Return the id of the router's span. It consists of the last 64 bits of the request's id."""
     return routed.bits & (2**64 - 1) or 1

@@ -1,7 +1,7 @@
-"""The router: chooses the replica for each request.
+"""Simulate the router, which chooses the replica for each request.
 
-Pure. Replicas that are down get no requests. Replicas with equal loads take turns, because
-otherwise some replicas of an idle fleet would get no requests.
+Pure. Replicas that are down get no requests. If several replicas have the lowest load, they are
+chosen in turn. Otherwise some replicas of an idle fleet would get no requests.
 """
 
 import random
@@ -14,7 +14,8 @@ from simulator.replica import Replica
 from simulator.workload import Request
 
 _AFFINITY_SLACK = 12
-"""Maximum difference in requests between the replica with a prefix and the least loaded one."""
+"""A request is sent to the replica that has its prefix in the cache, if this replica has at most
+this many more requests than the replica with the fewest requests."""
 
 
 class Routing:
@@ -22,7 +23,7 @@ class Routing:
 
     Args:
         router: the routing policy.
-        chance: random numbers that select the requests that a fault redirects.
+        chance: the random number generator that selects the requests that a fault redirects.
     """
 
     def __init__(self, router: Router, chance: random.Random) -> None:

@@ -1,7 +1,7 @@
 """Convert simulated telemetry to the rows of `telemetry/`, without a network.
 
 Pure. A record is converted with the instrumentation's span encoder, so the row has the same phases,
-parts and ids as a row from a collector. A test compares the two rows.
+parts and ids as a row that a collector would store. A test compares the two rows.
 """
 
 from enum import StrEnum
@@ -56,7 +56,8 @@ def request_of(record: RequestRecord, number: int, replica: str, region: str) ->
 
 
 def operation_of(routed: RoutedRequest, started_unix_ns: int) -> ApplicationOperation:
-    """Return a request at the router as a row. Its `process` is a fixed text, not a digest."""
+    """Return a request at the router as a row. The row's `process` is a fixed text and not a
+    digest."""
     at_unix_ns = started_unix_ns + round(routed.began_s * 1e9)
     first_s = routed.first_byte_s
     return ApplicationOperation(
@@ -96,7 +97,7 @@ def sample_of(
 
 
 def start_of(state: EngineState, process: int, replica: str, region: str) -> EngineStart:
-    """Return the start of an engine."""
+    """Return the start of an engine as a row."""
     return EngineStart(
         replica=replica,
         engine=state.engine,
@@ -116,5 +117,5 @@ def start_of(state: EngineState, process: int, replica: str, region: str) -> Eng
 
 
 def plain(value: object) -> object:
-    """Return a value in the form in which a column stores it."""
+    """Return a value in the type that its column stores."""
     return value.value if isinstance(value, StrEnum) else value

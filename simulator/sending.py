@@ -1,12 +1,13 @@
 """Send records and states to a collector in batches over OTLP/HTTP, from a separate thread.
 
-If sending fails, the batch is retried until a time limit, and then dropped and counted. If the
-collector refuses the batch, it is dropped immediately (`tailspan_vllm.export.retry`). After a batch
-was dropped, each further batch gets only one attempt until a batch succeeds. So only the data of
-the outage itself is lost. The queue has a limited size. If it is full, the caller waits, or drops
-and counts the batch. Items that the collector rejects are counted. A redirect counts as a failure,
-because the collector stored no data. Redirects are not followed, because the headers may contain a
-credential that only the configured address may receive.
+If a batch cannot be sent, it is sent again until a time limit. Then the batch is dropped, and its
+items are counted. If the collector refuses the batch, it is dropped immediately
+(`tailspan_vllm.export.retry`). After a batch was dropped because of an outage, each next batch gets
+only one attempt, until the collector accepts a batch. So only the data of the outage itself is
+lost. The queue of batches has a limited size. If the queue is full, the caller waits, or drops the
+batch and its items are counted. Items that the collector rejects are also counted. A redirect
+counts as a failure, because the collector stored no data. Redirects are not followed, because the
+headers may contain a credential that only the configured address may receive.
 """
 
 import logging
@@ -38,9 +39,9 @@ from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample
 
 EXPORT_S = 5.0
-"""Time-out of one message in seconds."""
+"""Timeout of one message in seconds."""
 PATIENCE_S = 60.0
-"""Number of seconds for which a batch is retried before it is dropped."""
+"""Maximum number of seconds for which a batch is sent again before it is dropped."""
 QUEUED_BATCHES = 128
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 8.0
@@ -55,7 +56,7 @@ class Requests:
 
     records: Sequence[tuple[RequestRecord, Resource]]
     routed: Sequence[ReadableSpan] = ()
-    """The spans of the router. They are not counted as requests."""
+    """The spans of requests at the router. They are not counted as requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +78,22 @@ class Sent:
     """Counts of the data that was sent, dropped or rejected."""
 
     requests: int = 0
-    """Number of requests in batches that the collector accepted. Rejected requests in such batches
-    are included."""
+    """Number of requests in batches that the collector accepted, including requests that it
+    rejected within such a batch."""
     samples: int = 0
     dropped_requests: int = 0
     dropped_samples: int = 0
     rejected_requests: int = 0
-    """Number of requests that the collector rejected in accepted batches (partial success)."""
+    """Number of requests that the collector rejected within accepted batches (partial success)."""
     rejected_points: int = 0
-    """Number of metric data points that the collector rejected in accepted batches.
+    """Number of metric data points that the collector rejected within accepted batches.
 
     A sample has several data points.
     """
 
     @property
     def all_delivered(self) -> bool:
-        """True if the collector has stored all data."""
+        """True if no data was dropped or rejected."""
         return not (
             self.dropped_requests
             or self.dropped_samples
@@ -107,9 +108,9 @@ class OtlpExport:
     Headers, certificates and compression come from the environment (OTEL_EXPORTER_OTLP_…).
 
     Args:
-        endpoint: the collector's base address, as in `http://127.0.0.1:4318`.
-        sent: the counters. Rejected items are added, and the number of dropped items is sent with
-            every sample.
+        endpoint: the collector's base address, for example `http://127.0.0.1:4318`.
+        sent: the counters. The number of rejected items is added to them, and the number of dropped
+            items is sent with every sample.
     """
 
     def __init__(self, endpoint: str, sent: Sent) -> None:
@@ -123,14 +124,14 @@ class OtlpExport:
         self._traces, self._metrics, self._events = post("traces"), post("metrics"), post("logs")
         self._starts: dict[object, EngineStarts] = {}
         self._started: dict[object, tuple[int, int]] = {}
-        """The engine and instant of each replica's last start whose parts were sent."""
+        """The last start of each replica whose parts were sent: its engine and time."""
         self._sent = sent
         self._closed = False
 
     def prepare(self, batch: Batch) -> Callable[[], Outcome]:
         """Return a function that sends the batch once.
 
-        Each call of the function sends the same ids, so a retry creates no duplicates.
+        Each call of the function sends the same ids, so a repeated batch creates no duplicates.
         """
         if isinstance(batch, Requests):
             spans: dict[Resource, list[bytes]] = {}
@@ -140,7 +141,7 @@ class OtlpExport:
             if batch.routed:
                 routed = [*map(encode_span, batch.routed)]
                 messages.append(export_of(batch.routed[0].resource, ROUTER_SCOPE, routed))
-            traces = b"".join(messages)  # concatenated protobuf messages are a single message
+            traces = b"".join(messages)  # the concatenation of two protobuf messages is one message
             return lambda: self._send_traces(traces)
         dropped = {names.SPANS_DROPPED: self._sent.dropped_requests}
         samples: dict[Resource, list[Sample]] = {}
@@ -174,7 +175,8 @@ class OtlpExport:
         return outcome
 
     def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> None:
-        """Send the engine starts that were not sent before. Samples do not wait for them."""
+        """Send the engine starts that were not sent before. If this fails, the samples are still
+        sent."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(
@@ -194,7 +196,7 @@ class OtlpExport:
         return Outcome(Verdict.UNREACHABLE, "closed") if self._closed else post(message)
 
     def close(self) -> None:
-        """Stop sending after the current message. Callable from any thread."""
+        """Stop sending after the current message. This method can be called from any thread."""
         self._closed = True
 
 
@@ -209,7 +211,7 @@ class Sender:
         prepare: returns a function that sends the batch once (`OtlpExport.prepare`).
         log_line: called when the collector becomes unreachable, and when it is reachable again.
         sent: the counters.
-        patience_s: number of seconds for which a batch is retried.
+        patience_s: maximum number of seconds for which a batch is sent again.
         capacity: maximum number of batches in the queue.
         clock: returns monotonic seconds.
         pause: waits for a number of seconds, or until the sender is closed.
@@ -243,7 +245,7 @@ class Sender:
         self._hurry = threading.Event()
         self._pause = pause or self._hurry.wait
         self._away = False
-        """True if a batch has been dropped and no batch has arrived since."""
+        """True if a batch has been dropped and the collector has accepted no batch since."""
         self._failing = False
         """True if the last export failed."""
         self._queued_requests = 0
@@ -253,7 +255,7 @@ class Sender:
 
     @property
     def away(self) -> bool:
-        """True if a batch has been dropped and no batch has arrived since."""
+        """True if a batch has been dropped and the collector has accepted no batch since."""
         return self._away
 
     @property
@@ -264,7 +266,7 @@ class Sender:
     def put(self, batch: Batch, stop: threading.Event) -> bool:
         """Queue a batch, and wait while the queue is full.
 
-        If `stop` is set, call `offer` instead.
+        If `stop` is set, do not wait, as in `offer`. Return whether the batch was queued.
         """
         while not stop.is_set():
             try:
@@ -307,7 +309,7 @@ class Sender:
 
         Args:
             within_s: time limit in seconds.
-            abandon: called at the time limit, to interrupt the current export.
+            abandon: called if an export still runs at the time limit, to interrupt this export.
         """
         deadline = self._clock() + within_s
         ending = threading.Thread(target=self._queue.put, args=(None,), daemon=True)

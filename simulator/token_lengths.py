@@ -1,8 +1,9 @@
-"""Distributions of prompt and output lengths with given quantiles.
+"""Define distributions of prompt and output lengths by their quantiles.
 
-Pure. Between two quantiles, the logarithm of the length is a linear function of the normal score.
-Beyond the outermost quantiles, this function continues with the same slope. The result is a
-piecewise lognormal distribution with smooth tails.
+Pure. The normal score of a quantile q is the q-quantile of the standard normal distribution.
+Between two given quantiles, the logarithm of the length is a linear function of the normal score.
+Below the lowest and above the highest given quantile, this function continues with the same slope.
+The result is a piecewise lognormal distribution with smooth tails.
 """
 
 import math
@@ -18,9 +19,9 @@ class Lengths:
     """A distribution of lengths in tokens.
 
     Args:
-        quantiles: the length in tokens of each quantile in (0, 1). At least two quantiles are
+        quantiles: the length in tokens at each quantile in (0, 1). At least two quantiles are
             required, and the length must increase with the quantile.
-        longest: the maximum length.
+        longest: the maximum length in tokens.
     """
 
     def __init__(self, quantiles: Mapping[float, float], longest: int) -> None:
@@ -36,7 +37,7 @@ class Lengths:
         self._longest = longest
 
     def draw(self, chance: random.Random) -> int:
-        """Draw a random length. `chance` is the random number generator."""
+        """Return a random length in tokens. `chance` is the random number generator."""
         return self._at_score(chance.gauss(0.0, 1.0))
 
     def quantile(self, q: float) -> int:

@@ -1,4 +1,4 @@
-"""The ground truth of a simulation: the active causes, with time, severity and requests.
+"""Compute the ground truth of a simulation: its causes, with their times, severities and labels.
 
 Pure. The ground truth is stored separately from the telemetry, so that a diagnosis cannot read it.
 """
@@ -13,7 +13,7 @@ from simulator.fleet_config import FleetConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """An active cause; `end_unix_s` is None if the cause has no end."""
+    """A cause in the simulation. `end_unix_s` is None if the cause has no end."""
 
     cause: str
     severity: float
@@ -33,7 +33,7 @@ class Truth:
 
 
 def truth_of(config: FleetConfig) -> tuple[Truth, ...]:
-    """Return the active causes of a simulation, in the order of its faults."""
+    """Return the causes in a simulation, in the order of its faults."""
     config = world_of(config)
     began_s = config.started_unix_ns / 1e9
     return tuple(

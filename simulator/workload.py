@@ -1,8 +1,8 @@
-"""The traffic of a fleet: a stream of requests.
+"""Generate the traffic of a fleet: a stream of requests.
 
-Pure: the seed determines the stream. By default, arrivals are a Poisson process, and lengths have
-the distribution of a conversation service. If a recorded trace is given, arrivals and lengths come
-from the trace. Tenants are always drawn at random.
+Pure: the seed determines the stream. By default, arrivals are a Poisson process, and prompt and
+output lengths have the distribution of a chat service. If a recorded trace is given, arrivals and
+lengths come from the trace. Tenants are always drawn at random.
 """
 
 import random
@@ -23,10 +23,11 @@ class Prefix(NamedTuple):
 
 
 class Hop(NamedTuple):
-    """A server's part of a request for which a router uses a prefill and a decode server."""
+    """A request's visit to one server, if the router sends the request to a prefill server and then
+    to a decode server."""
 
     bits: int
-    """The id that the router passes on to both servers."""
+    """The id of the request, which the router sends to both servers."""
     prefilled: bool
     """Whether a prefill server has computed the KV cache of the prompt."""
 
@@ -39,7 +40,7 @@ class Tenant:
     weight: float
     prefixes: tuple[Prefix, ...] = ()
     acceptance: float = 0.75
-    """Probability that a drafted token is accepted, which depends on the tenant's tasks."""
+    """Probability that a drafted token is accepted. It depends on the tenant's tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +51,15 @@ class Request:
     tenant: str
     prompt_tokens: int
     output_tokens: int
-    """Number of tokens of the complete output."""
+    """Number of tokens in the complete output."""
     cut: bool = False
-    """True if max_tokens cuts the output."""
+    """True if the output ends because it reaches max_tokens."""
     prefix: Prefix | None = None
     chat: bool = True
     streamed: bool = True
     leaves_after_tokens: int | None = None
-    """Tokens after which the client disconnects; None if the client reads the whole response."""
+    """Number of output tokens after which the client disconnects; None if the client reads the
+    whole response."""
     prompt: str | None = None
     """Name of the prompt; requests with the same name have the same prompt.
 
@@ -66,22 +68,26 @@ class Request:
     timeout_s: float | None = None
     """Seconds after which the client gives up without a complete response; None for no limit."""
     retries: int = 0
-    """Number of times that the client sends the request again at once after a timeout."""
+    """Number of times that the client sends the request again. It does so immediately after a
+    timeout."""
     malformed: bool = False
     lora: str | None = None
     grammar_s: float = 0.0
-    """Seconds to compile the grammar of the structured output; 0 for a known or no grammar."""
+    """Seconds to compile the grammar of the structured output; 0 without a grammar, or if the
+    grammar is already compiled."""
     encoder_s: float | None = None
-    """Seconds of the encoder for the images of the prompt; None if the model takes no images."""
+    """Seconds of the encoder for the images of the prompt; None if the model accepts no images."""
     acceptance: float = 0.75
     reads_tokens_per_s: float | None = None
-    """Reading speed of the client; None for the server's sending speed."""
+    """Reading speed of the client in tokens per second; None if the client reads as fast as the
+    server sends."""
     hop: Hop | None = None
     """None if one server does both prefill and decode."""
 
 
 IMAGE_S = (0.02, 0.08)
-"""Range of the encoder's seconds for an image. They are chosen, not measured."""
+"""Minimum and maximum of the encoder's seconds for an image. The values are chosen, not
+measured."""
 
 TENANTS = (
     Tenant("acme", 3.0, (Prefix("acme/support", 640), Prefix("acme/search", 288))),
@@ -101,25 +107,28 @@ class Workload:
     prompts: Lengths = PROMPTS
     answers: Lengths = ANSWERS
     prefix_share: float = 0.7
-    """Share of prompts that begin with a system prompt, among the prompts that are long enough."""
+    """Probability that the prompt of a tenant with system prompts begins with one of them, if the
+    prompt is long enough."""
     chat_share: float = 0.85
     streamed_share: float = 1.0
     """Share of streamed responses. The default is 1, because chat responses are streamed.
 
-    The first byte of an unstreamed response is sent at its end, so a few such responses would be
-    the whole tail of TTFT.
+    The first byte of an unstreamed response is sent when the response is complete. So a few
+    unstreamed responses would be the whole tail of TTFT.
     """
     cut_share: float = 0.08
     abort_share: float = 0.01
     malformed_share: float = 0.003
     loras: tuple[str, ...] = ()
     lora_share: float = 0.3
-    """Share of the requests with an adapter; the first adapters of the list are used more often."""
+    """Share of the requests that use an adapter. The first adapters of `loras` are used most
+    often."""
     image_share: float = 0.0
-    """Share of the requests with an image; 0 if the model takes no images."""
+    """Share of the requests with an image; 0 if the model accepts no images."""
     conversations: Conversations | None = None
     trace: tuple[TraceRow, ...] = ()
-    """A recorded trace. If it is given, its arrivals and lengths are used."""
+    """A recorded trace; empty for no trace. The arrivals and lengths of a trace are used instead of
+    random ones."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_per_s < float("inf"):
@@ -137,7 +146,8 @@ class Workload:
     def arrivals(
         self, seed: str, from_s: float = 0.0, to_s: float = float("inf")
     ) -> Iterator[Request]:
-        """Return the requests of [from_s, to_s), in order of time."""
+        """Yield the requests that arrive at or after `from_s` and before `to_s`, in order of
+        time."""
         chance = random.Random(seed)
         turns = Turns(self.conversations) if self.conversations else None
         if self.trace:
@@ -156,11 +166,11 @@ class Workload:
         turns: Turns | None = None,
         row: TraceRow | None = None,
     ) -> Request:
-        """Draw a random request.
+        """Return a random request.
 
         Args:
             chance: the random number generator.
-            row: the row of a trace, whose lengths are used.
+            row: a row of a trace, from which the lengths are taken; None for random lengths.
         """
         weights = [tenant.weight for tenant in self.tenants]
         tenant = chance.choices(self.tenants, weights)[0]

@@ -1,4 +1,4 @@
-"""A server (re)started: requests queue until it is warm, and its first batch shapes are slow."""
+"""A server started or restarted: requests queue until it is warm, and new batch shapes are slow."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,12 +23,12 @@ SUMMARY = "a server (re)started: requests queue until it is warm, and its first 
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the growth of the requests that were received around a start. The growth
-    that the workload caused is excluded."""
-    # A restart that ended a hang belongs to the cause engine_hang.
+    """Return a claim on the growth of the latency of requests that were received around a start.
+    The growth that changes of the workload caused is excluded."""
+    # engine_hang claims the effect of a restart that ended a hang.
     ended_hangs = ends_of_hangs(case)
     started = [start for start in restarts(case) if start not in ended_hangs]
-    # The restarts of a slow deploy belong to the cause config_change.
+    # config_change claims the effect of restarts by a deploy that stays slow.
     if new_config_stays_slow(case):
         brought = deploys(case)
         started = [start for start in started if start not in brought]
@@ -59,7 +59,7 @@ def detect(case: Case) -> Claim | None:
 
 
 def _cold_start(case: Case, start: EngineStart) -> ColdStart | None:
-    """Return the parts of a start, or None if the server did not report them."""
+    """Return the durations of a start's parts, or None if the server did not report them."""
     found = (each for each in case.servers.cold_starts if is_cold_start_of(each, start))
     return max(found, key=lambda each: each.at_unix_ns, default=None)
 
@@ -74,7 +74,8 @@ def _parts(start: ColdStart | None) -> Iterator[Evidence]:
 
 
 def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
-    """Yield the levers of a start's largest part, the first with the part's name and seconds."""
+    """Yield the levers of a start's largest part. The first lever names the part and its
+    seconds."""
     if start is None or (largest := largest_part(start)) is None:
         return
     part, part_s = largest
@@ -85,4 +86,4 @@ def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
 
 
 _LOAD_FASTER: Final = (Lever("load faster", "--load-format runai_streamer"),)
-"""The lever if the parts of the start are unknown."""
+"""The lever that is used if the parts of the start are unknown."""

@@ -29,20 +29,20 @@ _AFFECTED: Final = (
         ),
     ),
 )
-"""Pairs of terms and argument-name prefixes. Only arguments with one of these prefixes can lengthen
-the terms."""
+"""Pairs of terms and prefixes of argument names. Only arguments whose name has one of the prefixes
+can lengthen the terms of the same pair."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the growth of the requests with a new configuration. The growth that the
-    workload caused is excluded."""
+    """Return a claim on the growth of the latency of requests to servers with a new configuration.
+    The growth that changes of the workload caused is excluded."""
     configs = new_configs(case)
     if not configs or not new_config_stays_slow(case):
         return None
     new = case.slow.label("config").is_any(configs)
     if not new.any():
         return None
-    # A deploy needs a restart, so this cause includes the restart.
+    # A deploy needs a restart, so this claim includes the effect of the restart.
     restarted = around_starts(case, deploys(case))
     deployed = new | restarted
     changed = _changed_arguments(case, configs)
@@ -50,8 +50,8 @@ def detect(case: Case) -> Claim | None:
     weights: dict[str, float | FloatArray] = dict.fromkeys(
         (*TERMS, *_PREEMPTED), np.where(deployed, 1.0, 0.0)
     )
-    # When the servers are warm again, the change does not explain the growth that the traffic
-    # caused, or terms that no changed argument affects.
+    # After the servers are warm again, the claim excludes the growth that the traffic caused, and
+    # the terms that no changed argument affects.
     warm = deployed & ~restarted
     others = [*drivers.TRAFFIC]
     if changed and not any(_difference_affects(difference, _OF_CACHE) for difference in changed):
@@ -80,8 +80,9 @@ def detect(case: Case) -> Claim | None:
 
 
 def _log_of_fewer_seats(case: Case, changed: list[Difference]) -> float:
-    """Return the logarithm of a ratio: the number of concurrent requests in the baseline, divided
-    by the number that is allowed now."""
+    """Return log(running / allowed), at least 0. `running` is the number of concurrent requests in
+    the baseline (99th percentile), and `allowed` is the new value of max_num_seqs. Return 0 if
+    max_num_seqs did not change."""
     seats = next(
         (each.after for each in changed if each.argument == "scheduler.max_num_seqs"), None
     )
@@ -109,7 +110,7 @@ def _changed_arguments(case: Case, configs: tuple[str, ...]) -> list[Difference]
     others = [start for start in reversed(starts) if start.config not in configs]
     own = [start for start in others if start.replica == after.replica]
     own.sort(key=lambda start: start.engine != after.engine)
-    # A deploy may give replicas new names. Their predecessors ran the same model.
+    # A deploy may give replicas new names. The replicas before the deploy ran the same model.
     old = [
         each for each in others if each.model == after.model and each.at_unix_ns < after.at_unix_ns
     ]

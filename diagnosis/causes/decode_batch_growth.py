@@ -1,4 +1,4 @@
-"""More or longer sequences decode in the same steps, so each token takes longer."""
+"""More sequences, or longer sequences, decode in the same steps, so each token takes longer."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers

@@ -18,8 +18,9 @@ SUMMARY = "the engine hangs: it takes no step, and its requests do not end"
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the time that requests have waited for a hung engine, on the delay that the
-    restart after the hang caused, and on the load that other servers carried meanwhile."""
+    """Return a claim on three delays: the wait for a hung engine, the delay by the restart after
+    the hang, and the delay at other servers, which served the hung engine's requests during the
+    hang."""
     found = hangs_in_window(case)
     if not found:
         return None

@@ -9,11 +9,12 @@ ID = "gpu_throttling"
 SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down equally"
 
 _CLOCK = 0.95
-"""Ordinary boost variation does not lower the clock below this share of the baseline's clock."""
+"""The GPU is throttled if its clock is below this share of the baseline's clock. Ordinary variation
+of the boost clock is smaller."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the slowdown of the servers that report lower clocks or throttle
+    """Return a claim on the slowdown of the servers whose GPUs report lower clocks or throttle
     reasons."""
     times = slow_servers_showing(case, _is_throttled)
     if not times:

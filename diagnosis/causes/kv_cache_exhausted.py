@@ -11,8 +11,8 @@ SUMMARY = "the KV cache is full: requests wait for blocks although the batch has
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the time that requests wait for KV blocks. preemption claims this time if
-    longer outputs outgrew the blocks."""
+    """Return a claim on the time that requests wait for KV blocks. If longer outputs need more
+    blocks than the cache has, the detector `preemption` claims this time instead."""
     if case.grown_s("queue_kv") <= 0 or outgrown(case):
         return None
     own = drivers.for_blocks(case)[drivers.BLOCKS]

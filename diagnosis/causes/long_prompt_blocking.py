@@ -15,7 +15,8 @@ SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 def detect(case: Case) -> Claim | None:
     """Return a claim on the wait before the first token that a few long prompts cause.
 
-    Long prompts block a link even if their remaining prefill fits into one step.
+    If the long prompts fit into one step, the claim contains only the wait for KV transfers,
+    because a long prompt's transfer occupies the network link for long.
     """
     of_few, several_steps = few_prompts_share(case), long_prompts_fill_steps(case)
     before = {

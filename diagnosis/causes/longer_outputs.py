@@ -28,16 +28,17 @@ _LEVERS: Final = {
 
 def detect(case: Case) -> Claim | None:
     """Return a claim on the time of the additional tokens, and on the wait for places in the batch,
-    which longer outputs occupy for longer. decode_batch_growth claims requests with long outputs
-    that were added."""
+    because longer outputs occupy their places for longer. If requests with long outputs were added,
+    and the other outputs did not change, decode_batch_growth claims this time instead."""
     if not case.workload.outputs_grew or outputs_were_added(case):
         return None
     weights: dict[str, float | FloatArray] = {"decode_longer": 1.0}
-    if not outgrown(case):  # otherwise preemption claims the wait
+    if not outgrown(case):  # otherwise `preemption` claims the wait
         weights |= wait_weights(case, drivers.OUTPUTS)
     if case.question.metric in CONTAIN_TOKENS:
-        # For these latencies, this cause claims the delay by concurrent requests with longer
-        # outputs. For the time per token, decode_batch_growth claims this delay.
+        # For E2E and the time to the first content, this cause claims the delay by concurrent
+        # requests with longer outputs. For the time per token, decode_batch_growth claims this
+        # delay.
         weights |= dict.fromkeys(OF_BATCH, drivers.for_seats(case).get(drivers.OUTPUTS, 0.0))
     return Claim(
         cause=ID,

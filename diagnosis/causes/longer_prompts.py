@@ -14,14 +14,14 @@ SUMMARY = "the prompts became longer: the servers are as fast as before but have
 
 def detect(case: Case) -> Claim | None:
     """Return a claim on the prefill time of the additional tokens. If all prompts became longer,
-    the claim includes the time by which they delay each other."""
+    the claim includes the time by which the prefills delay other requests."""
     if not case.workload.prompts_grew:
         return None  # Only the slow requests have longer prompts.
     weights: dict[str, float | FloatArray] = {"prefill_longer": 1.0}
     of_all = 1.0 - few_prompts_share(case)
     if of_all:
-        # For the time per token, prefill_interference claims the time of longer decodes. For E2E,
-        # longer prompts are the root cause.
+        # For the time per token, prefill_interference claims the time by which prefills lengthen
+        # decodes. For E2E, this cause claims this time, because longer prompts are the root cause.
         weights |= {
             name: share * of_all
             for name, share in wait_weights(case, drivers.PROMPTS).items()

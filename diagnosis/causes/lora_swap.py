@@ -1,4 +1,5 @@
-"""Requests for rare adapters wait until their adapter has replaced another adapter."""
+"""Requests for rarely used adapters wait until their adapter is loaded in place of another
+adapter."""
 
 from diagnosis.claim import Claim, Evidence
 from diagnosis.evidence import drivers

@@ -1,17 +1,18 @@
-"""Find causes that a larger cause hides: the requests that they delay are slow, but not the
-slowest.
+"""Find masked causes: they delay many requests, but a larger cause delays the slowest requests.
 
 Pure. The slowest requests show the cause with the largest delay per request. Another cause may have
-delayed many more requests, and would be found only after the first is fixed. So the detectors run
-again on a wider tail. For each claim, two numbers are computed: the time that its cause adds to the
-slow requests' mean when it is the only cause, and the time that it adds when all other causes are
-present. These numbers cannot be computed from the shares of the slowest requests, because without a
-cause, other requests may be the slowest. A masked cause adds much time when it is the only cause,
-but little when the other causes are present. Its share is the mean of the two numbers, divided by
-the time that all causes add together.
+delayed many more requests by a shorter time. It would be found only after the first cause is fixed.
+Therefore the detectors run again on a wider tail: a larger share of the slowest requests. For each
+claim in the wider tail, two numbers are computed. `alone` is the time that the claim's cause adds
+to the slow requests' mean latency if it is the only cause. `here` is the time that the cause adds
+if all other causes are present. The shares of the slowest requests do not give these numbers,
+because other requests may be the slowest if one cause is removed. For a masked cause, `alone` is
+large and `here` is small.
 
-Source: the mean of the two numbers is the Shapley value (1953) of a two-player game, in which one
-player is the cause and the other player is all other causes.
+    share = (alone + here) / 2 / (time that all causes add together)
+
+Source: (alone + here) / 2 is the Shapley value (1953) of a game with two players: the cause, and
+all other causes together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,33 +27,33 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.latency.tail import MOST_WIDE_TAIL, Stretch
 
 WIDE: Final = 0.5
-"""The slowest share of the window's requests that is searched for masked causes."""
+"""The share of the window's requests, slowest first, in which masked causes are searched."""
 
 LEAST: Final = 0.08
-"""Minimum share of a reported masked cause, because small claims in a wide tail are mostly
-noise."""
+"""Minimum share of a masked cause that is reported. Claims with a smaller share in a wide tail are
+mostly noise."""
 
 _MASKED_BELOW: Final = 0.25
-"""A cause is masked if the time that it adds when all other causes are present is below this share
-of the time that it adds as the only cause."""
+"""A cause is masked if here / alone is at most this value."""
 
 _SAME_CAUSE: Final = 0.3
-"""Minimum share of the first cause in the wider tail. If its share is smaller, the wider tail has a
-different problem, and only the slowest requests are explained."""
+"""Minimum share, in the wider tail, of the slowest requests' largest cause. If its share is
+smaller, the wider tail has a different problem, and no masked causes are searched."""
 
 
 class MaskedCause(NamedTuple):
-    """A claim whose cause is hidden in the slowest requests."""
+    """The claim of a masked cause, with the cause's share."""
 
     claim: Claim
     share: float
     alone_s: float
-    """Seconds that this cause alone would add to the slow requests' mean."""
+    """Seconds that this cause would add to the slow requests' mean latency if it were the only
+    cause."""
 
 
 def wide_share(slow: Stretch, share: float) -> float | None:
-    """Return the share of the window to search for masked causes. Return None if the tail is
-    already as wide."""
+    """Return the share of the window's requests in which masked causes are searched. Return None if
+    the tail already has this share or a larger one."""
     wide = min(WIDE, MOST_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
 
@@ -68,13 +69,13 @@ def masked_causes(
     share: float,
     named: Sequence[str],
 ) -> list[MaskedCause]:
-    """Return the causes that the slowest requests hide.
+    """Return the masked causes, in the order of the claims.
 
     Args:
-        wide: the case with the wider tails of window and baseline.
+        wide: the case with wider tails of the window and the baseline.
         slow: the window's requests, slowest first.
         share: the share of the window's requests that is slow.
-        named: the causes of the slow requests, largest first; at least one.
+        named: the causes that were found in the slow requests, largest share first; at least one.
     """
     claims = all_claims(wide)
     game = _WithoutCauses(wide, claims, slow, share)
@@ -99,22 +100,22 @@ class _WithoutCauses:
         self._slow, self._share = slow, share
         self._latency_s = slow.latency_s[: len(wide.slow)]
         usual_s = float((self._latency_s - wide.terms.sum(axis=1)).mean())
-        # Without a cause, a request is not faster than usual. If the fastest request in the wider
-        # tail was faster than usual, its latency is the minimum instead.
+        # If a cause is removed, a request does not become faster than the usual mean. If the
+        # fastest request of the wider tail is already faster than that, its latency is the minimum.
         self._least_s = min(usual_s, float(self._latency_s[-1]))
         self._all = self._taken.sum(axis=0)
         self.whole_s = self._mean(self._latency_s)
         self.nothing_s = self._mean(self._without(self._all))
 
     def adds_s(self, cause: int) -> tuple[float, float]:
-        """Return the seconds that a cause adds as the only cause, and the seconds that it adds when
-        all other causes are present."""
+        """Return two numbers of seconds that a cause adds to the slow requests' mean latency: first
+        if it is the only cause, then if all other causes are present."""
         alone, others = self._with_and_without(cause)
         return self._mean(alone) - self.nothing_s, self.whole_s - self._mean(others)
 
     def of_all(self, cause: int) -> float:
-        """Return a cause's share: the mean of the two numbers of `adds_s`, divided by the time that
-        all causes add together."""
+        """Return a cause's share: the mean of the two numbers that `adds_s` returns, divided by the
+        seconds that all causes add together."""
         both_s = self.whole_s - self.nothing_s
         return sum(self.adds_s(cause)) / 2.0 / both_s if both_s > 0 else 0.0
 

@@ -9,12 +9,12 @@ ID = "noisy_neighbour"
 SUMMARY = "another process uses the same GPU or CPUs; their clocks are unchanged"
 
 _FOREIGN_CPUS = 0.3
-"""Minimum increase, in CPUs, of the CPU use by other processes."""
+"""Minimum increase of the number of CPUs that other processes use."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the slowdown of the servers with other processes on the GPU, a busy host
-    or stolen CPU time."""
+    """Return a claim on the slowdown of servers where other processes use the GPU, other processes
+    use more CPUs, or the hypervisor steals CPU time."""
     times = slow_servers_showing(case, _others_use_hardware)
     if not times:
         return None

@@ -12,20 +12,20 @@ SUMMARY = "running requests lose their KV blocks to other requests and are compu
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the time in which requests are evicted or computed again, and on the wait
-    for places in the batch that evicted requests take again.
+    """Return a claim on two times: the time in which requests are evicted or computed again, and
+    the wait for places in the batch, which evicted requests occupy for longer.
 
-    If longer outputs and fewer blocks together caused preemptions, the claim includes the wait for
-    blocks, and the wait for places in the batch that the longer outputs occupy.
+    If longer outputs and fewer KV blocks together caused the preemptions, the claim also includes
+    the wait for KV blocks and the wait for places that longer outputs occupy.
     """
     seats = wait_weights(case, drivers.PREEMPTION)
     if outgrown(case):
         chosen = (drivers.PREEMPTION, drivers.OUTPUTS, drivers.BLOCKS)
         seats = wait_weights(case, *chosen)
     elif case.grown_s("prefill_preempted", "decode_preempted") <= 0:
-        # The slow requests were not evicted themselves, but may wait for a place in the batch that
-        # an evicted request took. Preemption does not claim their wait for blocks, because too
-        # little memory causes both this wait and the evictions.
+        # The slow requests were not evicted, but they may wait for a place in the batch that an
+        # evicted request occupies. Their wait for KV blocks is not claimed, because too little
+        # memory causes both this wait and the evictions.
         seats = {term: share for term, share in seats.items() if term not in OF_BLOCKS}
         if not seats:
             return None

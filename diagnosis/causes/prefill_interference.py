@@ -1,4 +1,4 @@
-"""Prefills of other requests share the steps of running decodes and stretch them."""
+"""Prefills of other requests run in the same steps as decodes and lengthen these steps."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -15,12 +15,12 @@ SUMMARY = "prefills of other requests share the steps of running decodes and str
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the time by which other requests' prefills delay decodes. Only the delay
-    that longer or more prompts cause is claimed.
+    """Return a claim on the time by which other requests' prefills delay decodes. The claim
+    contains only the delay that is due to longer prompts or to more prompts.
 
-    If the prompts are long, but each fits into one step, the claim includes the wait before the
-    first token. If the prompts do not fit into one step, long_prompt_blocking claims this wait. It
-    also claims the wait for KV transfers of long prompts.
+    If the prompts are long, but each prompt fits into one step, the claim includes the wait before
+    the first token. If the prompts do not fit into one step, long_prompt_blocking claims this wait.
+    long_prompt_blocking always claims the wait for KV transfers of long prompts.
     """
     shares = drivers.for_prefill(case)
     of_prompts = shares.get(drivers.PROMPTS, 0.0)

@@ -1,4 +1,4 @@
-"""All detectors, by the cause id that `tailspan explain` prints."""
+"""All detectors. The keys are the cause ids that `tailspan explain` prints."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,5 @@
-"""The router sends more than its share to one replica or engine, and requests wait only there."""
+"""The router sends too large a share of the requests to one replica or engine, and they wait
+there."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -19,8 +20,8 @@ _BETWEEN_ENGINES = (
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the delay that a server's additional traffic causes. Only growth beyond
-    the fleet's growth counts."""
+    """Return a claim on the delay that additional traffic of the slow servers causes. Only the part
+    of their traffic's growth that exceeds the growth of the whole fleet's traffic counts."""
     weights = wait_weights(case, drivers.SKEW)
     if not weights or not case.slow_servers:
         return None

@@ -9,13 +9,14 @@ ID = "slow_rank"
 SUMMARY = "one GPU of a replica is slow: the other GPUs of its group wait for it in every step"
 
 _APART = 0.15
-"""A rank is an outlier if its activity differs from its peers' median by at least this share of the
-median."""
+"""Minimum increase, from baseline to window, of a GPU's deviation from the other GPUs of its
+replica. The deviation is the difference from the median activity of the other GPUs, as a share of
+this median."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the slowdown of the servers in which one GPU's activity differs from that
-    of its peers."""
+    """Return a claim on the slowdown of the servers in which the activity of one GPU differs from
+    the activity of the other GPUs."""
     times = slow_servers_showing(case, _gpus_differ)
     if not times:
         return None

@@ -1,2 +1,1 @@
-"""Measurements that several detectors use: drivers of each type of wait, restarts, stalls,
-levers."""
+"""Measurements that several detectors use, for example drivers of waits, restarts and stalls."""

@@ -1,7 +1,7 @@
 """Distinguish requests that became longer from long requests that were added.
 
-Pure. In both cases the mean length grows. If requests became longer, there are fewer short ones. If
-long requests were added, there are as many short ones as before.
+Pure. In both cases, the mean length grows. If requests became longer, there are fewer short
+requests than before. If long requests were added, there are as many short requests as before.
 """
 
 from math import inf, log
@@ -17,12 +17,13 @@ from diagnosis.growth.own_work import computed_tokens
 from diagnosis.inputs.requests import FloatArray, IntArray, Requests
 
 LEAST_REQUESTS: Final = 20
-"""Minimum number of requests in each range to compare lengths. With fewer requests, the deciles are
-not known."""
+"""Minimum number of requests in each range for a comparison of lengths. With fewer requests, the
+distribution of the lengths is too uncertain."""
 
 LEAST_EXCESS: Final = 3.1
-"""Minimum of the largest excess over all lengths, in standard deviations. Among 3,000 simulated
-pairs of ranges with the same lengths and different rates, 1 % had a larger one."""
+"""Minimum excess of long requests over the expected number, in standard deviations. The excess is
+computed for each length, and the largest excess counts. Among 3,000 simulated pairs of time ranges
+with the same distribution of lengths and different rates, 1 % had a larger excess."""
 
 _NONE: Final[FloatArray] = np.empty(0)
 _SAME_LENGTHS: Final = 1.63
@@ -32,19 +33,21 @@ statistics are larger (Smirnov, 1948)."""
 
 @cached_per_case
 def prompts_were_added(case: Case) -> bool:
-    """Return whether requests with long prompts were added, and not all prompts became longer."""
+    """Return whether requests with long prompts were added. If all prompts became longer, return
+    False."""
     return _tenants_added_long(case, "prompt_tokens")
 
 
 @cached_per_case
 def outputs_were_added(case: Case) -> bool:
-    """Return whether requests with long outputs were added, and not all outputs became longer."""
+    """Return whether requests with long outputs were added. If all outputs became longer, return
+    False."""
     return _tenants_added_long(case, "output_tokens")
 
 
 def _tenants_added_long(case: Case, tokens: str) -> bool:
-    """Return whether some of the tenants added long requests, and the lengths of the others are as
-    before. A change of all tenants is a change of lengths or of rates."""
+    """Return whether some tenants added long requests, and the lengths of the other tenants'
+    requests are as before. If the requests of all tenants changed, return False."""
     tenants = case.before.label("tenant").values
     lengths = [_of_tenant(case, tokens, each) for each in tenants]
     enough = [each for each in lengths if min(each[0].size, each[1].size) >= LEAST_REQUESTS]
@@ -52,8 +55,8 @@ def _tenants_added_long(case: Case, tokens: str) -> bool:
         return _tenant_added_long(
             *_of_tenant(case, tokens, None), case.hot_s / case.baseline_observed_s
         )
-    # The rate of all tenants may also have grown. The growth of the tenant that grew least is used
-    # as this common growth.
+    # The rates of all tenants may also have grown by a common factor. The smallest growth of a
+    # tenant is used as this factor.
     scale = min(now.size / before.size for before, now in enough)
     added = {
         name
@@ -79,10 +82,13 @@ def _tenant_added_long(before: FloatArray, now: FloatArray, scale: float) -> boo
 def long_prompts_fill_steps(case: Case) -> bool:
     """Return whether the added long prompts fill several steps.
 
-    They do if the number of prompts above the size of two steps grew more than the number of
-    shorter prompts. If all prompts became longer, growth beyond chance is enough. The size of a
-    step is the most prompt tokens that one step computed for other requests. Decodes and drafts
-    also use tokens of a step, so a prompt that nearly fills a step may need two.
+    A prompt counts as filling several steps if it is longer than two steps. The size of a step is
+    the largest number of prompt tokens that one step computed for other requests. Two steps are
+    required, because decodes and drafts also use tokens of a step, so a prompt that nearly fills
+    one step may need a second step.
+
+    Return True if the number of these prompts grew more than the number of shorter prompts. If all
+    prompts became longer, growth beyond chance is enough.
     """
     before, now = _of_tenant(case, "prompt_tokens", driving_tenant(case, "prompt_tokens"))
     largest_step = case.hot_requests.number("others_prefill_tokens_max")
@@ -99,7 +105,7 @@ def long_prompts_fill_steps(case: Case) -> bool:
 
 
 def added_per_s(case: Case, tenant: str, tokens: str) -> float:
-    """Return the rate of the long requests that a tenant added."""
+    """Return the rate of the long requests that a tenant added, in requests per second."""
     scale = case.hot_s / case.baseline_observed_s
     before, now = _of_tenant(case, tokens, tenant)
     bound = added_above(now, before, scale)
@@ -108,8 +114,8 @@ def added_per_s(case: Case, tenant: str, tokens: str) -> float:
 
 
 def without_added(case: Case, tenant: str) -> float:
-    """Return the growth ratio of a tenant's request rate, without the long requests that were
-    added."""
+    """Return the ratio (now / before) of a tenant's request rate, without the long requests that
+    were added."""
     scale = case.hot_s / case.baseline_observed_s
     found = []
     for tokens in ("prompt_tokens", "output_tokens"):
@@ -120,7 +126,8 @@ def without_added(case: Case, tenant: str) -> float:
 
 
 def _of_tenant(case: Case, tokens: str, tenant: str | None) -> tuple[FloatArray, FloatArray]:
-    """Return the lengths before and now, of one tenant or of all."""
+    """Return the lengths before and now, of one tenant's requests; of all requests if `tenant` is
+    None."""
     ranges = case.before, case.hot_requests
     if tenant is None:
         before, now = (computed_tokens(each, tokens) for each in ranges)
@@ -133,8 +140,8 @@ def _of_tenant(case: Case, tokens: str, tenant: str | None) -> tuple[FloatArray,
 
 
 def _by_tenant(requests: Requests, tokens: str) -> dict[str, FloatArray]:
-    """Return the known lengths of each tenant's requests, in their order. The requests are sorted
-    once, because there may be thousands of tenants."""
+    """Return the known lengths of each tenant's requests, in the order of the requests. The
+    requests are sorted only once, because there may be thousands of tenants."""
     lengths, tenant = computed_tokens(requests, tokens), requests.label("tenant")
     known = np.isfinite(lengths)
     lengths, codes = lengths[known], tenant.codes[known]
@@ -156,16 +163,19 @@ def added_above(now: FloatArray | IntArray, before: FloatArray | IntArray, scale
 def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> bool:
     """Return whether long requests were added, and not all requests became longer.
 
-    Ordinary requests are shorter than the added ones, and at most as long as the median before. If
-    long ones were added, the lengths of the ordinary requests have the same distribution as before.
-    If all became longer, there are fewer short ones among them (Kolmogorov-Smirnov test). If the
-    test finds no difference, two rates are compared: long requests were added if the rate of the
-    ordinary requests changed less than the rate of all requests.
+    Ordinary requests are shorter than the added requests, and at most as long as the baseline's
+    median. Return True if both conditions hold:
+
+    1. The rate of the ordinary requests changed less than the rate of all requests.
+
+    2. The lengths of the ordinary requests have the same distribution as before (Kolmogorov-Smirnov
+    test). If all requests became longer, there are fewer short requests among the ordinary
+    requests, and this condition does not hold.
 
     Args:
         now: the lengths in the window.
         before: the lengths in the baseline.
-        scale: the window's length in seconds, divided by the baseline's.
+        scale: the length of the window, divided by the length of the baseline.
     """
     if min(now.size, before.size) < LEAST_REQUESTS:
         return False
@@ -181,8 +191,8 @@ def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale:
 
 
 def _distance(now: FloatArray | IntArray, before: FloatArray | IntArray) -> float:
-    """Return the Kolmogorov-Smirnov statistic of two samples, in units that do not depend on their
-    sizes."""
+    """Return the Kolmogorov-Smirnov statistic of two samples: D·√(n·m / (n + m)). D is the largest
+    difference of their distribution functions, and n and m are the sizes of the samples."""
     values = np.sort(np.concatenate([now, before]))
     ranks = (np.searchsorted(np.sort(each), values, "right") / each.size for each in (now, before))
     largest = np.abs(np.subtract(*ranks)).max()
@@ -190,12 +200,12 @@ def _distance(now: FloatArray | IntArray, before: FloatArray | IntArray) -> floa
 
 
 def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
-    """Return a length that all added requests exceed; infinite if the excess may be chance.
+    """Return a length that all added requests exceed; infinite if the growth may be due to chance.
 
-    The expected number of requests is the baseline's number, multiplied by the growth of the number
-    of short requests (at most the baseline's median length). The result is the length above which
-    the excess over the expected number is least likely to be chance. For the arguments, see
-    `were_added`.
+    The expected number of requests above a length is the baseline's number above this length,
+    multiplied by the growth factor of the number of short requests. A request is short if it is at
+    most as long as the baseline's median. The result is the length above which the excess over the
+    expected number is largest, in standard deviations. For the arguments, see `were_added`.
     """
     lengths = np.concatenate([np.unique(now)[::-1], [0]])
     excess = excess_above(lengths, now, before, scale)
@@ -208,8 +218,9 @@ def excess_above(
     before: FloatArray | IntArray,
     scale: float,
 ) -> FloatArray:
-    """Return the excess of requests above each length over the expected number, in standard
-    deviations of the difference of Poisson counts. See `longer_than`."""
+    """Return, for each length, the excess of the number of requests above this length over the
+    expected number (see `longer_than`). The unit is the standard deviation of a difference of
+    Poisson counts."""
     median = np.median(before)
     ordinary = [max(int((each <= median).sum()), 1) for each in (now, before)]
     growth = max(ordinary[0] / ordinary[1], scale)

@@ -2,9 +2,10 @@
 demand for the resource that requests wait for.
 
 Pure. The cause of a queue is usually outside the queue: more requests, longer prompts, fewer cache
-hits, slower steps. The demand is a product of factors, so its logarithmic growth is the sum of the
-factors' logarithmic growths. A driver's share is its logarithm divided by the sum. Only drivers
-that grew get a share. If no driver grew, the wait stays unexplained.
+hits, slower steps. The demand is a product of factors, for example rate × prompt length. The
+logarithm of the demand's growth is therefore the sum of the logarithms of the factors' growths.
+Each factor is a driver, and a driver's share is its logarithm divided by the sum. Only drivers that
+grew get a share. If no driver grew, the wait remains unexplained.
 """
 
 from collections.abc import Mapping
@@ -43,23 +44,24 @@ FRONTEND, ADAPTERS, BLOCKS, LINK = "frontend", "adapters", "blocks", "link"
 ENCODER = "encoder"
 
 MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
-"""Drivers that add work to a batch. All other drivers make the same work take longer, or move it to
-another replica."""
+"""Drivers that add work to a batch. The other drivers make the same work take longer, or move work
+to another replica."""
 
 TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW, RETRIES)
 """Drivers that come from outside the server."""
 
 DriverShares = Mapping[str, float]
-"""Shares by driver; they sum to 1."""
+"""The share of each driver. The shares sum to 1, or there are none."""
 
 NOISE: Final = 0.08
-"""A logarithmic growth up to this value can occur by chance and is ignored."""
+"""A growth whose logarithm is at most this value can occur by chance and is ignored."""
 
 _FEWER_ACCEPTED: Final = 0.9
-"""The acceptance rate of drafted tokens fell if it is below this multiple of the baseline's
-rate."""
+"""The acceptance rate of drafted tokens counts as lower if it is at most this share of the
+baseline's acceptance rate."""
 _SLOWER_DECODE: Final = 1.02
-"""Minimum slowdown of decode beyond that of prefill. Two ordinary hours may differ by less."""
+"""Minimum ratio of decode's slowdown factor to prefill's slowdown factor. Smaller ratios occur
+between two ordinary hours."""
 _SKEW: Final = 0.15
 _QUICK: Final = 0.05
 _FEWEST: Final = 20
@@ -86,8 +88,8 @@ def for_prefill(case: Case) -> DriverShares:
 
 
 def _log_of_encoder(case: Case) -> float:
-    """Return the logarithm of a ratio: the mean own prefill time, divided by this time without the
-    growth of the encoder's time."""
+    """Return log(own / (own − added)). `own` is the mean own prefill time, and `added` is the
+    growth of the encoder's mean time."""
     own_s = case.hot_requests.mean("prefill_own_s") or 0.0
     added_s = encoder_added_s(case)
     return log(own_s / (own_s - added_s)) if 0.0 < added_s < own_s else 0.0
@@ -95,21 +97,20 @@ def _log_of_encoder(case: Case) -> float:
 
 @cached_per_case
 def encoder_added_s(case: Case) -> float:
-    """Return the growth of the encoder's mean time per request; 0 if it did not grow beyond chance,
-    or if the time before is unknown."""
+    """Return the growth of the encoder's mean time per request, in seconds. Return 0 if the time
+    did not grow beyond chance, or if the encoder's time in the baseline is unknown."""
     before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
-    # The whole window is tested, because a minute contains too few images.
+    # The test uses the whole window, because a minute contains too few images.
     if not grew(before, whole):
         return 0.0
     return max((case.hot_requests.mean("encoder_s") or 0.0) - float(np.nanmean(before)), 0.0)
 
 
 def _log_of_stalls(case: Case) -> float:
-    """Return the logarithm of a ratio: the step time with stalls, divided by the step time without
-    stalls.
+    """Return log(step time with stalls / step time without stalls).
 
-    Requests that arrive during a stall start together when it ends, so each waits for the prefills
-    of the others.
+    Requests that arrive during a stall start together when the stall ends, so each request waits
+    for the prefills of the other requests.
     """
     surplus = None if steadiness(case) is None else surplus_ratio(case)
     return log(1.0 + surplus) if surplus is not None and surplus > 0 else 0.0
@@ -118,7 +119,8 @@ def _log_of_stalls(case: Case) -> float:
 @cached_per_case
 def for_frontend(case: Case) -> DriverShares:
     """Return the share of each driver in the growth of the API server's work. The work is a
-    product: rate × prompt length × time per prompt token. The API server is a single process.
+    product: rate × prompt length × time per prompt token. Requests wait for each other, because the
+    API server is a single process.
 
     The time per token is measured on requests that did not wait in the API server.
     """
@@ -148,8 +150,8 @@ def for_adapters(case: Case) -> DriverShares:
     before, now = (_adapters(requests) for requests in (case.before, case.hot_requests))
     more = log(now / before) if before and now else 0.0
     seats = dict(for_seats(case))
-    # Loading an adapter stops the engine, so stalls that lengthen the use of adapters are
-    # attributed to the adapters themselves.
+    # The engine stops while it loads an adapter. So if stalls lengthen the time that requests use
+    # their adapters, these stalls are attributed to the adapters.
     own = seats.pop(STALL, 0.0)
     if more <= NOISE:
         return _summing_to_one({**seats, ADAPTERS: own})
@@ -180,8 +182,8 @@ def for_blocks(case: Case) -> DriverShares:
     if demand.log_slow_servers > NOISE:
         for name, share in _of_rate(case).items():
             logs[name] = logs.get(name, 0.0) + share * demand.log_slow_servers
-    # If load alone exceeds the cache's capacity, the cause is kv_cache_exhausted. So load is a
-    # driver only if the cache also has fewer blocks.
+    # If the load grew and the cache has as many blocks as before, kv_cache_exhausted claims the
+    # growth. So the load is a driver only up to the loss of blocks.
     fewer, load = log_of_fewer_blocks(case), logs.pop(LOAD, 0.0)
     logs[LOAD] = min(load, fewer)
     logs[BLOCKS] = max(fewer, NOISE) + load - logs[LOAD]
@@ -194,8 +196,8 @@ def _log_of_held_tokens(case: Case) -> float:
 
 
 def _held_tokens(requests: Requests) -> float | None:
-    """Return the mean number of cached tokens that only one request uses, halfway through its
-    run."""
+    """Return the mean number of tokens that a request alone holds in the KV cache when half of its
+    output is generated."""
     tokens = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
     known = tokens[np.isfinite(tokens)]
     return float(known.mean()) if known.size else None
@@ -203,8 +205,9 @@ def _held_tokens(requests: Requests) -> float | None:
 
 @cached_per_case
 def log_of_fewer_blocks(case: Case) -> float:
-    """Return the logarithm of the factor by which the cache capacity fell. The capacity is computed
-    from the cache usage and the number of running requests."""
+    """Return log(capacity before / capacity now) of the KV cache; 0 if the capacity did not fall.
+    The capacity is computed from the cache usage, the number of running requests and their
+    tokens."""
     (running_before, running_now), (used_before, used_now) = (
         case.mean("running"),
         case.mean("kv_usage_ratio"),
@@ -275,8 +278,8 @@ def for_link(case: Case) -> DriverShares:
 
 @cached_per_case
 def for_step(case: Case) -> DriverShares:
-    """Return the share of each driver in the growth of the wait for the current step. The shares
-    are proportional to the seconds that each driver adds to an ordinary step."""
+    """Return the share of each driver in the growth of the wait until the current step ends. The
+    shares are proportional to the seconds that each driver adds to an ordinary request's steps."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -297,7 +300,8 @@ def for_seats(case: Case) -> DriverShares:
     """Return the share of each driver in the growth of the demand for places in the batch. The
     demand is a product: rate × time that a request keeps its place."""
     before_s, _ = _residence_s(case)
-    # More decodes of other requests are the growth of the batch itself, so they are not a driver.
+    # More decodes of other requests are a growth of the batch itself, so they are not a driver of
+    # the demand for places.
     longer = _why_longer_s(case)
     whole_s = sum(longer.values())
     if before_s > 0 and whole_s > 0:
@@ -309,7 +313,7 @@ def for_seats(case: Case) -> DriverShares:
 
 
 def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> DriverShares:
-    # The encoder's time is measured in each request, so its growth is compared with chance there.
+    # `encoder_added_s` has already tested whether the encoder's growth is beyond chance.
     noise = {ENCODER: 0.0}
     logs = {name: value for name, value in others.items() if value > noise.get(name, NOISE)}
     if log_rate > NOISE:
@@ -321,9 +325,10 @@ def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> DriverS
 def _of_rate(case: Case) -> DriverShares:
     """Return the share of each driver in the growth of the request rate.
 
-    The fleet's growth is attributed to one tenant or to all tenants. The growth of the slow
-    servers' share is attributed to the router, or to a server that is away while the other servers
-    serve its requests.
+    The growth of the fleet's request rate is attributed to one tenant, to all tenants, or to
+    repeated requests. The growth of the slow servers' share of the requests is attributed to the
+    router. If a server is away, and the other servers serve its requests, this growth is attributed
+    to its absence.
     """
     demand = case.demand
     skew = away = 0.0
@@ -349,7 +354,8 @@ def _of_rate(case: Case) -> DriverShares:
 
 
 def _driver_of_one_tenant(case: Case) -> str:
-    """Return the driver for the rate of the tenant whose request rate grew most."""
+    """Return the driver to which the growth of one tenant's rate is attributed. The tenant is the
+    one whose request rate grew most."""
     if flooded(case):
         return FLOOD
     tenant = first_rates(case).tenant
@@ -369,7 +375,7 @@ def _residence_s(case: Case) -> tuple[float, float]:
 
 
 def _engine_s(requests: Requests) -> float:
-    """Return the mean time that a request is in the batch."""
+    """Return the mean time in seconds that a request is in the batch: prefill and decode."""
     seconds = np.nan_to_num(requests.number("prefill_s")) + np.nan_to_num(
         requests.number("decode_s")
     )
@@ -377,8 +383,8 @@ def _engine_s(requests: Requests) -> float:
 
 
 def _why_longer_s(case: Case) -> dict[str, float]:
-    """Return the seconds that each driver adds to the time that a request keeps its place in the
-    batch."""
+    """Return the seconds that each driver adds to the time for which a request keeps its place in
+    the batch."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -406,7 +412,7 @@ def _why_longer_s(case: Case) -> dict[str, float]:
 
 
 def drafts_share(case: Case) -> float:
-    """Return the share of the decode slowdown caused by fewer accepted drafts. The machine's
+    """Return the share of the decode slowdown that fewer accepted drafts cause. The machine's
     slowdown causes the rest."""
     fewer = _log_of_fewer_accepted(case)
     prefill, _ = case.slowdowns
@@ -414,8 +420,8 @@ def drafts_share(case: Case) -> float:
 
 
 def _log_of_fewer_accepted(case: Case) -> float:
-    """Return the logarithm of the decode slowdown beyond the prefill slowdown; 0 if the acceptance
-    rate did not fall."""
+    """Return log(decode slowdown / prefill slowdown); 0 if the acceptance rate did not fall. Both
+    slowdowns are factors."""
     before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
     prefill, decode = case.slowdowns
     if before is None or now is None or now > _FEWER_ACCEPTED * before or decode is None:

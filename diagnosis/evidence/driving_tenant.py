@@ -17,16 +17,17 @@ from diagnosis.inputs.requests import FloatArray, Requests
 _NOISE: Final = 0.08
 """A relative growth up to this value can occur by chance and is ignored."""
 _MOST: Final = 0.6
-"""Minimum share of all tenants' growth that the driving tenant causes."""
+"""Minimum share of the driving tenant in the growth of all tenants' tokens."""
 _RISE: Final = 1.5
-"""Minimum growth of the driving tenant's tokens per second."""
+"""Minimum ratio (now / before) of the driving tenant's tokens per second."""
 
 _CHANCE: Final = 0.01
-"""Maximum probability that the driving tenant sends its share of the added requests by chance."""
+"""Maximum probability that a tenant sends the driving tenant's share of the added requests by
+chance."""
 
 
 def driving_tenant(case: Case, tokens: str) -> str | None:
-    """Return the tenant that caused most of the growth in tokens; None if no tenant did.
+    """Return the tenant that caused most of the growth in tokens; None if no single tenant did.
 
     Args:
         case: the case to examine.
@@ -53,7 +54,8 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
 
 
 def _added_requests(case: Case, tokens: str) -> float:
-    """Return the number of equally long requests to which the growth in tokens corresponds."""
+    """Return the number of added requests if all added requests had the same length. The number is
+    computed from the growth of the sum of tokens and of the sum of squared tokens."""
     now, before = (
         np.nan_to_num(computed_tokens(each, tokens)) for each in (case.hot_requests, case.before)
     )
@@ -64,8 +66,8 @@ def _added_requests(case: Case, tokens: str) -> float:
 
 
 def _chance_of(share: float, usual_share: float, requests: float) -> float:
-    """Return an upper bound of the probability that a tenant sends at least this share of some
-    requests by chance, if its usual share is smaller (Chernoff, 1952)."""
+    """Return an upper bound of the probability that a tenant sends at least `share` of a number of
+    requests by chance, if it usually sends `usual_share` (Chernoff, 1952)."""
     if share <= usual_share:
         return 1.0
     if not usual_share:
@@ -77,10 +79,9 @@ def _chance_of(share: float, usual_share: float, requests: float) -> float:
 
 
 def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
-    """Return the label, the evidence and the first lever of a claim about the tenant that drives
-    the growth.
+    """Return the label, the evidence and the first lever of a claim, all about the driving tenant.
 
-    All are empty if no single tenant drives it.
+    All three are empty if no single tenant drives the growth.
     """
     tenant = driving_tenant(case, tokens)
     if tenant is None:

@@ -1,6 +1,7 @@
 """Measurements of GPUs and hosts, in the baseline and in the window.
 
-Pure. Each function returns (before, now). None means an unknown value.
+Pure. A pair of results is the value in the baseline and the value in the window. None means an
+unknown value.
 """
 
 import numpy as np
@@ -41,10 +42,10 @@ def _share_with(case: Case, name: str, rows: BoolArray) -> float | None:
 
 
 def gpu_outlier(case: Case, name: str) -> tuple[float | None, float | None, str | None]:
-    """Return the largest deviation of a GPU from its replica's other GPUs, before and now, and the
-    GPU's name.
+    """Return a GPU's deviation from its replica's other GPUs, before and now, and the GPU's name.
 
-    The deviation is relative to the median of the other GPUs. All are None if no replica has
+    The GPU is the one with the largest deviation now. The deviation is the difference from the
+    median of the other GPUs, divided by this median. All three values are None if no replica has
     several GPUs.
     """
     before, now = _rows_before_and_now(case)
@@ -99,7 +100,7 @@ def _apart_of(case: Case, name: str, rows: BoolArray, gpu: str) -> float | None:
 
 
 def foreign_cpus(case: Case) -> Pair:
-    """Return the number of CPUs that processes other than the API servers and engines use."""
+    """Return the number of CPUs that other processes than the API servers and the engines use."""
     engines = case.servers.engines
     before = case.rows_before(engines, whole_replicas=True)
     now = case.rows_now(engines, whole_replicas=True)
@@ -116,11 +117,11 @@ def _foreign_cpus(engines: Samples, rows: BoolArray) -> float | None:
 
 
 def _rate_of_all(engines: Samples, name: str, each: str, rows: BoolArray) -> float:
-    """Return a counter's increase per second and replica, summed over the processes or engines of
-    the replica.
+    """Return a counter's increase per second, summed over the processes or engines of a replica.
+    The result is the mean over the replicas.
 
-    Several samples report the same process: one per engine for an API server, and one per API
-    server for an engine.
+    The samples are grouped by process or engine, because several samples report the same process.
+    An API server sends one sample for each engine, and an engine is sampled by each API server.
     """
     which, replica = engines.number(each), engines.replica
     known = rows & np.isfinite(engines.number(name)) & (replica.codes >= 0)

@@ -1,8 +1,8 @@
-"""Find why the scheduler holds requests back although the batch has room: adapters, KV transfers or
-grammars.
+"""Find why the scheduler holds requests back although the batch has room: for adapters, KV
+transfers or grammars.
 
-Pure. The plugin reports for how many seconds each reason held a request back. For rows without
-reasons, such as older rows, the reason is inferred.
+Pure. The plugin reports the seconds for which each reason held a request back. If a row does not
+contain them, for example a row from an older plugin, the reason is inferred.
 """
 
 from typing import Final
@@ -14,12 +14,13 @@ from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 _HELD: Final = 0.1
-"""If requests that wait for an adapter cause more than this share of the growth, adapters are being
+"""If waits for adapters cause more than this share of the latency's growth, adapters are being
 loaded."""
 
 
 def held_share(case: Case, reason: str) -> FloatArray:
-    """Return, for each slow request, the share of the held time that a reason explains: (n,).
+    """Return, for each slow request, the share of the held time that a reason explains: (n,). The
+    held time is the time for which the scheduler held the request back (`queue_held_s`).
 
     NaN for rows that do not report reasons.
 
@@ -47,8 +48,8 @@ def adapters_are_loading(case: Case) -> bool:
     before, now = case.mean("waiting_loras")
     if now is not None and now > 1.5 * (before or 0.0) + 0.02:
         return True
-    # One sample per second misses most short waits. The durations in the requests' rows include
-    # these waits.
+    # Samples are taken once per second and miss most short waits. The durations in the requests'
+    # rows include the short waits.
     alone = _reported(case, "adapter_wait_s", needs_adapter(case) * (1.0 - fetches_kv(case)))
     held_s = float((case.terms[:, TERM_INDEX["queue_held"]] * alone).mean())
     return now is not None and held_s > _HELD * float(np.maximum(case.terms.mean(axis=0), 0).sum())
@@ -57,9 +58,9 @@ def adapters_are_loading(case: Case) -> bool:
 def waits_for_adapter(case: Case) -> FloatArray:
     """Return the share of its held time that each slow request waited for its adapter: (n,).
 
-    If the row does not report reasons, the share is 1 for a request that only its adapter can hold
-    back. If a request needs an adapter and also fetches keys and values, it is assumed to wait for
-    the keys and values, unless adapters are being loaded.
+    If the row does not report reasons, the share is 1 for a request that needs an adapter, and 0
+    for other requests. If the request also fetches keys and values, the share is 1 only if adapters
+    are being loaded.
     """
     adapter = needs_adapter(case)
     if not adapters_are_loading(case):

@@ -1,5 +1,5 @@
-"""Levers: actions with a flag, the flag's current value and the value to try. The engine's start
-reports the current value.
+"""Build levers: actions with a flag, the flag's current value and a new value to try. The current
+value comes from the event that an engine sends at its start.
 
 Pure.
 """
@@ -20,14 +20,15 @@ ARGUMENT_OF: Final = {
     "--max-cpu-loras": "lora.max_cpu_loras",
     "--speculative-config num_speculative_tokens": "speculative.num_speculative_tokens",
 }
-"""For each flag, the engine argument that it sets."""
+"""The engine argument that each flag sets, by flag."""
 
 _REPLAYED: Final = ("--max-num-seqs", "--max-num-batched-tokens")
 """The flags for which a replay predicts the effect of a lever."""
 
 
 def rate_limit(tenant: str, before: float, now: float) -> Lever:
-    """Return the lever that limits a tenant to its earlier rate. Both rates have the same unit."""
+    """Return the lever that limits a tenant to its rate in the baseline. `before` and `now` are
+    rates in the same unit."""
     factor = max(before / now, _LEAST_RATE) if now > 0 else 1.0
     change = f"rate=tenant={tenant}:{factor:.3f}x"
     return Lever(f"limit the rate of {tenant} at the gateway", change=change)
@@ -39,7 +40,8 @@ is not blocked completely."""
 
 
 def in_force(case: Case, flag: str) -> Argument | None:
-    """Return a flag's current value at the slow requests' servers; None if no start reports it."""
+    """Return a flag's current value at a server of the slow requests; None if no engine start
+    reports it."""
     starts = sorted(case.servers.starts, key=lambda start: start.at_unix_ns, reverse=True)
     for start in starts:
         if start.at_unix_ns < case.question.window.to_unix_ns and (
@@ -52,8 +54,8 @@ def in_force(case: Case, flag: str) -> Argument | None:
 def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Lever:
     """Return a lever that changes a flag.
 
-    If the flag's current value is known, the text shows it, and the new value too if `factor` is
-    set: "(512 → 1024)".
+    If the flag's current value is known, the action's text shows it: "(now 512)". If `factor` is
+    also set, the text shows the current and the new value: "(512 → 1024)".
     """
     value = in_force(case, flag)
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -66,6 +68,6 @@ def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Le
 
 
 def lever_if(case: Case, action: str, flag: str, value: Argument) -> list[Lever]:
-    """Return a list with the lever if the flag is known to have this value, otherwise an empty
+    """Return a list with one lever if the flag's current value is `value`, otherwise an empty
     list."""
     return [Lever(action, flag)] if in_force(case, flag) == value else []

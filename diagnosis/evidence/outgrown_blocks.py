@@ -1,8 +1,9 @@
-"""Decide whether outputs outgrew the KV blocks that a window has.
+"""Decide whether longer outputs need more KV blocks than the cache has.
 
 Pure. A request is admitted when its prompt fits into the free blocks. If outputs became longer and
-the cache became smaller, requests that are already running need more blocks than there are, and the
-engine preempts some of them. The others wait for blocks until the preempted requests are done.
+the cache became smaller, the running requests together need more blocks than the cache has. The
+engine then preempts some of them, and new requests wait for blocks until the preempted requests
+have ended.
 """
 
 from diagnosis.evidence import drivers
@@ -13,7 +14,7 @@ from diagnosis.growth.case import Case
 
 @cached_per_case
 def outgrown(case: Case) -> bool:
-    """Return whether longer outputs and fewer blocks together caused preemptions."""
+    """Return whether longer outputs and fewer KV blocks together caused preemptions."""
     before, now = case.rate("preemptions_total")
     return (
         case.workload.outputs_grew

@@ -1,7 +1,7 @@
 """Measure changes of the traffic while no server was away or warming up.
 
-Pure. A restart causes cache misses and routing skew. If they also occur outside the restart, they
-have another cause.
+Pure. A restart causes cache misses and routing skew (an uneven division of requests among servers).
+If misses or skew also occur while no server restarts, they have another cause.
 """
 
 from math import log
@@ -27,10 +27,10 @@ def prompts_grew_over_window(case: Case) -> bool:
 
 @cached_per_case
 def log_skew_outside_restarts(case: Case) -> float:
-    """Return the logarithmic growth of the slow servers' share of the traffic while no server is
-    away.
+    """Return log(now / before) of the slow servers' share of the requests while no server is away.
 
-    While a server is away, the other servers receive its share.
+    Other times are excluded, because the other servers receive the requests of a server that is
+    away.
     """
     apart = case.now.rows(~while_a_server_was_away(case))
     if len(apart) < _FEWEST:
@@ -46,7 +46,7 @@ def _share_of_slow_servers(case: Case, requests: Requests) -> float:
 
 @cached_per_case
 def log_misses_outside_restarts(case: Case) -> float:
-    """Return the logarithm of the factor by which cache misses lengthened prefill. The factor is
-    measured on requests that did not meet an empty cache."""
+    """Return the logarithm of the factor by which cache misses lengthened prefill. Requests that
+    arrived shortly after a start, when the cache was empty, are excluded."""
     apart = case.now.rows(~cold(case))
     return log_of_misses(apart, case.work) if len(apart) >= _FEWEST else 0.0

@@ -1,4 +1,4 @@
-"""Engine starts that may have delayed the slow requests.
+"""Find engine starts and hangs that may have delayed the slow requests.
 
 Pure.
 """
@@ -23,18 +23,18 @@ _ENOUGH = 20
 _FEWEST = 8
 _MORE = 1.5
 _ERRORS = 2.0
-"""Required excess, in standard errors, of the number of slow requests over `_MORE` times the
-baseline's number."""
+"""The share of slow requests must exceed `_MORE` times the baseline's share by this many standard
+errors."""
 _LEAST_WARM_S = 15.0
 _AWAY_S = 30.0
-"""If no outage is reported, a server is assumed to be away for this many seconds before its
-start."""
+"""A server is assumed to be away for this many seconds before its start."""
 _PAUSE_S = 5.0
 
 
 def restarts(case: Case) -> list[EngineStart]:
-    """Return the engine starts in the window or shortly before it. Only replicas that also served
-    requests in the baseline are included."""
+    """Return the engine starts in the window or shortly before it, in order of time. The starts of
+    a replica are included only if it served requests in the baseline or slow requests in the
+    window."""
     window, baseline = case.question.window, case.question.baseline
     earliest = max(window.from_unix_ns - int(_LEAD_S * 1e9), baseline.from_unix_ns)
     replica = case.before.label("replica")
@@ -52,8 +52,8 @@ def restarts(case: Case) -> list[EngineStart]:
 
 @cached_per_case
 def hangs_in_window(case: Case) -> list[Hang]:
-    """Return the hangs of engines that did not finish some of the window's requests. An engine that
-    continues and finishes its requests stalls."""
+    """Return the hangs because of which some of the window's requests did not end. If an engine
+    continues and finishes its requests, it stalled and did not hang."""
     unfinished = case.now.label("outcome").is_value(UNFINISHED)
     if not unfinished.any():  # nearly always
         return []
@@ -69,7 +69,8 @@ def hangs_in_window(case: Case) -> list[Hang]:
 
 
 def ends_of_hangs(case: Case) -> list[EngineStart]:
-    """Return the starts that ended a hang: the first start of the hung engine after the hang."""
+    """Return the starts that ended a hang. The first start of the hung engine after a hang ends the
+    hang."""
     found = []
     for hang in hangs_in_window(case):
         ended_by = next(
@@ -87,24 +88,26 @@ def ends_of_hangs(case: Case) -> list[EngineStart]:
 
 
 def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatArray:
-    """Return the seconds from the nearest start of a request's engine to the request: (n,).
+    """Return the seconds from the nearest engine start to each request: (n,).
 
-    Negative if the request was before the start. If the engine did not start, the nearest start of
-    another replica is used.
+    The value is negative if the request was received before the start. All starts of the request's
+    own engine count. A start of another engine counts only for requests before the start and up to
+    a minute after it.
     """
     at = requests.received_unix_ns
     nearest = np.full(at.size, np.inf)
     for start in started:
         own = requests.of_engine(start.replica, start.engine)
         apart = (at - start.at_unix_ns) / 1e9
-        # While one server is away, the others serve its requests.
+        # While one server is away, the other servers serve its requests.
         felt = np.where(own | (apart < _WARM_S / 2), apart, np.inf)
         nearest = np.where(np.abs(felt) < np.abs(nearest), felt, nearest)
     return nearest
 
 
 def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
-    """Return the seconds from a start until the queue is back to normal; at most 120."""
+    """Return the seconds from a start until the queue has its usual length again; at most 120. If
+    there are several starts, return the largest value."""
     engines, window = case.servers.engines, case.question.window
     usual, _ = case.p99("waiting")
     longest = 0.0
@@ -141,8 +144,8 @@ def around_starts(
 
 
 def cold(case: Case) -> BoolArray:
-    """Return whether each of the window's requests reached a server within two minutes after its
-    start: (n,)."""
+    """Return whether the server of each of the window's requests started at most two minutes before
+    or after the request: (n,)."""
     at = case.now.received_unix_ns
     found = np.zeros(at.size, dtype=np.bool_)
     for start in restarts(case):
@@ -156,7 +159,7 @@ def cold(case: Case) -> BoolArray:
 
 
 def while_a_server_was_away(case: Case) -> BoolArray:
-    """Return whether each of the window's requests arrived while a server was away or had just
+    """Return whether each of the window's requests arrived while any server was away or had just
     returned: (n,). A server is also away while its engine hangs."""
     at = case.now.received_unix_ns
     found = while_an_engine_hung(case, case.now)
@@ -176,10 +179,12 @@ def while_an_engine_hung(case: Case, requests: Requests) -> BoolArray:
 
 
 def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[str, float]:
-    """Return, for each term, the share of the growth around starts that also occurs at other times.
+    """Return, for each term, the growth at other times divided by the growth around starts, in [0,
+    1].
 
-    The share is measured on the slowest requests at other times, which the starts did not delay.
-    The result is empty if there are too few such requests.
+    The growth at other times is measured on the slowest requests that did not arrive around the
+    starts, so the starts did not delay them. The result is empty if there are too few of these
+    requests.
     """
     away = case.now.rows(~around_starts(case, started, case.now))
     taken_s = selected_latency_s(away, case.question)
@@ -196,14 +201,15 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     return {
         term: min(max(float(without_starts_s[index] / here[index]), 0.0), 1.0)
         for index, term in enumerate(TERMS)
-        # Stalls are always attributed to the start, because the first batch shapes may occur long
+        # Stalls are always attributed to the start, because new batch shapes cause stalls long
         # after it.
         if here[index] > 0 and not term.endswith("_stall")
     }
 
 
 def new_configs(case: Case) -> tuple[str, ...]:
-    """Return the configurations of slow requests that do not occur in the baseline."""
+    """Return the server configurations that slow requests report and that no request in the
+    baseline reports."""
     slow, before = case.slow.label("config"), case.before.label("config")
     known = {before.values[code] for code in np.unique(before.codes) if code >= 0}
     found = [slow.values[code] for code in np.unique(slow.codes) if code >= 0]
@@ -230,8 +236,8 @@ def new_config_stays_slow(case: Case) -> bool:
     """Return whether requests with a new configuration are still slower than before when the
     servers are warm.
 
-    The tail does not show this, because most of the slowest requests arrive before the servers are
-    warm.
+    The tail alone does not answer this, because most of the slowest requests arrive before the
+    servers are warm.
     """
     configs = new_configs(case)
     if not configs:

@@ -1,8 +1,8 @@
 """Find requests that repeat an aborted request: the client gave up and sent the same prompt again.
 
 Pure. A request repeats an aborted one if it has the same tenant, model, adapter and prompt length,
-and arrives shortly after the abort. Some requests do so by chance, for example if all prompts of a
-tenant have the same length. Their expected number is subtracted.
+and arrives shortly after the abort. Some requests meet these conditions by chance, for example if
+all prompts of a tenant have the same length. The expected number of these requests is subtracted.
 """
 
 from typing import Final, NamedTuple
@@ -14,18 +14,21 @@ from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import BoolArray, IntArray, Requests
 
 _AGAIN_US: Final = 2_000_000
-"""Maximum time from an abort to the repeated request. Clients that retry wait at most about a
-second before the second retry. Source: INITIAL_RETRY_DELAY of the OpenAI client, doubled once."""
+"""Maximum time from an abort to the repeated request, in microseconds. Clients that retry wait at
+most about a second before the second retry. Source: INITIAL_RETRY_DELAY of the OpenAI client,
+doubled once."""
 _NOTICED_US: Final = 250_000
-"""Maximum time from the client's next request until the server notices the disconnect."""
+"""Maximum time by which the repeated request may arrive before the server notices the disconnect,
+in microseconds."""
 _SAME_AGE: Final = 0.1
-"""Two ages that differ by at most this share count as the same timeout."""
+"""Two ages of aborted requests that differ by at most this share count as the same timeout."""
 _FEWEST: Final = 10
-"""Minimum number of repeated requests. In simulated cases, five storms had at least 500, and
-fifteen other faults of the traffic and of the engine had at most one."""
+"""Minimum number of repeated requests in a retry storm. In simulations, five retry storms had at
+least 500 repeated requests, and fifteen other faults had at most one."""
 _MOST_AGES: Final = 0.5
-"""Minimum share of the repeated aborts at a common age. Users disconnect at any age. In the same
-five storms, the share was 1. The share is one half if two kinds of clients have different timeouts.
+"""Minimum share of the aborts of repeated requests that occur at a common age. Clients with a
+timeout abort at the same age, and users who disconnect abort at any age. In the five simulated
+storms, the share was 1. If one half of the clients has another timeout, the share is one half.
 """
 _OF_GROWTH: Final = 0.05
 """Minimum share of the growth of the request rate that the repeated requests cause. A smaller share
@@ -33,7 +36,7 @@ is ignored."""
 
 
 class Retries(NamedTuple):
-    """The requests of a time range that repeat aborted requests."""
+    """Statistics of the requests of a time range that repeat aborted requests."""
 
     per_s: float
     share: float
@@ -42,7 +45,7 @@ class Retries(NamedTuple):
     """The median age at which the repeated requests were aborted; None if no request was
     repeated."""
     same_age: float
-    """Share of these aborts at about the median age."""
+    """Share of the aborts of repeated requests at about the median age."""
     number: float
     tenant: str | None
     """The tenant that sent nearly all of the repeated requests; None if there is no such tenant."""
@@ -53,7 +56,7 @@ NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
 
 @cached_per_case
 def retries(case: Case) -> tuple[Retries, Retries]:
-    """Return the repeated requests of the baseline and of the hot blocks."""
+    """Return the statistics of repeated requests in the baseline and in the hot blocks."""
     return (
         repeated_requests(case.before, case.baseline_observed_s),
         repeated_requests(case.hot_requests, case.hot_s),
@@ -62,11 +65,11 @@ def retries(case: Case) -> tuple[Retries, Retries]:
 
 @cached_per_case
 def first_requests(case: Case) -> tuple[Requests, Requests]:
-    """Return the requests of the baseline and of the hot blocks, without repeated requests if these
-    are a retry storm.
+    """Return the requests of the baseline and of the hot blocks. If there is a retry storm, omit
+    the repeated requests.
 
-    Repeated requests come from the tenants whose requests took long, and not from the tenants that
-    send more.
+    Repeated requests are omitted because they do not show which tenants send more: they come from
+    the tenants whose requests took long.
     """
     if not retries_share(case):
         return case.before, case.hot_requests
@@ -75,8 +78,8 @@ def first_requests(case: Case) -> tuple[Requests, Requests]:
 
 @cached_per_case
 def retries_share(case: Case) -> float:
-    """Return the share of the growth of the request rate that repeated requests cause; 0 if clients
-    do not retry after a common timeout."""
+    """Return the share of repeated requests in the growth of the request rate; 0 if clients do not
+    retry after a common timeout."""
     if case.demand.log_fleet <= 0:
         return 0.0
     before, now = retries(case)
@@ -88,7 +91,7 @@ def retries_share(case: Case) -> float:
 
 
 def repeated_requests(requests: Requests, seconds: float) -> Retries:
-    """Find the requests of a time range that repeat aborted ones.
+    """Return statistics of the requests of a time range that repeat aborted requests.
 
     Args:
         requests: the requests of the range, in any order.
@@ -122,7 +125,8 @@ def _aborted(requests: Requests) -> BoolArray:
 
 
 def _keys(requests: Requests) -> IntArray:
-    """Return a number for each combination of labels and prompt length: (n,)."""
+    """Return the key of each request: a number for its tenant, model, adapter and prompt length:
+    (n,)."""
     found = np.nan_to_num(requests.number("prompt_tokens"), nan=-1.0).astype(np.int64)
     for name in ("tenant", "model", "lora"):
         label = requests.label(name)
@@ -131,23 +135,25 @@ def _keys(requests: Requests) -> IntArray:
 
 
 class _Repeats(NamedTuple):
-    """The m requests with the same key as an aborted request, and the pairs of an aborted request
-    and its repetition."""
+    """The m requests that have the same key as an aborted request, and the r pairs of an aborted
+    request and its repetition. The keys are those of `_keys`."""
 
     requests: Requests
     place: IntArray
-    """Their rows among all requests of the range: (m,)."""
+    """Rows of the m requests among all requests of the range: (m,)."""
     key: IntArray
-    """Equal numbers are equal labels and prompt lengths: (m,)."""
+    """The key of each of the m requests, as a consecutive number: (m,)."""
     aborted: BoolArray
     """(m,)"""
     first: IntArray
-    """Rows of the aborted requests that were repeated: (r,). Their repetitions are in `again`."""
+    """Rows, in `requests`, of the aborted requests that were repeated: (r,). The rows of their
+    repetitions are in `again`."""
     again: IntArray
 
 
 def _repeated(requests: Requests) -> _Repeats | None:
-    """Find the repeated requests. A request counts as the repetition of at most one other request.
+    """Find the repeated requests. A request counts as the repetition of at most one aborted
+    request.
 
     Return None if few requests were aborted.
     """
@@ -177,7 +183,8 @@ def _by_chance(repeats: _Repeats, seconds: float) -> float:
     """Return the expected number of aborts after which a request with the same key arrives by
     chance.
 
-    The number is computed from the requests that are not repetitions, as if they arrived at random.
+    The number is computed from the rate of the requests that are not repetitions. These requests
+    are assumed to arrive at random.
     """
     key = repeats.key
     kinds = int(key.max(initial=0)) + 1

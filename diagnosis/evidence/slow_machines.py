@@ -1,6 +1,7 @@
 """Measure the slowdown of a machine: a slower GPU or CPU lengthens every part of a step.
 
-Pure. The detectors use clocks, GPU activity and foreign processes to distinguish the reasons.
+Pure. The detectors of slow machines use clocks, GPU activity and other processes to find the
+reason.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,17 +16,18 @@ from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
 
 _SLOWER = 1.08
-"""Minimum slowdown that counts. Two ordinary hours may differ by less."""
+"""Minimum slowdown factor that counts as a slower machine. Smaller factors occur between two
+ordinary hours."""
 _MOST_SERVERS = 16
 """Maximum number of servers that are examined separately."""
 _STEADY = 0.5
-"""Minimum ratio of the median surplus to the mean surplus. If the ratio is lower, the surplus comes
-from stalls and not from a slowdown."""
+"""Minimum ratio of the median surplus to the mean surplus. A surplus is step time that the work
+does not explain. If the ratio is lower, the surplus comes from stalls and not from a slowdown."""
 
 
 def slowdown_of(case: Case) -> float | None:
-    """Return the factor by which the machine is slower. Return None if it is not slower, or if the
-    data is missing."""
+    """Return the factor by which the machine is slower than in the baseline. Return None if the
+    machine is not slower, or if the data is missing."""
     pace = case.machine_slowdown
     if pace is not None and pace > _SLOWER:
         return pace
@@ -38,17 +40,18 @@ def slowdown_of(case: Case) -> float | None:
 def steady_surplus(case: Case) -> bool:
     """Return whether steps take longer than their work explains in nearly all seconds.
 
-    A step model that has not yet adapted to a slower machine reports the slowdown as stalls.
+    This detects a slower machine to which the step model has not yet adapted. The step model then
+    reports the slowdown as stalls.
     """
     steady = steadiness(case)
     return steady is not None and steady > _STEADY
 
 
 def slow_servers_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str, float]:
-    """Return the slowdown of each slow server for which `shows` finds a cause's evidence.
+    """Return the slowdown factor of each slow server for which `shows` finds evidence of a cause.
 
-    Servers are examined separately, because two machines may be slow for different reasons, and
-    the median over a slow and a fast machine describes neither of them.
+    The servers are examined separately, because two machines may be slow for different reasons. The
+    median over a slow and a fast machine would describe neither of the two machines.
     """
     alone = len(case.slow_servers) <= 1
     found = {}
@@ -63,8 +66,8 @@ def slow_servers_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str,
 def weights_of_slow_servers(
     case: Case, times: Mapping[str, float]
 ) -> dict[str, float | FloatArray]:
-    """Return the weights of a claim on these slowdowns. Each slowdown applies to the requests that
-    its server served."""
+    """Return the weights of a claim on the slowdowns of several servers. `times` contains the
+    slowdown factor by server. Each factor applies only to the requests that its server served."""
     if len(case.slow_servers) <= 1:
         return weights_of_slowdown(case, *times.values())
     found: dict[str, float | FloatArray] = {}
@@ -80,8 +83,8 @@ def weights_of_slowdown(case: Case, times: float) -> dict[str, float | FloatArra
     beyond = 1.0 - 1.0 / times
     weights = wait_weights(case, drivers.PACE)
     weights |= {"prefill_own": 1.0, "decode_own": 1.0 - drivers.drafts_share(case)}
-    # A slower machine also has a fuller batch. If the batch grew more than the traffic, the
-    # difference belongs to the slowdown.
+    # A slower machine also has a fuller batch. The part of the batch's growth that exceeds the
+    # growth of the traffic is attributed to the slowdown.
     load = max(case.demand.log_slow_servers, 0.0)
     fuller = log(times) / (log(times) + load) if load > 0 else 1.0
     for term in ("prefill_others_decode", "decode_others_decode"):

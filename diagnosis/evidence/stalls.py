@@ -1,4 +1,4 @@
-"""Engine steps that took longer than their work explains.
+"""Measure stalls: the surplus of engine steps that took longer than their work explains.
 
 Pure.
 """
@@ -10,11 +10,12 @@ from diagnosis.inputs.requests import FloatArray
 
 _NAME = "stall_s_total"
 _NOTICEABLE = 0.02
-"""A surplus below this share of a sample's time is an error of the step model."""
+"""A surplus is ignored as an error of the step model if it is below this share of a sample's
+time."""
 
 
 def stalled_while_queued_s(case: Case) -> FloatArray:
-    """Return the seconds that the engine was stalled while each slow request waited for it: (n,).
+    """Return the seconds for which the engine was stalled while each slow request waited: (n,).
 
     If a request's engine is unknown, the mean over the replica's engines is used.
     """
@@ -39,7 +40,7 @@ def stalled_while_queued_s(case: Case) -> FloatArray:
             order = np.argsort(at_s)
             at_s, total = at_s[order], np.concatenate([[0.0], np.cumsum(rise[rows][order])])
             begun = case.slow.received_unix_ns[mine] / 1e9
-            # A stall is reported in the sample after it.
+            # The first sample after a stall reports the stall.
             until = np.searchsorted(at_s, begun + waited_s[mine] + 1.5, side="right")
             since = np.searchsorted(at_s, begun, side="left")
             share = np.where(np.isnan(served_by[mine]), 1.0 / max(of_replica.size, 1), 1.0)
@@ -48,10 +49,11 @@ def stalled_while_queued_s(case: Case) -> FloatArray:
 
 
 def steadiness(case: Case) -> float | None:
-    """Return the median surplus of the hot samples, divided by their mean surplus.
+    """Return the median of the surplus over the hot blocks' samples, divided by its mean.
 
-    The ratio is near 1 if all seconds have a similar surplus, and near 0 if a few seconds have
-    nearly all of the surplus. The result is None if the surplus is below `_NOTICEABLE`.
+    The surplus of a sample is a share of its busy time. The ratio is near 1 if all seconds have a
+    similar surplus, and near 0 if a few seconds have nearly all of the surplus. The result is None
+    if the mean surplus is at most `_NOTICEABLE`, or if there are too few samples.
     """
     rise, busy = _hot(case)
     at_work = busy > 0.05
@@ -63,7 +65,8 @@ def steadiness(case: Case) -> float | None:
 
 
 def surplus_ratio(case: Case) -> float | None:
-    """Return the surplus of the hot samples, divided by the step time that their work explains."""
+    """Return the sum of the surplus in the hot blocks, divided by the step time that the work
+    explains."""
     rise, busy = _hot(case)
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None

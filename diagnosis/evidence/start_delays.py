@@ -1,4 +1,5 @@
-"""The share of each term that engine starts explain, for the slow requests around these starts.
+"""Compute which share of each term engine starts explain, for the slow requests around these
+starts.
 
 Pure.
 """
@@ -29,8 +30,8 @@ _FULLER: Final = 1.1
 
 
 def start_weights(case: Case, started: Sequence[EngineStart]) -> dict[str, float | FloatArray]:
-    """Return the weights of the terms that these starts lengthen; empty if too few of the slow
-    requests were received around them.
+    """Return the weights of the terms that the starts lengthen; empty if too few of the slow
+    requests were received around the starts.
 
     The growth that the workload caused is excluded.
     """
@@ -40,8 +41,8 @@ def start_weights(case: Case, started: Sequence[EngineStart]) -> dict[str, float
     anyway = growth_without_starts(case, started)
     by_traffic = shared_with_traffic(case)
     if not _runs_more_requests(case):
-        # After a start, the KV cache is empty. Requests then wait for blocks only if the cache has
-        # fewer blocks than before, which is a separate cause.
+        # After a start, the KV cache is empty. If no more requests run than before, requests wait
+        # for blocks only if the cache has fewer blocks than before, and this is a separate cause.
         anyway["queue_kv"] = 1.0
     weights: dict[str, float | FloatArray] = {
         term: fresh * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))

@@ -23,19 +23,21 @@ from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
 
 _NOISE: Final = 0.08
-"""A relative or logarithmic growth up to this value can occur by chance and is ignored."""
+"""A growth up to this value can occur by chance and is ignored. It applies to relative growths (now
+/ before − 1) and to logarithms (log(now / before))."""
 
 _FLOOD_SHARE: Final = 0.35
-"""Minimum share of the growth of the request rate that a flooding tenant causes."""
+"""Minimum share of a flooding tenant in the growth of the request rate."""
 _MOST: Final = 0.6
-"""Minimum share of all tenants' growth that a flooding tenant causes, if the rate of the other
+"""Minimum share of a flooding tenant in the growth of all tenants' rates, if the rate of the other
 tenants only fluctuates."""
 FLOOD_RISE: Final = 1.5
 _FLOOD_SHARE_RISE: Final = 1.15
 _OTHERS_GREW: Final = 1.3
-"""Maximum growth of the other tenants' rate that counts as fluctuation."""
+"""Maximum ratio (now / before) of the other tenants' rate that counts as fluctuation."""
 _WAITS: Final = 0.1
-"""Minimum share of waiting time in the growth of the latency."""
+"""Minimum share of waiting time in the growth of the latency. With a larger share, requests
+wait."""
 _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )
@@ -43,8 +45,8 @@ _WAITED_FOR: Final = (
 _FEWEST: Final = 10
 """Minimum number of requests for a mean or median."""
 _CHANCE_SHARE: Final = 0.25
-"""Maximum difference between mean and median growth that can occur by chance, as a share of the
-prompts' growth."""
+"""The growth of the mean and of the median prompt may differ by chance by up to this share of the
+mean prompt's growth."""
 
 
 class Rates(NamedTuple):
@@ -54,7 +56,8 @@ class Rates(NamedTuple):
     before_per_s: float
     now_per_s: float
     log_growth: float
-    """Reduced by two standard errors, see `Demand.log_fleet`."""
+    """log(now / before) of the request rate, reduced by two standard errors (see
+    `Demand.log_fleet`)."""
 
 
 @cached_per_case
@@ -74,8 +77,8 @@ def first_rates(case: Case) -> Rates:
 def flooded(case: Case) -> bool:
     """Return whether one tenant floods the servers.
 
-    Three conditions must hold: the tenant sends more of its usual requests, its traffic grew more
-    than the other tenants' traffic, and other requests wait behind the tenant's requests.
+    Three conditions must hold. The tenant sends more requests, not counting long requests that it
+    added. The tenant's traffic grew more than the other tenants' traffic. Requests wait.
     """
     rates = first_rates(case)
     tenant = rates.tenant
@@ -92,7 +95,8 @@ def flooded(case: Case) -> bool:
 
 
 def _others_wait(case: Case) -> bool:
-    """Return whether requests wait. If no request waits, a tenant's growth only fills the batch."""
+    """Return whether requests wait. If no requests wait, a tenant's additional requests only fill
+    the batch."""
     if case.question.metric in (Metric.TPOT, Metric.ITL_MAX):
         return False  # these latencies contain no waiting time
     waits = case.grown_s(*_WAITED_FOR)
@@ -104,8 +108,9 @@ def _others_wait(case: Case) -> bool:
 
 @cached_per_case
 def added_by_others(case: Case) -> dict[str, float]:
-    """Return the rates of the long prompts and of the long outputs that were added by all tenants
-    except the one whose traffic grew most."""
+    """Return the rates of added requests with long prompts and with long outputs, in requests per
+    second. The requests of the tenant whose request rate grew most are excluded. The keys are
+    "prompt_tokens" and "output_tokens"."""
     tenant = first_rates(case).tenant
     most = None if tenant is None else tenant.tenant
     others = [each for each in case.hot_requests.label("tenant").values if each != most]
@@ -120,7 +125,8 @@ def added_by_others(case: Case) -> dict[str, float]:
 
 def all_tenants_share(case: Case) -> float:
     """Return the share of the growth of the request rate that all tenants have in common. The rest
-    is one tenant's flood. Long requests that other tenants added do not count."""
+    of the growth comes from the tenant whose rate grew most. Long requests that other tenants added
+    do not count."""
     rates = first_rates(case)
     tenant = rates.tenant
     if tenant is None:
@@ -142,9 +148,10 @@ def all_tenants_share(case: Case) -> float:
 def few_prompts_share(case: Case) -> float:
     """Return the share of the growth in prompt tokens that a few very long prompts cause.
 
-    The share is the part of the growth that exceeds the growth of the median prompt and of the
-    other tenants' prompts. If some tenants added long prompts, and the other tenants' prompts are
-    as before, it is 1.
+    Two growths are common to most prompts: the growth of the median prompt, and the growth of the
+    mean prompt without the tenant whose prompt tokens grew most. The share is the part of the mean
+    prompt's growth that exceeds the smaller of these two growths. The share is 1 if some tenants
+    added long prompts, and the other tenants' prompts are as before.
     """
     if prompts_were_added(case):
         return 1.0
@@ -161,8 +168,8 @@ def few_prompts_share(case: Case) -> float:
 
 
 def _growth(case: Case, without: str | None, of: Callable[[FloatArray], float]) -> float | None:
-    """Return the growth ratio of prompt tokens over all requests except those of the tenant
-    `without`. Return None if there are too few requests."""
+    """Return the relative growth (now / before − 1) of prompt tokens, for example of their mean.
+    The requests of the tenant `without` are excluded. Return None if there are too few requests."""
     before, now = (_prompts(requests, without) for requests in (case.before, case.hot_requests))
     if min(before.size, now.size) < _FEWEST:
         return None

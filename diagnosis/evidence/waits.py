@@ -1,4 +1,4 @@
-"""Weights of the waiting terms in a claim, from the drivers of each type of wait.
+"""Compute the weights of the waiting terms in a claim, from the drivers of each type of wait.
 
 Pure.
 """
@@ -21,38 +21,40 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
 OF_SEATS: Final = ("queue_seats", "queue_unsplit")
-"""Terms of waiting for a place in the batch."""
+"""Terms of the time that requests wait for a place in the batch."""
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
-"""Terms of the time that a fuller batch adds to a step. decode_batch_growth claims these terms if
-more work fills the batch. Another cause claims them if the same work takes longer or is routed to
-these replicas."""
+"""Terms of the time that a fuller batch adds to a step. If more work fills the batch,
+decode_batch_growth claims these terms. If the batch is fuller because the same work takes longer,
+or because the router sends more work to these replicas, another cause claims the terms."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
-"""Terms of the time that other requests' prefills take in a step: waiting for a share of the step's
-token budget, and longer steps."""
+"""Terms of the delay by other requests' prefills: the wait for a share of the step's token budget,
+and the additional time of longer steps."""
 
 OF_STEP: Final = ("handoff", "queue_step")
-"""Terms of waiting for a step to end: the engine accepts new requests only between two steps."""
+"""Terms of the time that requests wait for a step to end. The engine accepts new requests only
+between two steps."""
 
 OF_BLOCKS: Final = ("queue_kv",)
-"""Terms of waiting for KV blocks."""
+"""Terms of the time that requests wait for KV blocks."""
 
 _SURELY_MORE: Final = 0.25
-"""A logarithmic growth above this value is not chance. The logarithms of rates are already reduced
-by two standard errors."""
+"""A growth whose logarithm is above this value is not due to chance. The logarithms of rates are
+already reduced by two standard errors."""
 
 _AS_MUCH: Final = 1.0
-"""Other requests' prefills and other requests' decodes lengthen a decode. More concurrent requests
-alone explain a ratio of these two delays up to this value. A longer delay by prefills counts as
-prefill interference."""
+"""Other requests' prefills and other requests' decodes both lengthen a decode. If delay by prefills
+/ delay by decodes is at most this value, more concurrent requests explain both delays. If the ratio
+is larger, the excess counts as prefill interference."""
 
 OF_FRONTEND: Final = ("frontend",)
-"""Terms of waiting for the API server."""
+"""Terms of the time that requests wait for the API server."""
 
 
 def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
-    """Return the weights of the waiting terms that these drivers cause."""
+    """Return the weights of the waiting terms: the share of each wait that the drivers in `chosen`
+    cause."""
     weights: dict[str, float | FloatArray] = {}
     of_seats = drivers.for_seats(case)
     of_batch = {name: share for name, share in of_seats.items() if name not in drivers.MORE_WORK}
@@ -69,7 +71,7 @@ def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
             weights |= dict.fromkeys(terms, share)
     to_first_byte = case.question.metric in (Metric.TTFT, Metric.FIRST_CONTENT)
     if "frontend" in weights and to_first_byte:
-        weights["delivery"] = weights["frontend"]  # the same process writes the first byte
+        weights["delivery"] = weights["frontend"]  # the same process sends the first byte
     of_adapters = drivers.for_adapters(case)
     adapter_share = sum(of_adapters.get(driver, 0.0) for driver in chosen)
     if adapter_share and adapters_are_loading(case):
@@ -83,11 +85,11 @@ def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
 
 
 def shared_with_traffic(case: Case) -> dict[str, float]:
-    """Return, for each term, the share that simultaneous traffic changes explain. A restart must
-    not claim this share.
+    """Return, for each term, the share of the growth that a restart must not claim, because the
+    traffic changed at the same time.
 
-    The share is half of the growth that these changes cause. Only changes beyond chance count:
-    longer prompts, more load, a tenant's flood, routing skew, cache misses.
+    The share is half of the share that the changes of the traffic cause. Five changes count if they
+    are beyond chance: longer prompts, more load, a tenant's flood, routing skew and cache misses.
     """
     sure = [drivers.LOAD] if case.demand.log_fleet > _SURELY_MORE else []
     if prompts_grew_over_window(case):
@@ -104,12 +106,12 @@ def shared_with_traffic(case: Case) -> dict[str, float]:
 
 @cached_per_case
 def prefill_share(case: Case) -> float:
-    """Return the share of the decode time added by more traffic that counts as prefill
-    interference.
+    """Return the share of the delay of decodes by more traffic that counts as prefill interference.
 
-    The share depends on the ratio of two delays: the time by which other requests' prefills
-    lengthen decodes, and the time by which other requests' decodes do. The share is 0 up to a ratio
-    of 1, is 1 from a ratio of 2, and grows linearly in between.
+        ratio = delay by other requests' prefills / delay by other requests' decodes
+
+    Up to a ratio of 1, the share is 0. From a ratio of 2, the share is 1. Between them, the share
+    grows linearly.
     """
     prefills, decodes = (
         max(case.grown_s(f"decode_others_{work}"), 0.0) for work in ("prefill", "decode")

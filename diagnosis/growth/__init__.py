@@ -1,1 +1,1 @@
-"""The growth from baseline to window: terms of the latency, changes of the traffic, the backlog."""
+"""Measure what grew from baseline to window: terms of the latency, the traffic and the backlog."""

@@ -1,8 +1,8 @@
 """Extend the period of the slow requests back to the time at which their queue began to grow.
 
-Pure. A request that waits for a minute waits behind earlier requests, so the traffic at its own
-arrival does not explain its wait. A backlog lasts as long as at least one request waits (in
-queueing theory: a busy period).
+Pure. A request that waits for a minute waits behind requests that arrived earlier. So the traffic
+at its own arrival does not explain its wait. A backlog lasts from the time at which the first
+request begins to wait until no request waits (in queueing theory: a busy period).
 """
 
 import numpy as np
@@ -11,13 +11,14 @@ from diagnosis.inputs.requests import BoolArray, FloatArray
 
 
 def backlogged(hot: BoolArray, begun: FloatArray, ended: FloatArray) -> BoolArray:
-    """Mark the blocks with slow requests, and the earlier blocks in which the backlog that delayed
-    these requests grew: (blocks,).
+    """Return which blocks belong to the period of the slow requests: (blocks,). These are the
+    blocks with slow requests, and the earlier blocks in which their backlog grew.
 
     Args:
-        hot: (blocks,) blocks with slow requests.
-        begun: (n,) when each request began to wait, in blocks since the first block.
-        ended: (n,) when each request stopped waiting, in the same unit.
+        hot: (blocks,) whether each block contains slow requests.
+        begun: (n,) when each request began to wait. The unit is the length of a block, and 0 is the
+            start of the first block.
+        ended: (n,) when each request stopped waiting, in the unit of `begun`.
     """
     if not begun.size:
         return hot

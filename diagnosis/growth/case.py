@@ -1,8 +1,8 @@
-"""A case: a question with the requests and samples that the detectors examine.
+"""A case: a question about a latency, and the requests and samples that the detectors examine.
 
-Pure. In results, "before" means the baseline, and "now" means the hot blocks: the blocks of the
-window that contain its slow requests. So an incident of five minutes in an hour is measured over
-these five minutes.
+Pure. In results, "before" means the baseline, and "now" means the hot blocks. The window is divided
+into blocks of about a minute, and the hot blocks are those with the window's slow requests. So an
+incident of five minutes in a window of an hour is measured over these five minutes.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,20 +23,21 @@ from diagnosis.latency.tail import Stretch
 from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
-"""Maximum number of ordinary requests from which a mean is computed. More requests do not improve
-the mean."""
+"""Maximum number of requests from which a mean over ordinary requests is computed. More requests do
+not improve the mean."""
 _COVERED = 0.9
-"""Share of the slow requests that the hot blocks contain."""
+"""Minimum share of the slow requests that the hot blocks contain."""
 _USUAL = 0.99
 _LEAST_WAIT_S = 0.5
-"""Minimum wait in seconds that counts as a backlog."""
+"""Minimum wait of a request, in seconds, that counts as a wait in a backlog."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A question with the requests and samples that detectors examine.
+    """A question about a latency, and the requests and samples that detectors examine.
 
-    `now` and `before` are the requests of window and baseline. `slow` and `usual` are their tails.
+    `now` contains the window's requests, and `slow` the slowest of them (the tail). `before`
+    contains the baseline's requests, and `usual` the slowest of them.
     """
 
     question: Question
@@ -51,7 +52,8 @@ class Case:
     only: str | None = None
     """The only server to examine. None examines all servers with slow requests."""
     cache: dict[object, Any] = field(default_factory=dict)
-    """Results that several detectors use, keyed by the function that computed them."""
+    """Results that several detectors use. The key is usually the function that computed the
+    result."""
 
     @cached_property
     def slow(self) -> Requests:
@@ -65,17 +67,17 @@ class Case:
 
     @cached_property
     def terms(self) -> FloatArray:
-        """Return the seconds by which each term of each slow request exceeds its mean in the usual
-        tail: (n, len(TERMS))."""
+        """Return the seconds by which each term of each slow request exceeds the term's mean over
+        the baseline's slow requests: (n, len(TERMS))."""
         return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
-        """Return the growth of the sum of these terms in seconds, as a mean over the slow requests;
-        negative if they shrank."""
+        """Return the growth of the sum of these terms in seconds, as a mean over the slow requests.
+        The result is negative if the sum shrank."""
         return float(self.terms[:, [TERM_INDEX[term] for term in terms]].sum(axis=1).mean())
 
     def at(self, server: str) -> "Case":
-        """Return the same question, restricted to one server and its traffic."""
+        """Return a copy of the case whose only slow server is `server`."""
         found: Case = self.cache.setdefault(("at", server), replace(self, only=server, cache={}))
         return found
 
@@ -83,8 +85,9 @@ class Case:
 
     @cached_property
     def hot_blocks(self) -> BoolArray:
-        """Return the fewest blocks that contain nearly all slow requests, and the blocks in which
-        their backlog grew: (block_count,)."""
+        """Return whether each block is hot: (block_count,). The smallest number of blocks with
+        nearly all slow requests are hot, and also the earlier blocks in which the backlog of these
+        requests grew."""
         counts = np.bincount(self.slow_blocks, minlength=self.block_count)
         order = np.argsort(-counts, kind="stable")
         cumulative = np.cumsum(counts[order])
@@ -94,8 +97,8 @@ class Case:
         return backlogged(hot, *self._waiting())
 
     def _waiting(self) -> tuple[FloatArray, FloatArray]:
-        """Return when the requests at the slow servers began to wait and stopped waiting, in
-        blocks since the start of the window.
+        """Return when each request at the slow servers began to wait and when it stopped waiting.
+        The unit is the length of a block, and 0 is the start of the window.
 
         Only requests that waited longer than usual are included.
         """
@@ -124,8 +127,8 @@ class Case:
 
     @cached_property
     def slow_servers(self) -> tuple[str, ...]:
-        """The servers that served nearly all slow requests, most affected first. A server is a
-        replica, or an engine of a replica with several engines."""
+        """The servers that served nearly all slow requests. The server with the most slow requests
+        is first. A server is a replica, or an engine of a replica with several engines."""
         if self.only is not None:
             return (self.only,)
         server = self.slow.server
@@ -139,7 +142,8 @@ class Case:
 
     @cached_property
     def slow_replicas(self) -> tuple[str, ...]:
-        """The replicas of the slow servers, most affected first."""
+        """The replicas of the slow servers. The replica of the server with the most slow requests
+        is first."""
         return replicas_of(self.slow_servers, self.servers.divided)
 
     def where_of(self, *servers: str) -> dict[str, str]:
@@ -163,12 +167,13 @@ class Case:
     def rows_now(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
         """Select the samples of the slow servers in the hot blocks.
 
-        With `whole_replicas`, also select samples of the other engines of these servers' replicas.
+        With `whole_replicas`, the samples of all engines of the slow servers' replicas are
+        selected.
         """
         return self._hot(samples.at_unix_ns) & self._of_victims(samples, whole_replicas)
 
     def rows_before(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
-        """Select the samples of the same servers in the baseline."""
+        """Select the samples of the slow servers in the baseline."""
         inside = _within(samples, self.question.baseline)
         return inside & self._of_victims(samples, whole_replicas)
 
@@ -243,8 +248,8 @@ class Case:
 
     @property
     def baseline_observed_s(self) -> float:
-        """Seconds from the baseline's first request to its end. The time before is not counted,
-        because the store may have no data from it."""
+        """Seconds from the baseline's first request to the baseline's end. The time before the
+        first request is not counted, because the store may have no data from that time."""
         whole = self.question.baseline
         received = self.before.received_unix_ns
         first = int(received.min()) if received.size else whole.from_unix_ns
@@ -252,7 +257,7 @@ class Case:
 
     @cached_property
     def workload(self) -> Workload:
-        """Whether prompts and answers became longer."""
+        """Whether prompts and outputs became longer."""
         before, now = self.before, self.hot_requests
         metric = self.question.metric
         outputs = (
@@ -266,8 +271,9 @@ class Case:
 
     @cached_property
     def body(self) -> FloatArray:
-        """Return the mean seconds by which each term of an ordinary request in the hot blocks
-        exceeds its mean in the baseline: (len(TERMS),)."""
+        """Return the growth of each term of E2E in seconds: (len(TERMS),). The growth is the mean
+        over all requests of the slow servers in the hot blocks, minus the mean over their requests
+        in the baseline."""
         now, before = _some(self._of(self.hot_requests)), _some(self._of(self.before))
         if not len(now) or not len(before):
             return np.zeros(len(TERMS))
@@ -281,10 +287,11 @@ class Case:
 
     @cached_property
     def slowdowns(self) -> tuple[float | None, float | None]:
-        """Slowdown factors of a request's own prefill and own decode.
+        """Slowdown factors of requests' own prefill and own decode: (prefill, decode).
 
-        The factors are means over ordinary requests of the hot blocks, weighted by the expected
-        duration. A machine may be slow in a part of these blocks only.
+        A factor is the sum of the measured durations, divided by the sum of the durations that are
+        expected on the baseline's machine. The sums are over requests in the hot blocks whose sizes
+        also occur in the baseline.
         """
         now = self._of(self.hot_requests)
         now = _some(now.rows(self.work.seen(now)))
@@ -298,11 +305,10 @@ class Case:
 
     @property
     def machine_slowdown(self) -> float | None:
-        """The smaller slowdown factor of prefill and decode. If one factor is unknown, the other
-        one is used.
+        """The slowdown factor of the machine: the smaller of the factors of prefill and decode.
 
-        The smaller one is used because the machine is not the cause if only prefill or only decode
-        is slower.
+        The smaller factor is used because the machine is not the cause if only prefill or only
+        decode is slower. If only one factor is known, it is used.
         """
         return min((pace for pace in self.slowdowns if pace is not None), default=None)
 

@@ -1,8 +1,8 @@
 """Changes of the traffic between baseline and window: request rate, tenants, servers, request
 sizes.
 
-Pure. A growth is the logarithm of the ratio of now to before. So the growths of the factors in rate
-× prompt × uncached share add up.
+Pure. A growth is log(now / before). The work is a product of factors: rate × prompt length ×
+uncached share. So the growth of the work is the sum of the growths of the factors.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,8 @@ _FEWEST: Final = 5
 _ENOUGH: Final = 20
 """Minimum number of requests to compute a hit ratio."""
 _MOST: Final = 0.6
-"""Minimum share of the growth of the request rate that a single tenant must cause."""
+"""Minimum share of a single tenant in the growth of the request rate, so that the tenant's cache
+misses count as new traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,14 @@ class TenantGrowth:
     before_per_s: float
     now_per_s: float
     share_of_growth: float
-    """This tenant's share of all tenants' growth, in (0, 1]."""
+    """The tenant's growth, divided by the sum of the growths of all tenants whose rate grew: in (0,
+    1]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Changes of the traffic. Rates are requests per second; `log_*` are logarithms of now over
-    before."""
+    """Changes of the traffic. Rates are in requests per second. `log_*` fields are growths: log(now
+    / before)."""
 
     fleet_before_per_s: float
     fleet_now_per_s: float
@@ -45,31 +47,32 @@ class Demand:
     prompt_before_tokens: float
     prompt_now_tokens: float
     log_prompt: float
-    """Growth of the mean prefill time by longer prompts, at the baseline's hit ratio. Because of
-    attention, prefill time grows faster than the token count."""
+    """Growth of the mean own prefill time that longer prompts cause, computed at the baseline's hit
+    ratio. Prefill time grows faster than the token count, because of attention."""
     log_uncached: float
-    """Growth of the mean prefill time by the change of the hit ratio. Prompts that are longer than
-    any prompt in the baseline do not count as misses."""
+    """Growth of the mean own prefill time that the change of the hit ratio causes. Prompts of a
+    size that the baseline does not contain do not count as misses."""
     log_new_traffic_misses: float
-    """The part of `log_uncached` that one tenant's additional requests cause, because no cache
-    contained their prompts."""
+    """The growth of the mean own prefill time that the cache misses of one tenant's additional
+    requests cause. It is not included in `log_uncached`."""
     output_before_tokens: float
     output_now_tokens: float
     uncached_expected_ratio: float
     uncached_now_ratio: float
     servers: int
-    """Number of replicas. Each engine of a replica with several engines counts."""
+    """Number of servers. If a replica has several engines, each engine is a server."""
 
     log_fleet: float
     """Growth of the whole fleet's request rate, reduced by two standard errors of the counts.
-    Without the reduction it would be too high, because slow requests are more frequent when many
-    requests arrive by chance."""
+    Without the reduction, the growth would be too high: slow requests are more frequent when many
+    requests arrive by chance, so the hot blocks contain more requests than usual."""
     log_slow_servers: float
-    """Growth of the rate at the slow servers, reduced in the same way."""
+    """Growth of the request rate at the slow servers, reduced by two standard errors of the
+    counts."""
 
     @property
     def log_skew(self) -> float:
-        """Growth of the slow servers' share of the fleet's rate."""
+        """Growth of the slow servers' share of the fleet's request rate."""
         return self.log_slow_servers - self.log_fleet if self.servers > 1 else 0.0
 
     @property
@@ -79,7 +82,8 @@ class Demand:
 
 
 def grew(before: FloatArray, now: FloatArray) -> bool:
-    """Return whether the mean rose by more than 3 standard errors and by more than 5 %."""
+    """Return whether the mean of `now` exceeds the mean of `before` by more than 3 standard errors
+    and by more than 5 %. Return False if there are too few values."""
     before, now = before[np.isfinite(before)], now[np.isfinite(now)]
     if min(before.size, now.size) < _FEWEST:
         return False
@@ -128,7 +132,8 @@ def demand_of(
 
 
 def log_of_rates(before: int, before_s: float, now: int, now_s: float) -> float:
-    """Return the logarithm of the ratio of two rates, moved towards 0 by two standard errors."""
+    """Return the logarithm of the ratio (now / before) of two request rates, moved towards 0 by two
+    standard errors. `before` and `now` are numbers of requests."""
     if not (before and now and now_s > 0):
         return 0.0
     found = log(now / now_s / (before / before_s))
@@ -143,8 +148,8 @@ def _log_of_prefill(before: Requests, now: Requests, work: OwnWork) -> float:
 
 
 def log_of_misses(now: Requests, work: OwnWork) -> float:
-    """Return the logarithm of a ratio: the mean own prefill time at the current hit ratio, divided
-    by the mean own prefill time at the baseline's hit ratio."""
+    """Return log(a / b). a is the mean own prefill time at the current hit ratio, and b is the mean
+    own prefill time at the baseline's hit ratio."""
     expected = _mean(work.expected_prefill_s(now))
     actual = _mean(work.prefill_s(now.number("prompt_tokens"), uncached_tokens(now)))
     if not (expected and actual):
@@ -155,8 +160,8 @@ def log_of_misses(now: Requests, work: OwnWork) -> float:
 def _misses_of_new_traffic(now: Requests, tenant: str, log_uncached: float, work: OwnWork) -> float:
     """Return the part of `log_uncached` that one tenant's additional requests cause.
 
-    No cache contains a prompt that was never sent before, so such prompts are more work and not
-    cache misses.
+    No cache contains a prompt that was never sent before. So these prompts count as more work and
+    not as cache misses.
     """
     others = now.rows(~now.label("tenant").is_value(tenant))
     if len(others) < _ENOUGH:
@@ -202,7 +207,7 @@ def tenant_growth_of(
 ) -> TenantGrowth | None:
     """Return the growth of the tenant whose request rate grew most.
 
-    Return None if no rate grew, or if this tenant sent too few requests.
+    Return None if no tenant's rate grew, or if the tenant sent too few requests in the window.
     """
     rates_before, rates_now = _rates(before, before_s), _rates(now, now_s)
     growth = {tenant: rate - rates_before.get(tenant, 0.0) for tenant, rate in rates_now.items()}

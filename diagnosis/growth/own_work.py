@@ -1,12 +1,13 @@
 """A model of the duration of a request's own work, fitted to the baseline's requests.
 
-Pure. Own prefill takes g + α·u + κ·q, where u is the number of prompt tokens computed and q =
-u·(prompt − u/2) is their attention. Own decode takes (γ + β·c)·n, where n is the number of tokens
-after the first and c is their mean context length. The model predicts how long a request of the
-window would have taken in the baseline. Time beyond the prediction is attributed to a slower
-machine. The additional times for a longer prompt and for a lower hit ratio are computed separately.
+Pure. The time of own prefill is g + α·u + κ·q. u is the number of prompt tokens computed, and q =
+u·(prompt − u/2) is the work of their attention. The time of own decode is (γ + β·c)·n. n is the
+number of output tokens after the first, and c is the mean length of their context in tokens. The
+model predicts how long a request of the window would have taken in the baseline. Time beyond the
+prediction is attributed to a slower machine. The additional time for a longer prompt and the
+additional time for a lower hit ratio are computed separately.
 
-Method: non-negative least squares by normal equations, over two or three columns.
+Method: non-negative least squares with two or three coefficients, by normal equations.
 """
 
 from dataclasses import dataclass
@@ -18,32 +19,33 @@ from numpy.typing import NDArray
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
 
 _FIT_ROWS: Final = 20_000
-"""Maximum number of rows for the fit. More rows would not improve the three coefficients."""
+"""Maximum number of requests for the fit. More requests would not improve the coefficients."""
 _FEWEST: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class OwnWork:
-    """The fitted coefficients in seconds; None if the baseline has too little data."""
+    """The fitted coefficients, in seconds. `prefill` contains g, α and κ; `decode` contains γ and
+    β. They are None if the baseline has too little data."""
 
     prefill: FloatArray | None
     decode: FloatArray | None
     cached_by_size: FloatArray
-    """Mean number of cached tokens of a prompt, by the bit length of its token count. NaN if the
-    baseline has too few prompts of this length."""
+    """Mean number of cached tokens of a prompt, by size class. Entry i is for prompts with at least
+    2^i and fewer than 2^(i + 1) tokens. NaN if the baseline has too few prompts of this class."""
     prompt_range: tuple[float, float]
     uncached_range: tuple[float, float]
     output_range: tuple[float, float]
 
     def prefill_s(self, prompt_tokens: FloatArray, uncached_tokens: FloatArray) -> FloatArray:
-        """Return the seconds of own prefill on the baseline's machine: (n,); NaN if unknown."""
+        """Return the seconds of own prefill that the model predicts: (n,). NaN if unknown."""
         if self.prefill is None:
             return np.full(prompt_tokens.size, np.nan)
         seconds: FloatArray = _prefill_columns(prompt_tokens, uncached_tokens) @ self.prefill
         return seconds
 
     def decode_s(self, prompt_tokens: FloatArray, output_tokens: FloatArray) -> FloatArray:
-        """Return the seconds of own decode on the baseline's machine: (n,); NaN if unknown."""
+        """Return the seconds of own decode that the model predicts: (n,). NaN if unknown."""
         if self.decode is None:
             return np.full(prompt_tokens.size, np.nan)
         seconds: FloatArray = _decode_columns(prompt_tokens, output_tokens) @ self.decode
@@ -54,21 +56,22 @@ class OwnWork:
     ) -> FloatArray:
         """Return the number of cached tokens at the baseline's hit ratio: (n,).
 
-        For prompt sizes that the baseline does not have, the observed number is returned.
+        For prompt sizes that the baseline does not contain, the given number of cached tokens is
+        returned.
         """
         usual = self.cached_by_size[_sizes(prompt_tokens)]
         cached = np.where(np.isfinite(usual), usual, np.nan_to_num(cached_tokens))
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
 
     def expected_prefill_s(self, requests: Requests) -> FloatArray:
-        """Return the seconds of own prefill on the baseline's machine and at the baseline's hit
-        ratio: (n,)."""
+        """Return the seconds of own prefill that the model predicts at the baseline's hit ratio:
+        (n,)."""
         prompt = requests.number("prompt_tokens")
         expected = self.expected_cached_tokens(prompt, requests.number("cached_tokens"))
         return self.prefill_s(prompt, prompt - expected)
 
     def seen(self, requests: Requests) -> BoolArray:
-        """Return whether the baseline had requests of each request's size: (n,).
+        """Return whether each request's size lies in the range of the baseline's sizes: (n,).
 
         For other sizes, the prediction is an extrapolation.
         """
@@ -91,24 +94,25 @@ def _sizes(tokens: FloatArray) -> NDArray[np.intp]:
 
 
 def uncached_tokens(requests: Requests) -> FloatArray:
-    """Return the number of computed prompt tokens: (n,). If no cache hit is reported, these are all
-    prompt tokens."""
+    """Return the number of prompt tokens that were computed: (n,). If a request reports no number
+    of cached tokens, all its prompt tokens count as computed."""
     cached = np.nan_to_num(requests.number("cached_tokens"))
     return np.asarray(np.maximum(requests.number("prompt_tokens") - cached, 0.0))
 
 
 def computed_tokens(requests: Requests, tokens: str) -> FloatArray:
-    """Return the tokens that each request computes: (n,), NaN if unknown.
+    """Return the number of tokens that each request computes: (n,). NaN if unknown.
 
     Args:
         requests: n requests.
-        tokens: "prompt_tokens" (without cached tokens, which are not computed) or "output_tokens".
+        tokens: "prompt_tokens" or "output_tokens". Cached prompt tokens do not count, because they
+            are not computed.
     """
     return uncached_tokens(requests) if tokens == "prompt_tokens" else requests.number(tokens)
 
 
 def fit_own_work(baseline: Requests) -> OwnWork:
-    """Fit the model to the baseline's requests."""
+    """Return the model, fitted to the baseline's requests."""
     rows = _evenly_spread_rows(np.arange(len(baseline)))
     some = baseline.rows(rows)
     prompt, uncached = some.number("prompt_tokens"), uncached_tokens(some)
@@ -158,7 +162,8 @@ def _cached_by_size(prompt: FloatArray, cached: FloatArray) -> FloatArray:
 
 def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
     """Return the coefficients that minimise the relative errors, by non-negative least squares. The
-    rows are reweighted twice, so that large errors have less weight."""
+    weights of the requests are corrected twice, so that requests with large errors have less
+    weight."""
     known = np.isfinite(columns).all(axis=1) & np.isfinite(seconds) & (seconds > 0)
     if known.sum() < _FEWEST:
         return None
@@ -175,7 +180,7 @@ def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
 def _nonnegative(x: FloatArray, y: FloatArray) -> FloatArray:
     """Return the non-negative coefficients with the smallest error.
 
-    Each subset of the coefficients is tried, with all other coefficients set to zero.
+    For each subset of the coefficients, a fit is computed in which all other coefficients are zero.
     """
     scale = np.sqrt((x**2).sum(axis=0))
     scale[scale == 0] = 1.0

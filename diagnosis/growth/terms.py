@@ -1,13 +1,15 @@
 """Divide each slow request's excess over the baseline's slow requests into terms.
 
-Pure. Each term has a single mechanism. The terms are the latency parts of a request's row, but two
-parts are divided further. Own prefill is divided into longer prompt, fewer cache hits and slower
-machine. Own decode is divided into longer output and slower tokens. Each request's terms sum to its
-latency minus the mean of the baseline's tail, so their means sum to the gap.
+Pure. Each term has one mechanism, for example the wait for KV blocks. The terms are the latency
+parts of a request's row, but own prefill and the decode are divided further. Own prefill is divided
+into the effects of a longer prompt, of fewer cache hits and of a slower machine. The decode is
+divided into the effects of a longer output and of slower tokens. The sum of a request's terms is
+its latency minus the mean latency of the baseline's tail.
 
-The window's tail is compared with the baseline's tail and not with its median, because every tail
-contains long prompts and outputs, which are not new delays. Source: the decode is split by
-Δ(n·tpot) = Δn·tpot₀ + n·Δtpot.
+The window's tail is compared with the baseline's tail and not with the baseline's median. Every
+tail contains long prompts and outputs, and these are not new delays. The decode is divided by
+Δ(n·tpot) = Δn·tpot₀ + n·Δtpot, where n is the number of tokens after the first, and tpot₀ is the
+baseline's TPOT.
 """
 
 from dataclasses import dataclass
@@ -21,9 +23,9 @@ from diagnosis.latency.parts import PART_INDEX, PARTS, STEP_PARTS, gaps, split_s
 from diagnosis.question import CONTAIN_TOKENS, FROM_RECEIPT, Metric
 
 SPLIT_TERMS: Final = ("prefill_longer", "prefill_uncached", "decode_longer")
-"""The terms that are not latency parts: more prompt tokens, fewer cached tokens, more output
-tokens. The rest of own work stays in `prefill_own` and `decode_own`: the slowdown of the
-machine."""
+"""The terms that are not latency parts. They are the effects of more prompt tokens, of fewer cached
+tokens and of more output tokens. The rest of the own work remains in `prefill_own` and
+`decode_own`: the effect of a slower machine."""
 
 TERMS: Final = (*PARTS, *SPLIT_TERMS)
 TERM_INDEX: Final = {term: place for place, term in enumerate(TERMS)}
@@ -33,10 +35,10 @@ _DECODE: Final = tuple(PART_INDEX[f"decode_{part}"] for part in (*STEP_PARTS, "u
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Whether prompts and outputs became longer over all requests.
+    """Whether the prompts and the outputs of all requests became longer on average.
 
-    If they did not, the slow requests are longer only because their cause delays long requests the
-    most. Then the additional length of the slow requests is attributed to that cause.
+    If they did not, the slow requests are longer only because some cause delays long requests the
+    most. Then the effect of the slow requests' additional length is attributed to that cause.
     """
 
     prompts_grew: bool
@@ -53,7 +55,7 @@ def excess_s(
         baseline: the baseline's slow requests.
         metric: the latency to explain.
         work: the model fitted to all of the baseline's requests.
-        workload: how the traffic changed.
+        workload: whether prompts and outputs became longer.
     """
     terms = np.zeros((len(now), len(TERMS)))
     usual = split_s(baseline, metric)
@@ -83,8 +85,8 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
     terms[:, TERM_INDEX["prefill_longer"]] = longer
     terms[:, TERM_INDEX["prefill_uncached"]] = missed
     terms[:, TERM_INDEX["prefill_own"]] -= longer + missed
-    # For sizes outside the baseline's range, the model extrapolates. The extrapolation error is
-    # attributed to the growth of tokens and not to the machine.
+    # For prompts above the baseline's range, the model extrapolates. The difference from the model
+    # is attributed to longer prompts or to cache misses, and not to a slower machine.
     guessed = uncached_tokens(now) > work.uncached_range[1]
     long = now.number("prompt_tokens") > work.prompt_range[1]
     for term, chosen in (("prefill_longer", guessed & long), ("prefill_uncached", guessed & ~long)):
@@ -94,8 +96,8 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
 
 
 def _merge_prompt_length(terms: FloatArray) -> None:
-    """Add the term of longer prompts to the terms of cache misses and slowdown, in proportion to
-    the growth of these two terms."""
+    """Divide the term of longer prompts between two other terms, cache misses and a slower machine,
+    in proportion to the means of these two terms."""
     missed, slower = (
         max(float(terms[:, TERM_INDEX[term]].mean()), 0.0)
         for term in ("prefill_uncached", "prefill_own")

@@ -1,1 +1,1 @@
-"""The input of a diagnosis: requests and server samples as columns, and checks of this data."""
+"""The input of a diagnosis: requests and server samples, as columns, and checks of this data."""

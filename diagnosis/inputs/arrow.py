@@ -1,4 +1,4 @@
-"""Convert the store's Arrow tables to the columns of `diagnosis.inputs`.
+"""Convert the Arrow tables that the store returns to the columns of `diagnosis.inputs`.
 
 Pure. A null becomes NaN. Labels become dictionary-encoded.
 """
@@ -46,7 +46,7 @@ def samples_of(table: pa.Table) -> Samples:
     numbers, texts = {}, {}
     for name in table.column_names:
         if name.endswith("_unix_ns"):
-            continue  # a float would round it
+            continue  # a float would round the time
         kind = table.schema.field(name).type
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
             numbers[name] = _floats(table[name])
@@ -67,7 +67,8 @@ def servers_of(
     starts: Sequence[EngineStart] = (),
     cold_starts: Sequence[ColdStart] = (),
 ) -> Servers:
-    """Combine engine samples, GPU samples, engine starts and the parts of the starts."""
+    """Return engine samples, GPU samples, engine starts and the parts of the starts as one
+    object."""
     sampled = no_samples() if gpus is None else samples_of(gpus)
     return Servers(samples_of(engines), sampled, starts, cold_starts)
 

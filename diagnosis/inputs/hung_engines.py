@@ -1,8 +1,9 @@
-"""Find engines that hang: they have requests and take no step. Their requests do not end.
+"""Find engines that hang: they have requests but take no step, so the requests do not end.
 
-Pure. Such a request has no row until its client gives up or its server ends, and this row has no
-first token. The time that it has waited is a lower bound of its latency. This module makes these
-requests comparable with answered ones.
+Pure. A request of a hung engine has no row until its client gives up or its server ends. If the
+response had not begun, the row has no first token. The time that the request has waited is a lower
+bound of its latency. This module uses this time as the latency, so that the request can be compared
+with answered requests.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,8 +20,9 @@ UNFINISHED: Final = "unfinished"
 """The outcome of a request that a hung engine did not finish."""
 
 _SLOT_NS: Final = 5 * 10**9
-"""Samples of several front ends of an engine are compared within slots of this length. Samples are
-taken every second. An engine takes a step if any of its front ends reports one."""
+"""Length of a time slot in nanoseconds. An engine may have several front ends, and each front end
+sends a sample every second. The samples in a slot are combined: the engine took a step if at least
+one front end reports a step."""
 _ENDED: Final = ("stop", "length", "rejected", UNFINISHED)
 
 _NOT_REACHED: Final = (
@@ -29,7 +31,7 @@ _NOT_REACHED: Final = (
 
 
 class Hang(NamedTuple):
-    """A time without a step while requests were in flight, in unix nanoseconds."""
+    """A time range without a step while requests were in flight, in unix nanoseconds."""
 
     replica: str
     engine: int
@@ -71,12 +73,12 @@ def _of_replica(engines: Samples, rows: BoolArray, replica: str) -> Iterator[Han
 
 
 def with_unfinished(requests: Requests, engines: Samples) -> Requests:
-    """Mark the requests that a hung engine did not finish.
+    """Return the requests, and mark the requests that a hung engine did not finish.
 
     Returns:
-        All requests. Unfinished requests have the outcome `UNFINISHED`, and the time that has
-        passed as their latencies. The time that belongs to no phase is decode time if the response
-        had begun, otherwise `unsplit`.
+        All requests. Unfinished requests have the outcome `UNFINISHED`. Their latency is the time
+        from the receipt until the request was given up. If the response had begun, the time that
+        belongs to no phase is decode time. Otherwise the phases are unknown.
     """
     found = np.zeros(len(requests), dtype=np.bool_)
     received = requests.received_unix_ns

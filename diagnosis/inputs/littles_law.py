@@ -1,9 +1,9 @@
 """Check whether the data contradicts Little's law.
 
-Pure. By Little's law, the mean number of waiting requests is the arrival rate times the waiting
-time. Engines report the number of waiting requests, and requests report their waiting time. If the
-two contradict each other, rows are missing or a clock is wrong, and an explanation of this data is
-not reliable.
+Pure. By Little's law, the mean number of waiting requests is the arrival rate times the mean
+waiting time. Engines report the number of waiting requests, and the requests' rows report the
+waiting times. If the two reports contradict each other, rows are missing or a clock is wrong. An
+explanation of this data is then not reliable.
 
 Source: Little, A Proof for the Queuing Formula L = λW, Operations Research 9 (3), 1961.
 """
@@ -17,17 +17,18 @@ from diagnosis.inputs.servers import Samples
 from diagnosis.question import Span
 
 OFF: Final = 0.20
-"""Allowed difference as a share of the larger number, in addition to the sampling error."""
+"""Allowed difference between the two numbers of waiting requests, as a share of the larger number.
+The allowed sampling error (`ERRORS`) is added."""
 ERRORS: Final = 4.0
-"""Allowed difference in standard errors of the samples' mean. Neighbouring samples are correlated,
-so the factor is large."""
+"""Allowed sampling error, as a number of standard errors of the samples' mean. The number is large,
+because neighbouring samples are correlated."""
 WAITING: Final = 1.0
-"""Minimum mean number of waiting requests. With fewer, one sample per second is too coarse for a
-comparison."""
+"""Minimum mean number of waiting requests. With fewer waiting requests, one sample per second is
+too coarse for a comparison."""
 
 
 def contradictions(requests: Requests, engines: Samples, window: Span) -> list[str]:
-    """Return one sentence for each replica whose queue contradicts its requests.
+    """Return one sentence for each replica whose samples contradict its requests.
 
     Args:
         requests: the requests of the window, and earlier requests that may still have waited in the
@@ -54,8 +55,8 @@ def contradictions(requests: Requests, engines: Samples, window: Span) -> list[s
 
 
 def _waited_within_s(requests: Requests, window: Span) -> FloatArray:
-    """Return the seconds that each request waited within the window: (n,). The engine samples do
-    not cover waits outside the window."""
+    """Return the seconds that each request waited within the window: (n,). Waits outside the window
+    are not counted, because the engine samples do not cover them."""
     received_s = (requests.received_unix_ns - window.from_unix_ns) / 1e9
     handoff_s = np.nan_to_num(requests.number("handoff_s"))
     begun_s = received_s + np.nan_to_num(requests.number("frontend_s")) - handoff_s
@@ -72,7 +73,8 @@ class _WaitingMean(NamedTuple):
 
 
 def _waiting(engines: Samples, inside: BoolArray, replica: str) -> _WaitingMean | None:
-    """Return the mean number of waiting requests at a replica, summed over its engines."""
+    """Return the mean number of waiting requests at a replica, summed over its engines, and the
+    standard error."""
     if replica not in engines.replica.values:
         return None
     rows = inside & (engines.replica.codes == engines.replica.values.index(replica))

@@ -1,7 +1,7 @@
 """Requests of a time range, as columns.
 
-Pure. Columns use less memory than objects: a million requests need thirty arrays. An unknown number
-is NaN, and sums exclude it.
+Pure. Columns use less memory than objects: the data of a million requests is in thirty arrays. An
+unknown number is NaN, and means exclude it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,11 +19,11 @@ _Column = TypeVar("_Column")
 _Given = TypeVar("_Given")
 
 LABELS = ("outcome", "model", "lora", "route", "tenant", "region", "replica", "config", "operation")
-"""The label columns of requests. Each of them is optional."""
+"""The label columns of requests. Each column is optional."""
 
 SERVER = "server"
-"""A label that `server_labels` adds if a replica has several engines: the engine of a request at
-this replica, otherwise the replica."""
+"""A label that `server_labels` adds if at least one replica has several engines. The label of a
+request is its engine if its replica has several engines, otherwise its replica."""
 
 NUMBERS = (
     *("frontend_s", "handoff_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),
@@ -40,7 +40,8 @@ NUMBERS = (
     "others_prefill_tokens_max",
     "engine",
 )
-"""The numeric columns of requests. Each name contains the unit. Each of them is optional."""
+"""The numeric columns of requests. A name that ends in `_s` is in seconds. Each column is
+optional."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ class Labels:
 
 
 class LazyColumns(Mapping[str, _Column]):
-    """Columns that are converted on first use, because a question uses about five of the thirty
-    columns."""
+    """Columns that are converted when they are first used. A question uses only about five of the
+    thirty columns."""
 
     def __init__(self, given: Mapping[str, _Given], make: Callable[[_Given], _Column]) -> None:
         self._given: Mapping[str, Any] = given
@@ -92,7 +93,7 @@ class LazyColumns(Mapping[str, _Column]):
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Requests in any order, as columns of equal length.
+    """Requests as columns of equal length. The requests may be in any order.
 
     Raises:
         ValueError: columns differ in length, or a name is unknown.
@@ -104,7 +105,7 @@ class Requests:
 
     def __post_init__(self) -> None:
         if isinstance(self.numbers, LazyColumns):
-            return  # These columns come from one table, or were checked before.
+            return  # Lazy columns come from one table, or were checked before.
         for name in self.numbers:
             if name not in NUMBERS:
                 raise ValueError(f"column: {name!r}; allowed: {', '.join(NUMBERS)}")
@@ -126,7 +127,7 @@ class Requests:
         return np.full(len(self), np.nan) if found is None else found
 
     def mean(self, name: str) -> float | None:
-        """Return the mean of a column's known numbers, or None if none is known."""
+        """Return the mean of a column's known numbers, or None if no number is known."""
         values = self.number(name)
         known = values[np.isfinite(values)]
         return float(known.mean()) if known.size else None
@@ -138,14 +139,14 @@ class Requests:
 
     @property
     def server(self) -> Labels:
-        """The server of each request: its replica, or its engine if the replica has several."""
+        """The server of each request: its engine if the replica has several engines, otherwise its
+        replica."""
         return self.label(SERVER if SERVER in self.labels else "replica")
 
     def of_engine(self, replica: str, engine: float | None = None) -> BoolArray:
         """Return whether this engine of a replica served each request: (n,). If `engine` is None,
-        every engine of the replica counts.
-
-        A request with an unknown engine counts for every engine of its replica.
+        the requests of all engines of the replica are selected. A request whose engine is unknown
+        is selected for every engine of its replica.
         """
         there = self.label("replica").is_value(replica)
         if engine is None:
@@ -171,9 +172,9 @@ class Requests:
         return found
 
     def within(self, from_unix_ns: int, to_unix_ns: int) -> "Requests":
-        """Return the requests received in [from, to)."""
+        """Return the requests received at or after `from` and before `to`."""
         at = self.received_unix_ns
-        # the store returns rows in order of receipt, so a slice is enough and no copy is needed
+        # the store returns rows in order of receipt, so a slice without a copy is enough
         if at.size and (np.diff(at) >= 0).all():
             low, high = np.searchsorted(at, [from_unix_ns, to_unix_ns])
             return self.rows(slice(int(low), int(high)))

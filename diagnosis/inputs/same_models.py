@@ -1,7 +1,8 @@
-"""Select the requests to servers that serve the same models as the question's requests.
+"""Select the requests to servers with the same models as the requests that the question selects.
 
-Pure. Requests of other tenants to these servers are included, because they are evidence. Requests
-to servers of other models are excluded, because they would look like skewed routing.
+Pure. Requests of other tenants to these servers are included, because they may delay the selected
+requests. Requests to servers of other models are excluded, because their different rates would look
+like an uneven division of the requests by the router.
 """
 
 import numpy as np
@@ -13,7 +14,7 @@ from diagnosis.question import Question
 def same_model_requests(
     now: Requests, before: Requests, question: Question
 ) -> tuple[Requests, Requests]:
-    """Return window and baseline without requests to servers of other models.
+    """Return the requests of window and baseline, without requests to servers of other models.
 
     A server is identified by its replica. If the question has no filter, all requests are returned.
     """

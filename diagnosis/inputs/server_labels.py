@@ -1,8 +1,8 @@
 """Label requests and samples with their server: a replica, or one engine of a replica.
 
 Pure. The engines of a data-parallel replica have separate queues, caches and steps. So one engine
-can be slow while another one is not, and an explanation must compare engines, not replicas. A
-replica with a single engine is one server.
+can be slow while another engine of the replica is not. Therefore an explanation compares engines
+and not replicas. A replica with a single engine is one server.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,15 +15,15 @@ from diagnosis.inputs.requests import SERVER, BoolArray, FloatArray, Labels, Laz
 from diagnosis.inputs.servers import EngineName, Samples, Servers
 
 _MOSTLY: Final = 0.5
-"""A replica is divided only if more than this share of its requests have an engine number. Only the
-plugin's rows have one. Without this limit, a few such rows would divide the replica, and the rows
-of other sources would belong to no server."""
+"""A replica is divided into engines only if more than this share of its requests have an engine
+number. Only rows from the plugin have an engine number. Without this limit, a few rows from the
+plugin would divide the replica, and rows from other sources would belong to no server."""
 
 
 def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, Servers]:
     """Return the requests and the engine samples with the label `server`.
 
-    Requests without an engine number at a divided replica have no server.
+    If a replica is divided into engines, its requests without an engine number have no server.
     """
     names = _replicas_with_engines(requests, servers.engines)
     if not names:
@@ -49,8 +49,8 @@ def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, 
 
 
 def where_of(chosen: Sequence[str], divided: Mapping[str, EngineName]) -> dict[str, str]:
-    """Return the labels that all of these servers have in common: replica and engine, the replica,
-    or none."""
+    """Return the labels that all of these servers have in common: replica and engine, only the
+    replica, or no labels."""
     if len(chosen) == 1 and chosen[0] in divided:
         name = divided[chosen[0]]
         return {"replica": name.replica, "engine": str(name.engine)}
@@ -59,7 +59,7 @@ def where_of(chosen: Sequence[str], divided: Mapping[str, EngineName]) -> dict[s
 
 
 def replicas_of(chosen: Iterable[str], divided: Mapping[str, EngineName]) -> tuple[str, ...]:
-    """Return the replicas of these servers, in their order."""
+    """Return the replicas of these servers, without duplicates, in the order of the servers."""
     return tuple(
         dict.fromkeys(divided[each].replica if each in divided else each for each in chosen)
     )
@@ -99,7 +99,8 @@ def _mostly(numbered: BoolArray, there: BoolArray) -> bool:
 
 
 def _labels(replica: Labels, number: FloatArray, names: Sequence[EngineName]) -> Labels:
-    """Return the server of each row: the engine at a divided replica, otherwise the replica."""
+    """Return the server of each row: the engine if the replica is divided into engines, otherwise
+    the replica."""
     values = (*replica.values, *(name.server for name in names))
     codes = replica.codes.copy()
     for divided in dict.fromkeys(name.replica for name in names):

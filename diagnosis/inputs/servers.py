@@ -1,6 +1,6 @@
 """Engine samples, GPU samples and engine starts, as columns.
 
-Pure. The increase of a counter over a time range is the sum of its increases between samples.
+Pure. The increase of a counter over a time range is the sum of its increases from sample to sample.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,8 @@ from telemetry.starts import EngineStart
 class Samples:
     """Engine or GPU samples in order of time.
 
-    `series` identifies the source of a counter by replica, engine or GPU, process, and start.
+    `series` is a number for the source of a sample's counters: its replica, engine or GPU, process
+    and start of the process.
     """
 
     at_unix_ns: IntArray
@@ -32,7 +33,7 @@ class Samples:
     server: Labels | None = None
     """The server of each engine sample, if a replica has several engines; otherwise None."""
     _rises: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
-    """A cache of `rises`, because several detectors use the same counter."""
+    """A cache of the results of `rises`, because several detectors use the same counter."""
 
     def __len__(self) -> int:
         return int(self.at_unix_ns.size)
@@ -55,8 +56,8 @@ class Samples:
 
     @property
     def spans_s(self) -> FloatArray:
-        """Return the seconds since the previous sample of the same series: (n,); NaN for the first
-        sample."""
+        """Return the seconds since the previous sample of the same series: (n,). NaN for a series'
+        first sample."""
         return self._counters.apart_s
 
     @cached_property
@@ -72,8 +73,8 @@ class Samples:
         return float(rise[known].sum()) / seconds if seconds > 0 else None
 
     def ratio(self, part: str, whole: str, rows: BoolArray) -> float | None:
-        """Return one counter's increase divided by another's; None if the divisor did not
-        increase."""
+        """Return the increase of the counter `part`, divided by the increase of the counter
+        `whole`. Return None if `whole` did not increase."""
         above, below = self.rises(part)[rows], self.rises(whole)[rows]
         known = np.isfinite(above) & np.isfinite(below)
         total = float(below[known].sum())
@@ -112,11 +113,12 @@ class EngineName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Samples and starts of the servers that a question covers."""
+    """Samples and starts of the servers that a question is about."""
 
     engines: Samples = field(default_factory=no_samples)
     gpus: Samples = field(default_factory=no_samples)
     starts: Sequence[EngineStart] = ()
     cold_starts: Sequence[ColdStart] = ()
     divided: Mapping[str, EngineName] = field(default_factory=dict)
-    """The engines of replicas with several engines, by server label."""
+    """The engines of replicas with several engines. The key is the engine's label in the column
+    `server`."""

@@ -1,1 +1,1 @@
-"""Latencies: their parts, the slow tail, the start of a growth, and the groups that it affects."""
+"""Analyse latencies: their parts, the slow tail, the start of a growth, and the affected groups."""

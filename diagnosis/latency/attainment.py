@@ -1,20 +1,21 @@
-"""Test whether an objective's attainment fell.
+"""Test whether an objective's attainment (the share of good requests) fell.
 
-Pure. A request is slow when it exceeds the objective's threshold for the latency in question.
-Attainment fell when both conditions hold: the window misses the target, and the share of slow
-requests rose beyond chance. If the window meets its target, there is no incident. If the target is
-missed as often as before, there is no new incident.
+Pure. A request is slow if its latency exceeds the objective's threshold. The attainment fell if two
+conditions hold: the window misses the objective's target, and the share of slow requests rose
+beyond chance. If the window meets the target, there is no incident. If the share of slow requests
+is as large as in the baseline, there is no new incident.
 
-The test compares two proportions, with one correction. Requests of the same minute share their
-server's state, so slow requests occur in bursts. Kish's design effect converts the counts to an
-effective number of independent requests. The design effect is measured between neighbouring blocks
-of the baseline, so that a drift within the baseline does not count as noise. The effect is not
-measured in the window, because an incident is itself a burst, and the correction would hide the
-incident.
+The test compares the shares of slow requests in the window and in the baseline. It has one
+correction. Requests of the same minute share their server's state, so slow requests occur in
+bursts. Kish's design effect converts the counts to an effective number of independent requests. The
+design effect is measured from the differences between neighbouring blocks of the baseline, so that
+a slow drift within the baseline does not count as noise. The design effect is not measured in the
+window, because an incident is itself a burst, and the correction would hide it.
 
-Sources: Agresti and Caffo, The American Statistician 54, 2000 (adding one slow and one fast request
-to each range keeps the test's level for small counts); Kish, Survey Sampling, 1965; von Neumann,
-Annals of Mathematical Statistics 12, 1941 (mean square successive difference).
+Sources: Agresti and Caffo, The American Statistician 54, 2000 (one slow and one fast request are
+added to each range, so that the test's error rate is also correct for small counts); Kish, Survey
+Sampling, 1965; von Neumann, Annals of Mathematical Statistics 12, 1941 (mean square successive
+difference).
 """
 
 from collections.abc import Callable
@@ -30,35 +31,35 @@ from diagnosis.question import FROM_RECEIPT, Metric, Question
 
 FEWEST: Final = 30
 """Minimum number of requests in each time range. With fewer requests, a single slow request would
-be a share of more than 3 %."""
+be more than 3 % of the requests."""
 
 CRITICAL_Z: Final = 1.645
 """Critical value of a one-sided test, in standard errors. If nothing changed, one test in 20 still
-finds a rise. This error rate is acceptable, because the rise counts only if the window also misses
-its target."""
+finds a rise. This error rate is acceptable, because a rise counts only if the window also misses
+the target."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
 """Minimum share of the baseline's requests within a threshold. If most of the baseline's requests
-exceed the threshold, it does not separate slow from usual requests. Such a threshold is used only
-if even more requests exceed it in the window. Otherwise the size of the growth decides."""
+exceed the threshold, the threshold does not separate slow from usual requests. It then decides only
+if the attainment fell further in the window. Otherwise the size of the latency's growth decides."""
 
 _BLOCKS: Final = 12
 """Minimum number of blocks in the baseline. A block lasts at most a minute. The interval of the
-tail's mean uses the same minimum."""
+tail's mean has the same minimum (`diagnosis.latency.tail.MIN_BLOCKS`)."""
 _BLOCK_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The threshold that an objective sets for the latency in question.
+    """The threshold that an objective sets for the latency that is explained.
 
     Args:
         slo: the objective's name.
         seconds: the threshold in seconds.
         budget: the share of requests that may exceed the threshold.
         counts: a function that selects the requests that the objective counts.
-        whole: whether the threshold is the whole condition of a good request. If false, the
-            objective has other conditions, and a request within the threshold may still be bad.
+        whole: whether the threshold is the objective's only condition for a good request. If false,
+            the objective has other conditions, and a request within the threshold may still be bad.
     """
 
     slo: str
@@ -70,8 +71,8 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """The number of requests, and of requests above an objective's threshold, in baseline and
-    window."""
+    """Numbers of requests in baseline and window: of counted requests, and of requests above an
+    objective's threshold."""
 
     slo: str
     threshold_s: float
@@ -83,7 +84,7 @@ class Attainment:
     standard_errors: float
     """Increase of the share of slow requests, in standard errors."""
     whole: bool = True
-    """Whether the threshold is the objective's whole condition of a good request."""
+    """Whether the threshold is the objective's only condition for a good request."""
 
     @property
     def decides(self) -> bool:
@@ -157,9 +158,9 @@ def _slow(
     slow = latency > threshold.seconds
     counted = np.isfinite(latency)
     if question.metric in (*FROM_RECEIPT, Metric.QUEUE):
-        # If the client cancelled before the threshold, the request gives no information and is not
-        # counted. If the client cancelled later, it waited longer than the threshold, so its
-        # request is slow.
+        # If the client cancelled before the threshold, it is unknown whether the request would have
+        # been slow, and it is not counted. If the client cancelled later, it waited longer than the
+        # threshold, so the request is slow.
         left = requests.label("outcome").is_value("abort") & ~counted
         left &= requests.number("e2e_s") > threshold.seconds
         if question.metric in (Metric.TTFT, Metric.FIRST_CONTENT):
@@ -169,8 +170,8 @@ def _slow(
 
 
 def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, seconds: float) -> float:
-    """Return the design effect: the number of correlated requests with as much information as one
-    independent request; at least 1."""
+    """Return the design effect: the number of correlated requests that have as much information as
+    one independent request. The result is at least 1."""
     number, hits = int(counted.sum()), int(slow.sum())
     if not 0 < hits < number:
         return 1.0

@@ -1,9 +1,9 @@
 """Find when a latency began to grow: the time at which the share of slow requests changed.
 
-Pure. For each block of time, the requests and the slow requests (slower than the start of the
-baseline's tail) are counted. The model assumes one probability of a slow request before the onset
-and another probability after it. The onset is the block with the highest likelihood. The onset is
-returned only if it is clearly more likely than no change.
+Pure. A request is slow here if it is slower than the fastest request of the baseline's tail. The
+requests and the slow requests in each block of time are counted. The model has two probabilities of
+a slow request: one before the onset and one after the onset. The onset is the block for which the
+counts are most likely. An onset is returned only if it is clearly more likely than no change.
 
 Source: likelihood ratio for a change in a binomial proportion, with Schwarz's penalty.
 """
@@ -21,8 +21,9 @@ USUAL: Final = 3.0
 
 
 def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> int | None:
-    """Return the time at which slow requests became more frequent than usual. Return None if they
-    were more frequent during the whole window."""
+    """Return the time at which slow requests became more frequent than usual, in unix nanoseconds.
+    Return None if no such change is found, for example if slow requests were frequent during the
+    whole window."""
     threshold_s = float(usual.latency_s[usual.tail(share) - 1])
     slow = now.blocks[now.latency_s > threshold_s]
     bad = np.bincount(slow, minlength=now.block_count).astype(np.float64)
@@ -33,7 +34,7 @@ def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> i
             return window.from_unix_ns + int(
                 block / now.block_count * (window.to_unix_ns - window.from_unix_ns)
             )
-        # The latency was already high before this block and only grew further here, so the onset is
+        # Slow requests were already more frequent than usual before this block, so the onset is
         # earlier.
         end = block
     return None
@@ -56,8 +57,8 @@ def _first_slow_block(bad: FloatArray, whole: FloatArray) -> int | None:
 
 
 def _likelihood(bad: FloatArray, whole: FloatArray) -> FloatArray:
-    """Return the log likelihood of `bad` slow requests among `whole` requests, for the probability
-    bad / whole: (n,)."""
+    """Return the log likelihood of `bad` slow requests among `whole` requests: (n,). The assumed
+    probability of a slow request is bad / whole."""
     good = whole - bad
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.where(bad > 0, bad * np.log(bad / whole), 0.0)

@@ -1,7 +1,7 @@
 """Split latencies into parts. The parts of a latency sum to the latency.
 
-Pure. The parts are measured and stored in each request's row. Only the parts of the longest gap
-between two tokens are estimated.
+Pure. The parts are measured and stored in each request's row. Two latencies have estimated parts:
+the longest gap between two tokens (ITL max), and the reasoning before the first content.
 """
 
 from typing import Final
@@ -24,8 +24,9 @@ PARTS: Final = (
     "delivery",
     "unsplit",
 )
-"""`handoff` is the wait until the engine accepts a request, which happens between two steps.
-`unsplit` is the time of a phase, or of the whole latency, if no step ledger divides it."""
+"""`handoff` is the wait until the engine accepts a request. The engine accepts requests only
+between two steps. `unsplit` is the time of a phase or of the whole latency that no step ledger
+divides into parts."""
 
 PART_INDEX: Final = {part: place for place, part in enumerate(PARTS)}
 
@@ -34,13 +35,13 @@ HELD_PARTS: Final = {
     "queue_grammar": "grammar_s",
     "queue_adapter": "adapter_wait_s",
 }
-"""The reasons for `queue_held`, and their columns. The account of a single request divides
-`queue_held` into these parts and a rest. Other explanations do not, because older rows do not
-report these parts."""
+"""The reasons for `queue_held`, and the columns with their seconds. The account of a single request
+divides `queue_held` into these parts and a rest. Other explanations do not divide `queue_held`,
+because older rows do not report the reasons."""
 
 REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
-"""The names of the decode's parts in an explanation of the first content. There, these parts cover
-the time from the first byte to the first content."""
+"""The names of the decode's parts in an explanation of the time to the first content. In that
+explanation, the decode's parts are the time from the first byte to the first content."""
 
 PHASE: Final = {
     **{part: part.split("_")[0] for part in (*PARTS, *REASONING.values())},
@@ -51,12 +52,13 @@ PHASE: Final = {
 
 
 def latency_s(requests: Requests, metric: Metric) -> FloatArray:
-    """Return the latency in seconds, (n,); NaN where unknown or undefined.
+    """Return the latency of each request in seconds: (n,). NaN where the latency is unknown or
+    undefined.
 
-    TTFT and the time to the first content are defined only for streamed responses, because
-    otherwise the first byte is also the last.
-    TPOT and E2E are defined only for complete responses. For a request that a hung engine did not
-    finish, E2E is the time until now.
+    TTFT and the time to the first content are defined only for streamed responses, because an
+    unstreamed response is sent as a whole at its end. TPOT and E2E are defined only for complete
+    responses. For a request that a hung engine did not finish, E2E is the time that the request has
+    waited.
     """
     number = requests.number
     if metric in (Metric.TTFT, Metric.FIRST_CONTENT):
@@ -81,11 +83,13 @@ def reasoning_s(requests: Requests) -> FloatArray:
 
 
 def gaps(requests: Requests, metric: Metric) -> FloatArray:
-    """Return the number of tokens that the request generated after the first, within the latency:
-    (n,); NaN where unknown.
+    """Return the number of tokens after the first that each request generated during the latency:
+    (n,). NaN where unknown.
 
-    For the first content, these are the reasoning tokens. If they were not counted, they are
-    estimated: their share of the tokens is the reasoning's share of the decode's time.
+    For the time to the first content, these are the reasoning tokens. If no number of reasoning
+    tokens is reported, it is estimated:
+
+        reasoning tokens = tokens after the first · reasoning seconds / decode seconds
     """
     tokens = np.maximum(requests.number("output_tokens") - 1.0, 0.0)
     if metric is not Metric.FIRST_CONTENT:
@@ -97,8 +101,8 @@ def gaps(requests: Requests, metric: Metric) -> FloatArray:
 
 
 def selected_latency_s(requests: Requests, question: Question) -> FloatArray:
-    """Return the latency of the requests that the question selects: (n,); NaN for all other
-    requests."""
+    """Return the latency of each request that the question selects, in seconds: (n,). NaN for all
+    other requests."""
     latency = latency_s(requests, question.metric)
     if not question.where:
         return latency
@@ -113,15 +117,16 @@ def _answered(requests: Requests) -> BoolArray:
 
 
 def split_s(requests: Requests, metric: Metric) -> FloatArray:
-    """Return the seconds of each part, (n, len(PARTS)); every row sums to `latency_s`.
+    """Return the seconds of each part: (n, len(PARTS)). The sum of a row is the request's
+    `latency_s`.
 
     A request's row has no parts for the longest gap (ITL max). So the gap is attributed to the
-    interruptions of the decode, the rarest type first: preemption, stall, other requests' prefill.
-    Each type gets at most its total time in the decode. The rest of the gap is attributed to an
-    ordinary step. So the shares of the rare types are upper bounds.
+    interruptions of the decode in this order: preemption, stall, other requests' prefill. Each of
+    these types gets at most its total time in the decode. The rest of the gap is attributed to an
+    ordinary step. The seconds of the three types are upper bounds.
 
-    The time to the first content is TTFT and the reasoning. A row does not divide the reasoning, so
-    it is divided like the whole decode.
+    The time to the first content is the sum of TTFT and the reasoning time. A row has no parts for
+    the reasoning time, so this time is divided in the same proportions as the whole decode.
     """
     total = latency_s(requests, metric)
     parts = np.zeros((len(requests), len(PARTS)))
@@ -144,7 +149,7 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
             _fill_reasoning(requests, parts)
         if metric is Metric.TPOT:
             parts /= np.maximum(requests.number("output_tokens") - 1.0, 1.0)[:, None]
-    # Time that no phase covers is delivery. If the phases are unknown, the whole latency is
+    # Time that no phase contains is delivery. If the phases are unknown, the whole latency is
     # unsplit.
     rest = np.nan_to_num(total) - parts.sum(axis=1)
     known = np.isfinite(requests.number("decode_s" if metric is Metric.TPOT else "queue_s"))

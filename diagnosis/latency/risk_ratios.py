@@ -1,10 +1,13 @@
 """Find the groups of requests that are slow more often than other requests, by risk ratios over
 labels and sizes.
 
-Pure. The risk ratio of a value is the probability that a request with this value is slow, divided
-by the probability that a request without it is slow. A combination of up to three values is
-reported only if its ratio exceeds the ratios of all smaller combinations in it. The false discovery
-rate is controlled over all tested groups.
+Pure. A group consists of the requests with one value (for example tenant=acme) or with a
+combination of up to three values.
+
+    risk ratio = P(slow | request is in the group) / P(slow | request is not in the group)
+
+A combination is reported only if the lower bound of its ratio exceeds the ratio of every
+combination with one value less. The false discovery rate is controlled over all tested groups.
 
 Sources: MacroBase, Bailis et al., SIGMOD 2017; DIFF, Abuzaid et al., VLDB 2019; Benjamini and
 Hochberg 1995.
@@ -26,7 +29,7 @@ from diagnosis.inputs.requests import SERVER, BoolArray, FloatArray, Requests
 LABELS: Final = ("replica", "tenant", "model", "lora", "route", "region", "config")
 ORDER: Final = 3
 SUPPORT: Final = 0.01
-"""Minimum share of the slow requests that must have a value for the value to be tested."""
+"""Minimum share of the slow requests that a group must contain. Smaller groups are not tested."""
 FALSE_DISCOVERIES: Final = 0.05
 _FEWEST: Final = 5
 _Z: Final = 1.96
@@ -60,8 +63,8 @@ class _Risk:
 
 
 def risk_ratios(requests: Requests, slow: BoolArray) -> tuple[list[RiskRatio], int]:
-    """Return the groups of requests that are slow more often than chance explains, highest ratio
-    first.
+    """Return the groups of requests that are slow more often than can be due to chance. The group
+    whose ratio has the highest lower bound is first.
 
     Args:
         requests: all requests of the window.
@@ -139,8 +142,8 @@ def _frequent_values(name: str, codes: Codes, fewest: int) -> list[Item]:
 def _larger_sets(
     found: list[tuple[Item, ...]], singles: list[Item], order: int
 ) -> Iterator[tuple[Item, ...]]:
-    """Yield the sets of `order` values from different dimensions for which `found` contains every
-    subset with one value less."""
+    """Yield the sets of `order` values from different dimensions. A set is yielded only if `found`
+    contains every subset with one value less."""
     if order == 1:
         yield from ((item,) for item in singles)
         return

@@ -1,9 +1,9 @@
 """Select the slow tail of the requests, and compute intervals of its mean.
 
-Pure. The tail is the slowest share of a time range's requests. The mean of the tail (the expected
-shortfall) is the sum of the means of its parts. Percentiles cannot be added in this way. Requests
-of the same minute share their server's state, so the intervals come from resampling minutes, not
-requests.
+Pure. The tail is the slowest share of a time range's requests. The mean latency of the tail (the
+expected shortfall) is the sum of the means of the latency's parts. A percentile is not the sum of
+the parts' percentiles. Requests of the same minute share their server's state. So the intervals are
+computed by resampling minutes and not single requests.
 
 Sources: expected-shortfall allocation, Tasche 1999; block bootstrap, Künsch 1989.
 """
@@ -16,19 +16,20 @@ import numpy as np
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray
 
 SHARES: Final = (0.01, 0.05, 0.10, 0.25, 0.5)
-"""Candidate tail shares. The first share whose tail has at least `MIN_TAIL_REQUESTS` requests is
+"""Candidate tail shares. The smallest share whose tail has at least `MIN_TAIL_REQUESTS` requests is
 used."""
 
 MIN_TAIL_REQUESTS: Final = 15
-"""Minimum number of slow requests for a meaningful mean."""
+"""Minimum number of requests in a tail. The mean of fewer requests is too uncertain."""
 
 BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
-"""Minimum growth factor of the number of requests slower than the baseline's 75th percentile (0.25)
-or median (0.5). This detects a growth of all requests, which the tail alone does not show."""
+"""Minimum growth factor of the share of requests that are slower than the baseline's 75th
+percentile (key 0.25) or median (key 0.5). This detects a growth of the latency of all requests,
+which the tail alone does not show."""
 
 MOST_WIDE_TAIL: Final = 20_000
-"""Maximum number of requests in a widened tail. More would take too long, because the growth of
-each request is divided into terms."""
+"""Maximum number of requests in a widened tail. With more requests, the computation would take too
+long, because the growth of each request is divided into terms."""
 
 REPLICATES: Final = 400
 GROUPS: Final = 1_000
@@ -40,7 +41,7 @@ divided into this many blocks."""
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The known latencies of a time range, slowest first.
+    """The known latencies of a time range, sorted: the slowest request is first.
 
     `rows` are the indices of the requests. `blocks` are the indices of their blocks (minutes).
     """
@@ -54,12 +55,12 @@ class Stretch:
         return int(self.rows.size)
 
     def tail(self, share: float) -> int:
-        """Return the number of requests in the tail with this share. The tail's requests come
-        first."""
+        """Return the number of requests in the tail that contains this share of the requests. They
+        are the first requests of the stretch."""
         return max(1, int(np.ceil(len(self) * share))) if len(self) else 0
 
     def only(self, chosen: BoolArray) -> "Stretch":
-        """Return the stretch with the chosen requests only."""
+        """Return a stretch with only the requests for which the mask `chosen` is true."""
         return Stretch(
             self.rows[chosen], self.latency_s[chosen], self.blocks[chosen], self.block_count
         )
@@ -85,7 +86,7 @@ def stretch(
 
 
 def share_for(now: Stretch, baseline: Stretch) -> float | None:
-    """Return the tail share to use for both ranges; None if there are too few requests."""
+    """Return the tail share for both time ranges. Return None if a range has too few requests."""
     fewest = min(len(now), len(baseline))
     return next((share for share in SHARES if fewest * share >= MIN_TAIL_REQUESTS), None)
 
@@ -96,14 +97,15 @@ def needed() -> int:
 
 
 def resampled_blocks(count: int, replicates: int = REPLICATES, seed: int = 0) -> FloatArray:
-    """Return how often each block is drawn in each bootstrap replicate: (replicates, count)."""
+    """Return how often each block is drawn in each bootstrap replicate: (replicates, count). A
+    replicate is a sample of `count` blocks, drawn with replacement."""
     draw = np.random.default_rng([seed, count])
     return draw.multinomial(count, np.full(count, 1.0 / count), size=replicates).astype(float)
 
 
 def tail_means(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
-    """Return the tail's mean latency in each replicate, (replicates,). Each replicate has its own
-    threshold."""
+    """Return the tail's mean latency in each replicate, in seconds: (replicates,). The threshold of
+    the tail is determined in each replicate."""
     numbers, summed_s, _ = _ranked(of, share, drawn)
     wanted = share * (drawn @ _sizes(of))
     before = np.cumsum(numbers, axis=1) - numbers
@@ -114,7 +116,7 @@ def tail_means(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
 
 
 def tail_starts(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
-    """Return the latency at which the tail begins in each replicate, (replicates,)."""
+    """Return the latency at which the tail begins in each replicate, in seconds: (replicates,)."""
     numbers, _, lowest_s = _ranked(of, share, drawn)
     wanted = share * (drawn @ _sizes(of))
     place = (np.cumsum(numbers, axis=1) < wanted[:, None]).sum(axis=1)
@@ -124,16 +126,17 @@ def tail_starts(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
 def _ranked(
     of: Stretch, share: float, drawn: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Group the slowest requests by rank.
+    """Divide the slowest requests into groups of neighbouring ranks, so that less data is
+    resampled.
 
-    Return the number of requests of each group in each replicate and the sum of their latencies,
-    both (replicates, groups), and the lowest latency of each group.
+    Returns: the number of requests of each group in each replicate: (replicates, groups); the sum
+    of these requests' latencies: (replicates, groups); the lowest latency of each group: (groups,).
 
     If there are few requests, each group has a single request. With larger groups, the tail's mean
-    has an error. It is smaller than the spread of the latencies in the group that contains the
-    threshold.
+    has an error. The error is smaller than the spread of the latencies in the group that contains
+    the tail's threshold.
     """
-    # Requests beyond this rank are never in a resampled tail.
+    # Requests beyond this rank practically never belong to a resampled tail.
     reach = min(len(of), 8 * of.tail(share) + MIN_TAIL_REQUESTS)
     latency_s, blocks = of.latency_s[:reach], of.blocks[:reach]
     count = min(reach, GROUPS)
@@ -152,12 +155,13 @@ def _sizes(of: Stretch) -> IntArray:
 
 
 def shares_over(of: Stretch, threshold_s: float, drawn: FloatArray) -> FloatArray:
-    """Return the share of requests slower than a threshold, (replicates,)."""
+    """Return the share of requests that are slower than a threshold, in each replicate:
+    (replicates,)."""
     over = np.bincount(of.blocks[of.latency_s > threshold_s], minlength=of.block_count)
     return np.asarray((drawn @ over) / np.maximum(drawn @ _sizes(of), 1.0))
 
 
 def interval(replicates: FloatArray, outside: float = 0.05) -> tuple[float, float]:
-    """Return the interval that contains all but the given share of the replicates."""
+    """Return the interval that contains all replicates except the share `outside`."""
     low, high = np.nanquantile(replicates, [outside / 2, 1 - outside / 2])
     return float(low), float(high)

@@ -1,9 +1,8 @@
 """Split one request's latency into parts, and list the requests that delayed it.
 
-Pure. The parts sum to the end-to-end time. The delays sum to the seconds that the row attributes to
-the prefill of other requests. The delays by tenant also include the decode of other requests. All
-totals come from the request's row. Only the division of a total among other requests is an
-estimate.
+Pure. The parts sum to the end-to-end time. The sum of the delays by other requests' prefills comes
+from the request's row. So does the sum of the delays by other requests' decodes, which the delays
+by tenant also contain. Only the division of these sums among the other requests is an estimate.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from diagnosis.one_request.delayers import Delayer, TenantDelay, delayers, tenan
 from diagnosis.question import Metric
 
 ROUNDING_S: Final = 1e-9
-"""Instants have nanosecond resolution, so a smaller difference is a rounding error."""
+"""A part shorter than this is a rounding error, because instants have nanosecond resolution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +25,20 @@ class Account:
     """The parts of one request's latency, and the requests that delayed it."""
 
     parts_s: Mapping[str, float]
-    """Seconds by part, in the order of `diagnosis.latency.parts.PARTS`, with the reasons for
-    `queue_held` before the rest of it. Parts of 0 s are omitted."""
+    """Seconds of each part, in the order of `diagnosis.latency.parts.PARTS`. The reasons for
+    `queue_held` are separate parts before the rest of `queue_held`. Parts of 0 s are omitted."""
     delayed_by: Sequence[Delayer]
     """The requests whose prefill delayed this request, largest delay first. `row` is the index in
     the argument `requests`."""
     by_tenant: Sequence[TenantDelay] = ()
-    """Delays by the prefill and decode of other requests, by tenant, largest first. All requests
-    are included, not only those in `delayed_by`."""
+    """Delays by the prefill and decode of other requests, summed by tenant, largest delay first.
+    The sums include all other requests, not only the requests in `delayed_by`."""
 
 
 def account(requests: Requests, victim: int, most: int = 10) -> Account:
-    """Return the parts of one request's latency and its delayers.
+    """Return the parts of one request's latency, and the requests that delayed it (delayers).
 
-    A request with an incomplete response also has parts, because it also waited.
+    A request with an incomplete response also has parts.
 
     Args:
         requests: the requests that ran on the same engine at that time, including the request
@@ -51,7 +50,7 @@ def account(requests: Requests, victim: int, most: int = 10) -> Account:
     labels = {name: alone.labels[name] for name in alone.labels if name != "outcome"}
     itself = Requests(alone.received_unix_ns, alone.numbers, labels)
     split = split_s(itself, Metric.E2E)[0]
-    # The rest of the latency counts as delivery only if delivery was measured.
+    # The rest of the latency counts as delivery only up to the measured delivery time.
     delivery_s = float(np.nan_to_num(itself.number("delivery_s")[0]))
     beyond_s = max(0.0, float(split[PART_INDEX["delivery"]]) - delivery_s)
     split[PART_INDEX["delivery"]] -= beyond_s
@@ -68,7 +67,8 @@ def account(requests: Requests, victim: int, most: int = 10) -> Account:
 
 
 def _with_held_parts(itself: Requests, split: FloatArray) -> Iterator[tuple[str, float]]:
-    """Yield the parts. `queue_held` is the rest that its known reasons do not explain."""
+    """Yield the name and the seconds of each part. `queue_held` is the held time that the reported
+    reasons do not explain."""
     for part, seconds in zip(PARTS, split.tolist(), strict=True):
         left_s = seconds
         if part == "queue_held":

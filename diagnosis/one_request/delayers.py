@@ -1,11 +1,11 @@
 """Find the requests that delayed another request.
 
-Pure. The request's row reports by how many seconds the prefills and the decodes of other requests
-delayed it. The seconds of prefills are divided among the requests whose prefill overlapped with it,
-in proportion to the prompt tokens computed in the overlap. The seconds of decodes are divided among
-the requests whose decode overlapped with it, in proportion to the output tokens. So the delays sum
-to the reported seconds. The work of individual steps is not recorded, so a finer division is
-impossible.
+Pure. The delayed request's row reports how many seconds of delay the prefills and the decodes of
+other requests caused. The seconds by prefills are divided among the requests whose prefill
+overlapped in time with the delayed request, in proportion to the prompt tokens computed during the
+overlap. The seconds by decodes are divided among the requests whose decode overlapped with the
+delayed request, in proportion to the output tokens. So the sum of the delays equals the reported
+seconds. The work of individual steps is not recorded, so a more exact division is impossible.
 """
 
 from collections import defaultdict
@@ -23,17 +23,18 @@ _QUEUE: Final = ("queue_budget_s", "queue_step_s")
 
 @dataclass(frozen=True, slots=True)
 class Delayer:
-    """A request that delayed another request. `row` is its index in the argument `requests`."""
+    """A request that delayed another request by `cost_s` seconds. `row` is the index of the
+    delaying request in the argument `requests`."""
 
     row: int
     cost_s: float
     tokens: float
-    """Prompt tokens of this request that were computed during the overlap."""
+    """Prompt tokens of the delaying request that were computed during the overlap."""
 
 
 @dataclass(frozen=True, slots=True)
 class TenantDelay:
-    """The delay of another request by the requests of one tenant."""
+    """The delay of one request by the requests of one tenant."""
 
     tenant: str | None
     """The tenant; None if the requests have no tenant."""
@@ -51,8 +52,8 @@ def delayers(requests: Requests, victim: int, most: int = 10) -> list[Delayer]:
     """Return the requests whose prefill delayed a request, largest delay first.
 
     Args:
-        requests: the requests of the same replica and engine around that time, including the
-            request itself.
+        requests: the requests of the same replica and engine at about the same time, including the
+            delayed request itself.
         victim: the index of the request in `requests`.
         most: the largest number of delayers to return.
     """
@@ -62,7 +63,7 @@ def delayers(requests: Requests, victim: int, most: int = 10) -> list[Delayer]:
 
 
 def tenant_delays(requests: Requests, victim: int) -> list[TenantDelay]:
-    """Return how much each tenant's requests delayed a request, largest delay first.
+    """Return by how many seconds each tenant's requests delayed a request, largest delay first.
 
     Args:
         requests: the same as for `delayers`.
@@ -100,8 +101,8 @@ class _Overlaps:
         self._last_token_s = self._first_token_s + np.nan_to_num(number("decode_s"))
 
     def prefills(self) -> tuple[FloatArray, FloatArray]:
-        """Return the seconds of delay by each row's prefill, and the prompt tokens computed in the
-        overlap."""
+        """Return the seconds of delay by each request's prefill, and the prompt tokens computed in
+        the overlap, both (n,)."""
         at = self._victim
         queued_s, scheduled_s = self._queued_s[at], self._scheduled_s[at]
         first_s, last_s = self._first_token_s[at], self._last_token_s[at]
@@ -117,7 +118,7 @@ class _Overlaps:
         )
 
     def decodes(self) -> FloatArray:
-        """Return the seconds of delay by each row's decode."""
+        """Return the seconds of delay by each request's decode: (n,)."""
         at = self._victim
         first_s = self._first_token_s[at]
         cost_s, _ = self._divide_lost_time(
@@ -136,15 +137,18 @@ class _Overlaps:
         work: tuple[FloatArray, FloatArray],
         lost: Sequence[tuple[Sequence[str], float, float]],
     ) -> tuple[FloatArray, FloatArray]:
-        """Divide the delay in each stretch of time among the requests whose work overlaps it.
+        """Divide the delay in each time range among the requests whose work overlaps the time
+        range.
 
         Args:
-            tokens: the number of tokens of each row's work.
-            work: when each row's work began and ended.
-            lost: for each stretch, the columns with the seconds of delay, and its start and end.
+            tokens: (n,) the number of tokens of each request's work.
+            work: when each request's work began and when it ended, in seconds: two arrays (n,).
+            lost: for each time range, the columns with the seconds of delay, and the range's start
+                and end.
 
         Returns:
-            The seconds by row, and the tokens by row that were computed in the stretches.
+            The seconds of delay by each request, and the tokens of each request that were computed
+            in the time ranges, both (n,).
         """
         tokens = self._of_its_engine(np.nan_to_num(tokens))
         begun_s, ended_s = work

@@ -1,1 +1,2 @@
-"""The JSON API over HTTP, and the MCP server: both ask the processes in `worker_pool`."""
+"""The JSON API over HTTP, and the MCP server. The processes in `worker_pool` compute the
+answers."""

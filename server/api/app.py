@@ -1,6 +1,6 @@
 """The JSON API as an ASGI application: `/api/v1/QUESTION`.
 
-It passes the query string to a process (`worker_pool`), which parses it and computes the answer.
+The application passes the parameters to a process (`worker_pool`), which computes the answer.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from server.api.worker_pool import BusyError, TooLongError, WorkerEndedError, Wo
 OPENAPI: Final = "openapi.json"
 BASE: Final = f"{PREFIX}v1"
 RETRY_S: Final = 1
-"""Seconds after which a client may repeat a question for which there was no process."""
+"""Seconds after which a client may repeat a question that no process was free to answer."""
 _MOST_FIELDS: Final = 256
 _LINES: Final = "application/x-ndjson"
 
@@ -33,7 +33,7 @@ def api_app(pool: WorkerPool, readers: Readers | None = None) -> Starlette:
 
     Args:
         pool: the processes that compute the answers.
-        readers: the readers, or None if each token may read everything.
+        readers: determines what each token may read, or None if each token may read everything.
     """
     questions = _Questions(pool, readers or Readers())
     app = Starlette(
@@ -90,7 +90,7 @@ class _Questions:
             await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
-            asking.cancel()  # no effect if it is done; otherwise the client has disconnected
+            asking.cancel()  # no effect after the answer; otherwise the client has disconnected
             await asyncio.gather(asking, leaving, return_exceptions=True)
         if not asking.cancelled() and (error := asking.exception()) is not None:
             raise error
@@ -117,7 +117,8 @@ class _Questions:
 
 
 def _message(request: Request, query: bytes) -> Mapping[str, Any]:
-    """Return the message for the process; raise ValueError if the query string is malformed."""
+    """Return the message to the process that answers; raise ValueError if the query is
+    malformed."""
     name = request.path_params["name"]
     if name == OPENAPI and not query:
         return {"ask": "openapi"}

@@ -14,14 +14,14 @@ class ApiLimits:
     questions: int = 2
     """Maximum number of questions that are computed at the same time, each in its own process."""
     waiting: int = 6
-    """Maximum number of further questions that wait for their turn. Together with `questions`, this
-    is half of the connections that one address may have to this port, so that /metrics always finds
-    a connection."""
+    """Maximum number of further questions that wait for a process. `questions` + `waiting` is half
+    of the connections that one address may have to this port, so that a connection is always free
+    for /metrics."""
     seconds: float = 60.0
-    """Maximum time for a question, with the wait for its turn. An explanation by replay takes at
-    most 17 s (docs/benchmarks.md#shares-by-replay), a prediction for 200,000 requests two
-    minutes."""
+    """Maximum time for a question, including the wait for a process. An explanation by replay takes
+    at most 17 s (docs/benchmarks.md#shares-by-replay). A prediction for 200,000 requests takes two
+    minutes, so it needs a higher limit."""
     query_bytes: int = 4_096
-    """Maximum length of a query string."""
+    """Maximum length of a query string in bytes."""
     idle_s: float = 300.0
-    """Time after which an idle process is ended, so that its memory is free."""
+    """Time after which an idle process is ended to free its memory."""

@@ -1,8 +1,7 @@
-"""The MCP server: the questions of the API as read-only tools for a language model.
+"""The MCP server, which offers the questions of the API as read-only tools for a language model.
 
-It has tools only: no prompts, no resources, no sampling. The same processes as for the JSON API
-compute the answers.
-Source: Model Context Protocol, specification, "Tools".
+The server has tools, but no prompts, resources or sampling. The answers are computed by the same
+processes as the answers of the JSON API. Source: Model Context Protocol, specification, "Tools".
 """
 
 import json
@@ -43,7 +42,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
 
     Args:
         pool: the processes that compute the answers.
-        readers: the readers, or None if each token may read everything.
+        readers: determines what each token may read, or None if each token may read everything.
     """
     known = readers or Readers()
 
@@ -61,7 +60,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
     async def call_tool(
         context: ServerRequestContext[Any, Any], params: CallToolRequestParams
     ) -> CallToolResult:
-        request = context.request  # None over the standard input
+        request = context.request  # None for the transport over standard input
         try:
             reader = known.of(None if request is None else request.scope)
         except NotAReader as error:
@@ -82,7 +81,8 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
 
 
 async def _call_tool(pool: WorkerPool, message: Mapping[str, Any]) -> CallToolResult:
-    """Call a tool. An error is a result that the model can read."""
+    """Call a tool and return its result. An error is also returned as a result, so that the model
+    can read it."""
     try:
         async with pool.reply_to(message) as reply:
             failed = reply.head["status"] != HTTPStatus.OK

@@ -20,12 +20,12 @@ from server.endpoint_access import EndpointAccess
 PATH: Final = "/mcp"
 GRACE_S: Final = 5.0
 MOST_BODY_BYTES: Final = 64 * 1024
-"""Maximum size of a message. A tool call has fewer than 64 parameters of at most 1,000
-characters."""
+"""Maximum size of a message in bytes. A tool call has fewer than 64 parameters, each of at most
+1,000 characters."""
 
 
 async def serve_stdio(pool: WorkerPool) -> None:
-    """Answer the client that started this process, until it closes the standard input."""
+    """Answer the client that started this process, until the client closes the standard input."""
     server = mcp_server(pool)
     try:
         async with stdio_server() as (read, write):
@@ -37,8 +37,8 @@ async def serve_stdio(pool: WorkerPool) -> None:
 class McpHost:
     """The MCP server over streamable HTTP, at `PATH`.
 
-    Requests are independent: the server has no sessions, so that an unfinished session uses no
-    memory.
+    The server has no sessions, so each request is independent. A session that a client does not end
+    would use memory.
 
     Args:
         pool: the processes that compute the answers.
@@ -77,12 +77,13 @@ class McpHost:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Serve until the exit.
+        """Serve until the context manager exits.
 
         Raises:
             ListenError: the port is not available.
         """
-        # Outside of the sessions' task group, which would wrap the error in a group.
+        # Start before the sessions' task group, which would wrap a ListenError in an exception
+        # group.
         await self._http.start()
         async with self._sessions.run():
             try:

@@ -1,4 +1,4 @@
-"""Errors of the API as problem documents.
+"""Return errors of the API as problem documents.
 
 Source: RFC 9457, "Problem Details for HTTP APIs".
 """
@@ -20,7 +20,8 @@ def problem(status: int, detail: str, **members: Any) -> dict[str, Any]:
     Args:
         status: the HTTP status.
         detail: what failed, what is allowed, and how to fix it.
-        members: further members, such as `parameter`, `value` and `allowed`. None is left out.
+        members: further members, such as `parameter`, `value` and `allowed`. A member with the
+            value None is omitted.
     """
     found = {key: each for key, each in members.items() if each is not None}
     title = HTTPStatus(status).phrase
@@ -34,13 +35,13 @@ def problem_response(about: dict[str, Any], retry_after_s: int | None = None) ->
 
 
 class ProblemGate:
-    """An ASGI application whose plain-text errors become problem documents.
-
-    The checks of host names and tokens, and the router, answer in plain text.
+    """An ASGI application that converts the plain-text errors of another application to problem
+    documents. The checks of host names, the checks of tokens and the router return errors in plain
+    text.
 
     Args:
         app: the application.
-        prefix: the paths to which this applies.
+        prefix: only errors for paths with this prefix are converted.
     """
 
     def __init__(self, app: ASGIApp, prefix: str) -> None:
@@ -48,7 +49,7 @@ class ProblemGate:
         self._prefix = prefix
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request to the application, and convert its response."""
+        """Pass the request to the application, and convert its response if it is an error."""
         if scope["type"] != "http" or not scope["path"].startswith(self._prefix):
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""Find out who asks a question, from the token of the request."""
+"""Determine who asks a question and what the answer may contain, from the token of the request."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +11,11 @@ from store.access.access import Access
 
 
 class NotAReader(Exception):  # noqa: N818 -- it names the condition
-    """The request has no token that may read."""
+    """Roles are configured, and the request has no token."""
 
 
 class Readers:
-    """The readers of the API.
+    """Determines what the sender of each request to the API may read.
 
     Args:
         roles: the roles, or None if there are none.
@@ -26,11 +26,12 @@ class Readers:
         self._grants = {} if roles is None else {r.name: _as_json(r) for r in roles.roles}
 
     def of(self, scope: Scope | None) -> Mapping[str, Any]:
-        """Return the part of a message that states the reader: `who`, and the `grants` of
-        `store.access.access`, or None for all.
+        """Return the part of a worker's message that describes the reader. `who` names the reader.
+        `grants` contains what the reader may read (see `store.access.access`), or None for
+        everything.
 
         Args:
-            scope: the request's ASGI scope, or None for the standard input.
+            scope: the request's ASGI scope, or None for a request over standard input.
 
         Raises:
             NotAReader: there are roles, and the request has no token.

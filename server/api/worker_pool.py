@@ -1,9 +1,10 @@
 """Processes that compute the answers of the API.
 
-A question may need seconds of CPU time, and a Python process uses one core. Therefore the process
-that receives telemetry computes no answer. It passes each question to a separate process of low
-priority. A process starts with the first question, answers one question at a time, and ends if it
-is idle. If a question takes too long, or if its client disconnects, its process is killed.
+A question may need seconds of CPU time, and a Python process uses only one core. Therefore the
+process that receives telemetry does not compute answers. It passes each question to a separate
+process (a worker) with low priority. A worker starts when a question arrives and no worker is idle.
+It answers one question at a time, and ends after a time without questions. If a question takes too
+long, or if its client disconnects, the worker is killed.
 """
 
 import asyncio
@@ -22,10 +23,10 @@ from server.api.limits import ApiLimits
 from telemetry import child_process
 
 MODULE: Final = "cli.questions.worker"
-"""The module of the processes. Only its name is used here, because the server must not import the
-commands."""
+"""The module that the workers run. Only its name is used here, because the server must not import
+the commands."""
 HEAD_BYTES: Final = 2**20
-"""Maximum length of the line before an answer."""
+"""Maximum length in bytes of the line (the head) that a worker sends before an answer."""
 
 _END_WITH_PARENT: Final = Path(__file__).parents[1] / "end_with_parent.py"
 
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class BusyError(Exception):
-    """Too many questions wait, or the question's turn did not come in time."""
+    """Too many questions wait, or no worker was free in time."""
 
 
 class TooLongError(Exception):
@@ -41,12 +42,12 @@ class TooLongError(Exception):
 
 
 class WorkerEndedError(Exception):
-    """The process ended while it computed the answer."""
+    """The worker ended while it computed the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer of a process."""
+    """The answer of a worker."""
 
     head: Mapping[str, Any]
     """`status` and `type` of the answer, and further members (`cli.questions.worker`)."""
@@ -54,10 +55,10 @@ class Reply:
 
 
 class WorkerPool:
-    """The processes.
+    """Starts the workers, passes questions to them, and ends them.
 
     Args:
-        environment: variables to add to the environment of the processes.
+        environment: variables to add to the environment of the workers.
         limits: limits on questions.
     """
 
@@ -73,11 +74,11 @@ class WorkerPool:
 
     @asynccontextmanager
     async def reply_to(self, message: Mapping[str, Any]) -> AsyncIterator[Reply]:
-        """Ask a question, and yield the answer. The question counts as open until the context
-        manager exits.
+        """Send a question to a worker, and yield the answer. The question counts as open until the
+        context manager exits.
 
         Raises:
-            BusyError, TooLongError, WorkerEndedError: there is no answer.
+            BusyError, TooLongError, WorkerEndedError: the question was not answered.
         """
         most = self.limits.questions + self.limits.waiting
         if self._open >= most:
@@ -98,7 +99,7 @@ class WorkerPool:
             self._end(worker)
 
     async def close(self) -> None:
-        """Kill all processes, wait until they have ended, and start no others."""
+        """Kill all workers, wait until they have ended, and start no new workers."""
         self._closed = True
         self.kill()
         await asyncio.gather(*self._ending)
@@ -121,7 +122,7 @@ class WorkerPool:
 
     async def _answer(self, message: Mapping[str, Any]) -> Reply:
         if self._idle:
-            with suppress(WorkerEndedError):  # it ended while it was idle: ask a new one
+            with suppress(WorkerEndedError):  # the idle worker ended: start a new worker
                 return await self._ask(self._idle.pop(), message)
         worker = await self._started()
         return await self._ask(worker, message)
@@ -161,7 +162,7 @@ class WorkerPool:
                 limit=HEAD_BYTES,
                 start_new_session=True,
             )
-        except OSError as error:  # no memory, too many processes: both may be temporary
+        except OSError as error:  # too little memory or too many processes; both may be temporary
             raise WorkerEndedError(f"a process cannot be started: {error.strerror}") from error
         worker = _Worker(process)
         self._all.add(worker)
@@ -174,7 +175,7 @@ class _Worker:
         self._timer: asyncio.TimerHandle | None = None
 
     def end_later(self, after_s: float, end: Any) -> None:
-        """Call `end` after a time, unless `keep` is called before."""
+        """Call `end` after `after_s` seconds, unless `keep` is called before."""
         self._timer = asyncio.get_running_loop().call_later(after_s, end, self)
 
     def keep(self) -> None:
@@ -183,7 +184,7 @@ class _Worker:
             self._timer.cancel()
 
     async def ask(self, message: Mapping[str, Any]) -> Reply:
-        """Send a message, and return the answer.
+        """Send a message to the process, and return the answer.
 
         Raises:
             WorkerEndedError: the process ended.

@@ -1,4 +1,4 @@
-"""All faults: each cause with the functions that inject it.
+"""Define all faults: for each cause, the functions that inject it.
 
 Pure. A fault's id is the cause that `tailspan explain` should find. To add a fault, write a
 function in the module of its family and add it to `INJECTIONS`.
@@ -83,8 +83,8 @@ INJECTIONS: Final[dict[str, Injection]] = {
     ),
     "prefill_interference": Injection(
         summary="a tenant sends many long prompts during other requests' decodes",
-        # A step's token budget limits the longest gap, and usual traffic already reaches this
-        # limit.
+        # The token budget of a step limits the longest gap between two tokens. Usual traffic
+        # already reaches this limit.
         affects="tpot_s",
         shows=("decode_others_prefill_s",),
         arrivals=traffic.long_prompts,
@@ -259,7 +259,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
 
 
 def world_of(config: FleetConfig) -> FleetConfig:
-    """Return the fleet's configuration with all requirements of its faults."""
+    """Return the fleet's configuration, with everything added that its faults require."""
     for fault in config.faults:
         world = INJECTIONS[fault.cause].world
         if world is not None:

@@ -1,4 +1,4 @@
-"""The description of a fault: its effects, and the columns and labels in which they are visible."""
+"""Define how a fault is injected, and in which columns and labels it is visible."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ def everywhere(_fault: Fault, _config: FleetConfig) -> dict[str, str]:
 
 
 def on_its_replica(fault: Fault, config: FleetConfig) -> dict[str, str]:
-    """Return the label of the fault's replica."""
+    """Return the label of the replica that the fault affects."""
     return {"replica": config.name_of(fault.replica % config.replicas)}
 
 
@@ -39,19 +39,20 @@ def by_the_first_tenant(_fault: Fault, config: FleetConfig) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """The effects of one cause, which change the simulated conditions so that requests are slow.
+    """How one cause is injected: what it changes in a simulation, so that requests become slow.
 
     Args:
         summary: the fault in one sentence.
         affects: the latency that becomes longer.
         shows: the request columns that contain the added time.
-        world: adds all requirements of the fault to the fleet's configuration.
-        needs: what `world` adds, in words.
-        arrivals: returns additional requests.
+        world: adds everything that the fault requires to the fleet's configuration.
+        needs: a description of what `world` adds.
+        arrivals: returns the requests that the fault adds.
         rewrite: returns a function that changes ordinary requests while the fault is active.
-        events: returns changes of server conditions, and restarts.
-        stalls: returns the times at which each engine is stopped.
-        affects_else: returns the latency that becomes longer, if it depends on the fault's seed.
+        events: returns the changes of server conditions and the restarts that the fault causes.
+        stalls: returns the times at which the fault stops an engine.
+        affects_else: returns the latency that becomes longer, if this latency depends on the
+            configuration.
         where: returns the labels of the affected requests, or of the requests that cause the fault.
     """
 

@@ -1,4 +1,4 @@
-"""Faults of machines: slow machines, stalls, cold starts."""
+"""Faults of machines: slow machines, stalls, hangs, restarts, transfers and skewed routing."""
 
 import random
 from collections.abc import Iterator
@@ -24,7 +24,8 @@ _KEYS: dict[str, Key] = {
 
 
 def _while_it_lasts(fault: Fault, replica: int, **values: float) -> Iterator[Event]:
-    """Yield changes that set conditions of a replica at the fault's start and reset them later."""
+    """Yield changes that set conditions of a replica at the fault's start and reset them at its
+    end."""
     for name, value in values.items():
         yield Change(fault.start_s, replica, _KEYS[name], value)
     if fault.end_s < float("inf"):
@@ -34,7 +35,7 @@ def _while_it_lasts(fault: Fault, replica: int, **values: float) -> Iterator[Eve
 
 
 def _everywhere(fault: Fault, config: FleetConfig, **values: float) -> Iterator[Event]:
-    """Yield the same changes for every replica."""
+    """Yield the changes of `_while_it_lasts` for every replica."""
     each = (_while_it_lasts(fault, replica, **values) for replica in range(config.replicas))
     return in_time(chain.from_iterable(each))
 
@@ -50,7 +51,7 @@ def throttled(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iter
 
 
 def crowded(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """Run another process on the GPU for most of the time."""
+    """Run another process on the GPU most of the time, so that steps take longer."""
     replica, at_s = fault.replica % config.replicas, fault.start_s
     while at_s < fault.end_s:
         busy_s, idle_s = chance.uniform(15.0, 40.0), chance.uniform(1.0, 6.0)
@@ -64,12 +65,12 @@ def crowded(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterato
 
 
 def slow_rank(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Slow down one of the GPUs that share a model. The other GPUs wait for it in each step."""
+    """Slow down one of the GPUs of a replica. In each step, the other GPUs wait for this GPU."""
     yield from _while_it_lasts(fault, fault.replica % config.replicas, rank_pace=_slower(fault))
 
 
 def several_ranks(config: FleetConfig) -> FleetConfig:
-    """Return a fleet whose model uses several GPUs."""
+    """Return a fleet in which each replica uses several GPUs."""
     ranks = max(config.engine.tensor_parallel_size, 4)
     return replace(config, engine=replace(config.engine, tensor_parallel_size=ranks))
 
@@ -82,7 +83,8 @@ def pauses(fault: Fault, chance: random.Random) -> Iterator[Stall]:
 
 
 def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """Restart a server repeatedly; then its cache is empty and each batch shape is new."""
+    """Restart a server repeatedly. After a restart, its cache is empty and each batch shape is
+    new."""
     at_s = fault.start_s
     while at_s < fault.end_s:
         down_s = chance.uniform(8.0, 14.0)
@@ -96,7 +98,8 @@ def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Ite
 
 
 def hangs(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """Let an engine take no step until its server is restarted. Its requests then fail.
+    """Let an engine take no step until its server is restarted. The restart makes its requests
+    fail.
 
     In a simulation with an end, the last restart is before the end.
     """
@@ -107,14 +110,15 @@ def hangs(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[
     while at_s < ends_s:
         until_s = min(at_s + HUNG_S * (1.0 + fault.severity), ends_s)
         yield Change(at_s, replica, "hung", 1.0)
-        # The restart is first, because the engine must not continue before it.
+        # The restart is yielded before the end of the hang, because the engine must not continue
+        # before the restart.
         yield Restart(until_s, replica, chance.uniform(8.0, 14.0))
         yield Change(until_s, replica, "hung", 0.0)
         at_s = until_s + chance.uniform(70.0, 90.0)
 
 
 def busy_front_end(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Limit the API server's process to a small share of a CPU core."""
+    """Slow down the API servers, as if each process got only a small share of a CPU core."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * FrontEndModel().request_s(means.prompt_tokens)
     factor = max(5.0, 0.9 * capacity.pressed(fault.severity, 0.3) / usual)
@@ -132,7 +136,7 @@ def loading_pool(_fault: Fault, config: FleetConfig) -> dict[str, str]:
 
 
 def fetched_caches(config: FleetConfig) -> FleetConfig:
-    """Return a fleet that receives the KV cache of its prompts from other servers."""
+    """Return a fleet whose servers load the KV caches of prompts from other servers."""
     return replace(config, engine=replace(config.engine, kv_connector=True))
 
 

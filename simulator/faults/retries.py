@@ -1,8 +1,8 @@
 """A fault of the clients: they give up after a timeout, and retry at once.
 
-A burst fills the engines' batches, so that responses take longer than the timeout. Afterwards, the
-retries keep the batches full. Source: Bronson et al., "Metastable Failures in Distributed Systems",
-HotOS 2021.
+A burst of requests fills the engines' batches, so that responses take longer than the timeout.
+After the burst, the retries keep the batches full. Source: Bronson et al., "Metastable Failures in
+Distributed Systems", HotOS 2021.
 """
 
 import random
@@ -15,9 +15,9 @@ from simulator.fleet_config import FleetConfig
 from simulator.workload import Request
 
 _TOO_LONG = 0.2
-"""The share of the responses that take longer than the timeout.
+"""The share of the responses that take longer than the timeout while the batch is full.
 
-The share applies when the batch is full and no request waits.
+While requests also wait in the queue, the share is larger.
 """
 _SPARE = 2.5
 """The number of batch slots, as a multiple of the usual number of running requests."""
@@ -25,7 +25,8 @@ _BURST_S = 4.0
 
 
 def small_batches(config: FleetConfig) -> FleetConfig:
-    """Return a fleet with small batches, which a few retries per request fill."""
+    """Return a fleet with batches that are so small that a few retries of each request fill
+    them."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
     seats = max(4, min(config.engine.max_num_seqs, round(_SPARE * running)))
@@ -33,7 +34,7 @@ def small_batches(config: FleetConfig) -> FleetConfig:
 
 
 def burst(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Send the requests that fill the engines' batches, in a few seconds."""
+    """Send so many requests within a few seconds that the engines' batches are full."""
     seats = config.engine.max_num_seqs * config.replicas
     more = replace(config.workload, rate_per_s=1.2 * seats / _BURST_S, trace=())
     impatience = impatient(fault, config, chance)

@@ -1,4 +1,4 @@
-"""Faults of settings and memory: a deploy with a changed flag, too few KV blocks."""
+"""Faults of settings and memory: a deploy with a changed flag, and too few KV blocks."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _LONGER = 3.0
 
 
 def _kept_blocks(fault: Fault, config: FleetConfig, room: float) -> Iterator[Event]:
-    """Yield changes that remove all blocks except `room` on every replica."""
+    """Yield changes that leave only `room` KV blocks on every replica while the fault is active."""
     lost = max(0, config.engine.num_gpu_blocks - round(room))
     numbers = range(config.replicas)
     yield from (Change(fault.start_s, number, "lost_blocks", lost) for number in numbers)
@@ -26,7 +26,8 @@ def _kept_blocks(fault: Fault, config: FleetConfig, room: float) -> Iterator[Eve
 
 
 def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Remove blocks until the rest is slightly more than running requests need on average."""
+    """Remove KV blocks, so that slightly more blocks remain than the running requests need on
+    average."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
     room = capacity.room_blocks(means, running, 1.6 / fault.severity)
@@ -34,8 +35,7 @@ def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Ite
 
 
 def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Remove blocks, so that outputs need more blocks than were free when the requests were
-    admitted."""
+    """Remove KV blocks, so that longer outputs need more blocks than the cache has."""
     means = capacity.means_of(config.workload, config.engine).stretched(outputs=_LONGER)
     running = capacity.running(config.engine, means, config.rate_per_s)
     room = capacity.room_blocks(means, running, 0.9 / fault.severity)
@@ -45,14 +45,14 @@ def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -
 def outgrowing_answers(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Make outputs several times longer. Prompts are unchanged."""
+    """Make all outputs several times longer. The prompts are unchanged."""
     return longer_outputs(replace(fault, severity=(_LONGER - 1.0) / 1.8), config, chance)
 
 
 def _changed_flag(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
     """Return the flag that the deploy changes, and the engine's new arguments.
 
-    The fault's seed determines the flag.
+    The fleet's seed and the fault's start determine the flag.
     """
     engine = config.engine
     if (config.seed + round(fault.start_s)) % 2 and not engine.enforce_eager:
@@ -65,7 +65,8 @@ def _changed_flag(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]
 
 
 def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Restart the replicas one after another with a changed flag; restore it at the fault's end."""
+    """Restart the replicas one after another with a changed flag, and at the fault's end without
+    it."""
     _, changed = _changed_flag(fault, config)
     turns = [(fault.start_s, changed)]
     if fault.end_s < float("inf"):

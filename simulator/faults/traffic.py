@@ -1,7 +1,7 @@
 """Faults of the traffic: more traffic than usual, or different requests.
 
-The increase is a share of the engines' spare capacity. So a fault is equally visible on a small and
-on a large fleet, and no queue grows without limit.
+The additional work is a share of the engines' unused capacity. So a fault is as visible on a small
+fleet as on a large fleet, and no queue grows without limit.
 """
 
 import random
@@ -23,7 +23,8 @@ def _poisson(
 
 
 def _spare_per_s(config: FleetConfig) -> float:
-    """Return the requests/s that the fleet can serve in addition to its ordinary traffic."""
+    """Return the number of requests per second that the fleet can serve in addition to its ordinary
+    traffic."""
     means = capacity.means_of(config.workload, config.engine)
     if config.prefill_replicas:
         whole, _ = _narrowest_pool(config)
@@ -33,9 +34,11 @@ def _spare_per_s(config: FleetConfig) -> float:
 
 
 def _narrowest_pool(config: FleetConfig) -> tuple[float, str]:
-    """Return the capacity in requests/s of the pool that limits the fleet, and its name.
+    """Return the capacity in requests per second of the pool that limits the fleet, and the pool's
+    name.
 
-    A prefill server generates one token, and a decode server computes nearly no prompt.
+    In the estimate, a prefill server generates one token per request, and a decode server computes
+    no prompt tokens.
     """
     means = capacity.means_of(config.workload, config.engine)
     prefills = capacity.capacity_per_s(config.engine, means._replace(output_tokens=1.0))
@@ -52,7 +55,8 @@ def overloaded_pool(_fault: Fault, config: FleetConfig) -> dict[str, str]:
 
 
 def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Send more requests than the fleet's capacity in every second minute."""
+    """Send additional requests about every second minute. At severity 1, their rate is slightly
+    higher than the fleet's unused capacity."""
     rate_per_s = _spare_per_s(config) * (0.95 + 0.12 * fault.severity)
     more = replace(config.workload, rate_per_s=rate_per_s, trace=())
     at_s = fault.start_s
@@ -70,8 +74,8 @@ def flood(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[
     more = replace(
         config.workload, rate_per_s=5.0 * mean_per_s, tenants=config.workload.tenants[:1], trace=()
     )
-    # A burst lasts four of every twenty seconds. Longer bursts would make the queue grow without
-    # limit.
+    # A burst of four seconds starts about every twenty seconds. With longer bursts, the queue would
+    # grow without limit.
     at_s = fault.start_s
     while at_s < fault.end_s:
         yield from more.arrivals(f"{chance.random()}", at_s, min(at_s + 4.0, fault.end_s))
@@ -87,7 +91,7 @@ def _prefilling(
 ) -> Iterator[Request]:
     """Yield requests of one tenant without shared prefixes.
 
-    The prefill of these requests takes the share `share_of_time` of the engines' time.
+    The prefills of these requests take the share `share_of_time` of the engines' time.
     """
     longest = config.engine.max_model_len - 1
     shortest, most = min(tokens[0], longest // 2), min(tokens[1], longest - 512)
@@ -103,30 +107,32 @@ def _prefilling(
 
 
 def long_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Send many prompts of 5,000 to 8,000 tokens, each of which fits into one long step."""
+    """Send many prompts that each fit into one long step. With the default settings, they have
+    5,000 to 8,000 tokens."""
     most = config.engine.max_num_batched_tokens - config.engine.max_num_seqs
     share = 0.4 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (most * 5 // 8, most), share)
 
 
 def huge_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Sometimes send a prompt that uses the whole token budget of several steps."""
+    """Sometimes send a prompt that is so long that it uses the whole token budget of several
+    steps."""
     share = 0.5 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (24_000, 32_000), share)
 
 
 def ramp(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Gradually increase the rate of requests with long contexts and long outputs.
+    """Send additional requests with long contexts and long outputs. The batches grow gradually.
 
-    These requests share their contexts, so they need no prefill.
+    These requests share their context, so they need almost no prefill.
     """
     engine = config.engine
     context_tokens, output_tokens = min(2_500, engine.max_model_len // 2), 1_200
     means = capacity.means_of(config.workload, engine)
     token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
     token_s += engine.step.sequence_s
-    # A step takes γ/(1 − s), where s is the share of the time that tokens take. The fault adds work
-    # for a part of the time that the usual traffic leaves free.
+    # A step takes γ/(1 − s), where γ is its fixed time and s is the share of its time that depends
+    # on its tokens. The fault adds work for a part of the time that the usual traffic does not use.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
     rate_per_s = free * capacity.pressed(fault.severity, 0.4) / (output_tokens * token_s)
@@ -165,7 +171,8 @@ def _scaled_lengths(
 def longer_prompts(
     fault: Fault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Make all prompts several times longer. The additional tokens must be computed."""
+    """Make all prompts longer. The additional tokens are not in the cache, so they must be
+    computed."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * means.prefill_s
     more = max(0.6 - usual, 0.1) * capacity.pressed(fault.severity, 1.0)
@@ -186,11 +193,13 @@ def longer_outputs(
 def unique_prompts(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Move the shared text away from the beginning of the prompts."""
+    """Move the shared text away from the beginning of some prompts, so that it is not found in the
+    cache."""
     share = min(1.0, 0.35 + 0.4 * fault.severity)
     talk = config.workload.conversations
     if talk is not None:
-        # If the engines have enough capacity, each turn computes the whole conversation again.
+        # Only as many turns are changed as the engines have capacity for, because a changed turn
+        # computes the whole conversation again.
         each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
         usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
         free = max(0.1, 0.6 - (1 - talk.share) * usual)
@@ -205,7 +214,7 @@ def unique_prompts(
 def rare_adapters(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Let a part of the traffic use rare adapters."""
+    """Let a part of the requests use one of many adapters that are rarely used."""
     means = capacity.means_of(config.workload, config.engine)
     together = capacity.running(config.engine, means, config.rate_per_s)
     slots = max(1, config.engine.max_loras - len(config.workload.loras))
@@ -222,10 +231,10 @@ def rare_adapters(
 def new_schemas(
     fault: Fault, _config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Let a third of the requests ask for structured output with a schema of their own.
+    """Let a third of the requests ask for structured output, each with a different schema.
 
-    vLLM holds such a request back until the grammar of its schema is compiled. A schema with many
-    alternatives takes about a second.
+    vLLM holds a request back until the grammar of its schema is compiled. To compile a schema with
+    many alternatives takes about a second.
     """
 
     def rewrite(request: Request) -> Request:
@@ -241,8 +250,8 @@ def larger_images(
 ) -> Callable[[Request], Request]:
     """Let the encoder take much longer for each image.
 
-    The additional time of all images is at most a share of the engines' time, so no queue grows
-    without limit.
+    The additional time of all images is limited to a share of the engines' time, so that no queue
+    grows without limit.
     """
     images_per_s = config.rate_per_s * config.workload.image_share
     added_s = min(2.0 * fault.severity, 0.15 * capacity.pressed(fault.severity, 0.5) / images_per_s)
@@ -258,7 +267,8 @@ def larger_images(
 def hard_drafts(
     fault: Fault, _config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Let some requests belong to a new task with many wrong predictions of the draft head."""
+    """Let some requests belong to a new task, for which the draft model predicts most tokens
+    wrong."""
     share = min(1.0, 0.3 + 0.3 * fault.severity)
 
     def rewrite(request: Request) -> Request:
