@@ -1,7 +1,7 @@
 """The marks for deploys and incidents on all panels of a dashboard.
 
-Each kind of mark has a Prometheus query. For each series of the query's result, Grafana draws a mark
-while the value is above 0. Grafana calls such a mark an annotation.
+Each kind of mark has a Prometheus query. For each series of the query's result, Grafana draws a
+mark while the value is above 0. Grafana calls such a mark an annotation.
 """
 
 from typing import Final, NamedTuple
@@ -19,7 +19,10 @@ waits for at most 600 s until an engine is ready (VLLM_ENGINE_READY_TIMEOUT_S)."
 
 
 class Annotation(NamedTuple):
-    """A kind of mark. `title` and `text` are templates, in which Grafana inserts a series' labels."""
+    """A kind of mark.
+
+    `title` and `text` are templates in which Grafana inserts the labels of the series.
+    """
 
     name: str
     expr: str

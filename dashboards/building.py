@@ -182,7 +182,7 @@ def _rows(panel: Panel) -> str:
 
 
 def _labels(panel: Panel) -> str:
-    """Return the query parameters of a link to the explorer that select the requests of a series."""
+    """Return the query parameters of an explorer link that select the requests of a series."""
     labels: tuple[str, ...] = ("model", "replica", "tenant", "outcome")
     if panel.page == "outside":
         labels = ("region", "endpoint")

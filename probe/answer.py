@@ -7,8 +7,8 @@ from telemetry.printable import printable
 
 _MOST_MESSAGE_CHARS = 160
 _LONGEST_MS = 7 * 86_400_000
-"""Maximum value of a duration that a response reports, in milliseconds. It is a week, the maximum of
-all durations of a probe."""
+"""Maximum value of a duration that a response reports, in milliseconds: a week. All durations of a
+probe have this maximum."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Answer:
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     server_queue_s: float | None = None
-    """Like the two attributes below: a duration that the server measured and sent in the response."""
+    """This duration and the two below are measured by the server, and sent in the response."""
     server_prefill_s: float | None = None
     server_decode_s: float | None = None
 

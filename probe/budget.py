@@ -1,10 +1,10 @@
 """The daily budget for probes, in tokens and US dollars. Even a restart does not exceed it.
 
 Before a probe is sent, its maximum cost is reserved. Each byte of the request counts as a token,
-because a token has at least one byte, and the answer counts as `max_tokens` tokens. If the budget of
-the day has less left than the maximum cost, the probe is not sent. After the probe, the usage that
-the server reported replaces the reserved amount. If the server reports no usage, or if the prober
-is killed, the reserved amount counts as spent.
+because a token has at least one byte, and the answer counts as `max_tokens` tokens. If the rest of
+today's budget is smaller than the maximum cost, the probe is not sent. After the probe, the usage
+that the server reported replaces the reserved amount. If the server reports no usage, or if the
+prober is killed, the reserved amount counts as spent.
 
 Days are in UTC. The reservation is written to a file before the request is sent. The file is
 locked, because two probers that use the same file would spend the budget twice.
@@ -29,7 +29,10 @@ _RECORD_BYTES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The maximum cost of a probe, in tokens and US dollars. `usd` is None if the price is unknown."""
+    """The maximum cost of a probe, in tokens and US dollars.
+
+    `usd` is None if the price is unknown.
+    """
 
     day: date
     tokens: int
@@ -64,7 +67,7 @@ class Budget:
             self._open(path)
 
     def reserve(self, endpoint: Endpoint, request_bytes: int) -> Reservation | None:
-        """Reserve the maximum cost of a probe. Return None if today's budget has less left."""
+        """Reserve the maximum cost of a probe. Return None if it exceeds the rest of the budget."""
         self._turn_the_day()
         most = Tokens(request_bytes, endpoint.max_tokens)
         tokens, usd = most.prompt + most.output, self._price_of(endpoint, most)

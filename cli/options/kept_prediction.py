@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from analysis.what_if import WhatIfAnswer
 
 READS_ONLY: Final = "reads only"
-"""The value of click's `Context.obj` if the command must not write to the database. The JSON API and
-the MCP server set it."""
+"""The value of click's `Context.obj` if the command must not write to the database. The JSON API
+and the MCP server set this value."""
 
 
 def keep_answer(selection: Selection, answer: "WhatIfAnswer") -> None:

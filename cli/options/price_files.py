@@ -30,7 +30,9 @@ def prices_of(path: Path | None) -> "PriceList":
 
 
 def own_peaks() -> Mapping[str, Any]:
-    """Return the peak FLOP/s and memory bandwidth of GPUs, from the file of an environment variable.
+    """Return the peak FLOP/s and memory bandwidth of GPUs.
+
+    An environment variable has the path of the file with these values.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.

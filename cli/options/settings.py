@@ -87,7 +87,10 @@ class Setting(click.Option):
         return f"'{self.variable if source is ParameterSource.ENVIRONMENT else self.flag}'"
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Convert the value. An error about a value of the settings file names the file and the key."""
+        """Convert the value.
+
+        If the malformed value is from the settings file, the error names the file and the key.
+        """
         try:
             return super().process_value(ctx, value)
         except click.BadParameter as error:

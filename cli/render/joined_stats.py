@@ -19,8 +19,9 @@ _MEANS: Final = {"ttft_s": "ttft_phases", "e2e_s": "phases"}
 
 
 def stats_lines(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> Iterator[str]:
-    """Yield the counts, the percentiles, and the means of the phases. A latency is left out if it is
-    unknown for all requests.
+    """Yield the counts, the percentiles, and the means of the phases.
+
+    A latency is left out if it is unknown for all requests.
 
     Args:
         groups: from `answer_joined_stats`.
