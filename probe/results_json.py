@@ -1,4 +1,5 @@
-"""A result as a JSON object. Keys stay once published; new keys may be added."""
+"""The result of a probe as a JSON object. Published keys are never removed; new keys may be added.
+"""
 
 import json
 from typing import Any
