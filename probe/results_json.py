@@ -1,5 +1,4 @@
-"""The result of a probe as a JSON object. Published keys are never removed; new keys may be added.
-"""
+"""The result of a probe as a JSON object. New keys may be added, but no key is ever removed."""
 
 import json
 from typing import Any
