@@ -254,8 +254,8 @@ def found_lines(found: Found) -> list[str]:
         [
             f"{each.value:g}{unit}",
             share(each.good_ratio),
-            # The search replays each value once. Only the shown value is replayed on several
-            # resampled models, so only this value has an interval.
+            # The search replays each value once. Only the shown value is also replayed with
+            # resampled traffic, so only this value has an interval.
             (interval if each.value == found.shown else "") or text.UNKNOWN,
             "no: saturated" if each.saturated else "yes" if each.met else "no",
         ]
