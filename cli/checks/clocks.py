@@ -18,8 +18,8 @@ LATE_S = 60.0
 """Exporters send every few seconds. If data is older on arrival, it was delayed, or the sender's
 clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
-"""In seconds. A longer delay of the deletion of old rows is reported. After a downtime of Tailspan,
-the deletion needs at most as long as the downtime to catch up."""
+"""Maximum delay, in seconds, of the deletion of old rows. A longer delay is reported. After a
+downtime of Tailspan, the deletion needs at most as long as the downtime to catch up."""
 _MOST_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""

@@ -22,8 +22,8 @@ Read = TypeVar("Read")
 
 
 SETTLED_S: Final = 120
-"""Seconds after the end of a range until its data is complete. Bills and rollups of a minute are
-computed after the minute has ended, and a plugin sends a span up to five seconds late."""
+"""Seconds after the end of a range until its data is complete. The bill and the rollups of a minute
+are computed after the minute has ended, and a plugin sends its spans within five seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ They are the same as those of `tailspan explain --incident`. If the incident has
 they are the range and the baseline of the stored answer.
 
 The range, the baseline, the filters and the latency are read once, when the address is opened. The
-address then gets these values, so that a copied link shows the same view.
+links on the page contain these values, so that a link from "Copy link" shows the same view.
 """
 
 from collections.abc import Sequence

@@ -44,9 +44,9 @@ def shown_rows(
     zone: tzinfo,
     length_s: float,
 ) -> list[dict[str, Any]]:
-    """Return a row of texts for each of the slowest requests, and the lengths of its bar of phases.
+    """Return a row for each of the slowest requests: its texts, and the lengths of its phases.
 
-    The bar of the longest request has the length 1.
+    The lengths are shares of the duration of the longest of these requests.
 
     Args:
         table: the requests.

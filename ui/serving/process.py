@@ -3,9 +3,9 @@ advance.
 
     python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
-The process imports all pages, reads the columns of the last days' requests, and compiles the
-replay's loop, before a reader needs them. Otherwise, the first reader of a page, of an explanation
-or of a prediction would have to wait for this work.
+Before a reader needs them, the process imports all pages, reads the columns of the requests of the
+last two days, and compiles the replay's loop. Otherwise, the first reader of a page, of an
+explanation or of a prediction would have to wait for this work.
 """
 
 import hashlib

@@ -175,8 +175,8 @@ class Routes:
 def _same_origin(scope: Scope) -> Scope:
     """Set the Host header of a request to the host of its Origin header, which was checked before.
 
-    Behind a proxy that changes Host, the two headers differ. If they differed, Streamlit would ask
-    a server on the internet for the address of this machine, and compare Host with this address.
+    Behind a proxy that changes Host, the two headers would differ. Streamlit would then ask a
+    server on the internet for the address of this machine, and compare Host with this address.
     """
     origin = Headers(scope=scope).get("origin")
     if origin is None:

@@ -2,8 +2,8 @@
 
 - The explorer's style and scripts. If the style were sent later, with the page's elements, it would
   move elements that are already drawn.
-- Links that load the frontend's modules which every page uses in advance. Until such a module is
-  loaded, the elements that it draws have the wrong height.
+- Links that load some of the frontend's modules in advance: those that every page uses. Until such
+  a module is loaded, the elements that it draws have the wrong height.
 - The server's address. Without the address, the frontend of `/PAGE` first requests
   `/PAGE/_stcore/health`, and the browser's console shows the error 404.
 """

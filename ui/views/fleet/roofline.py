@@ -150,8 +150,9 @@ def _sentence(bound: Bound, window: Window) -> str:
     """Return a sentence with the verdict.
 
     If neither memory nor compute is the bottleneck, the sentence explains the verdict with the step
-    counters. Steps that take longer than the memory and the compute need do not prove an overhead
-    of the CPU or of kernel launches. Only step time that scheduled work does not explain proves it.
+    counters. Steps may take longer than the memory time and the compute time without an overhead of
+    the CPU or of kernel launches. Only step time that scheduled work does not explain is evidence
+    of an overhead.
     """
     text = sentence(window)
     if window.verdict is not Verdict.OVERHEAD_BOUND:

@@ -82,7 +82,7 @@ def phases(places: Sequence[Place]) -> go.Figure:
 
 
 def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
-    """Draw the median whole wait over time, with a line for each endpoint and region."""
+    """Draw the median total wait over time, with a line for each endpoint and region."""
     figure = go.Figure()
     top = 0.0
     answering = [each for each in answer.places if each.wait is not None]

@@ -77,7 +77,7 @@ def measured_in_engine_only(row: Mapping[str, Any]) -> bool:
 
 
 def _clock(row: Mapping[str, Any]) -> str:
-    """Return a text about the correction of the request's timestamps for a wrong sender's clock."""
+    """Return by how much the sender's clock was ahead, if the timestamps were corrected for it."""
     ahead_s = row["clock_ahead_s"]
     return f"{wording.seconds(ahead_s)} ahead; corrected" if ahead_s else ""
 

@@ -27,7 +27,7 @@ of CPU time. The intervals need several draws, which are replays of resampled tr
 has many requests, there are fewer draws."""
 LEAST_DRAWS: Final = 8
 """Minimum number of draws for an interval. The interval is computed from the standard deviation of
-the draws, whose error is more than 25 % with fewer draws."""
+the draws. With fewer draws, the error of this standard deviation is more than 25 %."""
 
 
 @dataclass(frozen=True, slots=True)
