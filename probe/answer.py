@@ -67,8 +67,8 @@ class Answer:
             self.longest_gap_s = max(gap_s, self.longest_gap_s or 0.0)
         self.last_chunk_at = at
         self.chunks += 1
-        # Each event has at least one token, so the answer has more than max_tokens tokens. A server
-        # that ignores max_tokens could spend more than the budget.
+        # Each event has at least one token. If there are more than max_tokens events, the server
+        # ignores max_tokens, and could spend more than the budget.
         if self.chunks > self.max_tokens:
             raise ProbeFailure(
                 "max_tokens", f"the server sent more tokens than max_tokens {self.max_tokens}"

@@ -1,4 +1,6 @@
-"""The daily budget for probes, in tokens and US dollars. Even a restart does not exceed it.
+"""The daily budget for probes, in tokens and US dollars.
+
+The budget is never exceeded, even if the prober is restarted.
 
 Before a probe is sent, its maximum cost is reserved. Each byte of the request counts as a token,
 because a token has at least one byte, and the answer counts as `max_tokens` tokens. If the rest of
@@ -24,7 +26,7 @@ from probe.plan import Endpoint, Limits
 from probe.prices import PriceOf, Tokens
 
 _RECORD_BYTES: Final = 256
-"""Fixed size of the record, so that one write replaces it."""
+"""Size of the record in the file. It is fixed, so that a single write replaces the old record."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Resolves a name and connects to one of its addresses, with the duration of each step."""
+"""Resolves a host name, connects to one of the addresses, and measures how long each step takes."""
 
 import asyncio
 import os

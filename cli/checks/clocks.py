@@ -102,7 +102,9 @@ def _own_clock(jump_s: float, behind_s: float) -> Iterator[Finding]:
 
 
 def against_clients(url: str | None) -> Iterator[Finding]:
-    """Compare the clocks of servers and of their clients, with the requests that both reported.
+    """Compare the clocks of servers and of their clients.
+
+    The check uses requests that both the server and the client reported.
 
     Args:
         url: a SQLAlchemy URL, or None for the default.

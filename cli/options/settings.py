@@ -1,7 +1,7 @@
 """Settings: options that also have an environment variable and a key in `tailspan.toml`.
 
-click looks for a value on the command line, then in the variable, then in the file (as
-`default_map`), and then uses the default.
+click uses the first value that it finds in this order: the command line, the environment variable,
+the settings file (as `default_map`), the default.
 """
 
 import difflib

@@ -1,8 +1,8 @@
 """The process that answers the questions of the API: `python -m cli.questions.worker`.
 
-It reads messages from the standard input, one JSON object per line, and writes answers to the
-standard output: a line of JSON with `status`, `type` and `bytes`, and then the body with this many
-bytes. The process has no state. It ends when its input ends.
+The process reads messages from the standard input. A message is a JSON object on one line. The
+process writes answers to the standard output. An answer is a line of JSON with `status`, `type` and
+`bytes`, and then a body of `bytes` bytes. The process has no state. It ends when its input ends.
 """
 
 import json

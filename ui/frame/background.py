@@ -33,7 +33,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class Background:
-    """Answers by subject, and one thread that computes them one after the other."""
+    """Answers by subject, and a single thread, which computes one answer at a time."""
 
     _kept: OrderedDict[Hashable, _Kept] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

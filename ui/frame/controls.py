@@ -336,8 +336,8 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
         chosen = st.session_state[f"{key}_{name}"]
         if chosen is None:
             return None
-        # The reader did not change this end of the range: keep its seconds, which the widget does
-        # not show.
+        # The widget does not show seconds. If the reader did not change the start or the end of the
+        # range, keep its seconds.
         kept = chosen == _shown_minute(at, zone)
         ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
     if 0 <= ends[0] < ends[1]:

@@ -55,15 +55,15 @@ def main() -> None:
     """Run until terminated."""
     for page in PAGES:
         module_of(page)  # this call imports the page
-    # Arrow's own allocator reserves more memory than it uses, and is slower.
+    # Arrow's own allocator reserves more memory than it uses, and is slower than the system's.
     pa.set_memory_pool(pa.system_memory_pool())
     options = read_options(sys.argv[1:])
     app = application(options, in_force(), os.environ)
     bootstrap.load_config_options(options)
     threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
     threading.Thread(target=compile_later, name="compile the replay", daemon=True).start()
-    # `streamlit run` is not used for two reasons. On a wildcard address it asks a server on the
-    # internet for this machine's address, and it accepts messages of 200 MB from a browser.
+    # `streamlit run` is not used for two reasons. If it listens on all addresses, it asks a server
+    # on the internet for this machine's address. It also accepts messages of 200 MB from a browser.
     uvicorn.run(
         app,
         host=options["server.address"],

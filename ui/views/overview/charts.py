@@ -42,8 +42,9 @@ def latency(
     zone: tzinfo,
     ink: colours.Ink,
 ) -> go.Figure:
-    """Draw P50, P95 and P99 of one latency, bands with their usual values, and the thresholds of
-    the objectives.
+    """Draw P50, P95 and P99 of one latency, with the thresholds of the objectives.
+
+    Bands show the usual values of P50 and P99.
 
     Args:
         now: the percentiles of the selected range.

@@ -151,7 +151,7 @@ def _too_few(found: Decided) -> str:
 
 
 def _changed_thing(what: str) -> str:
-    """Return the name of the changed thing without its article, such as "configuration"."""
+    """Return the name of the changed thing without the article, such as "configuration"."""
     return what.removeprefix("The ")
 
 

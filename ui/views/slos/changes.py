@@ -48,7 +48,8 @@ def sentence(change: Change, now: Counts | None, then: Counts | None) -> str:
         change: the objective before and after the change.
         now: the counts of requests by the objective before the change. None if Tailspan does not
             count the requests of this objective.
-        then: the counts by the objective after the change, or None as for `now`.
+        then: the counts of requests by the objective after the change. None if Tailspan does not
+            count the requests of this objective.
     """
     name = f"<b>{wording.for_html(change.name, 63)}</b>"
     if change.then is None:
