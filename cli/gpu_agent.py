@@ -78,10 +78,12 @@ async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
 
 
 def taking(away: bool, sent: int, held_bytes: int) -> tuple[bool, str | None]:
-    """Return whether the collector rejects messages, and a line to print if this has changed.
+    """Return whether the collector does not accept messages, and a line to print.
+
+    The line is None if nothing has changed since the last check.
 
     Args:
-        away: whether the collector rejected messages at the last check.
+        away: whether the collector did not accept messages at the last check.
         sent: number of messages sent since the last check.
         held_bytes: size of the queue in bytes.
     """
@@ -93,9 +95,14 @@ def taking(away: bool, sent: int, held_bytes: int) -> tuple[bool, str | None]:
 
 
 def summary(samples: int, messages: int, results: Mapping[str, int]) -> str:
-    """Return how many messages were sent or dropped.
+    """Return a sentence with the numbers of messages that were sent and that were dropped.
 
     A message contains the samples of one second.
+
+    Args:
+        samples: number of GPU samples.
+        messages: number of messages that were created.
+        results: number of messages by result, such as `sent` or `expired`.
     """
     left = messages - sum(results.values())
     dropped = ", ".join(

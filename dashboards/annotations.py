@@ -1,6 +1,7 @@
-"""The marks for deploys and incidents on all panels of a dashboard, each from a Prometheus query.
+"""The marks for deploys and incidents on all panels of a dashboard.
 
-Grafana draws a mark for each series and for each time in which the query has a value above 0.
+Each kind of mark has a Prometheus query. For each series of the query's result, Grafana draws a
+mark while the value is above 0. Grafana calls such a mark an annotation.
 """
 
 from typing import Final, NamedTuple
@@ -10,15 +11,18 @@ from dashboards.panels import Board
 from exporters.definitions.engine_series import ENGINE_INFO
 
 SHOWN: Final = "5m"
-"""How long a deploy is marked. A query over 30 days has a step of about 4 min, so it would miss a
-shorter mark."""
+"""Length of the mark of a deploy. A query over 30 days has a value about every 4 min, so a shorter
+mark could be between two values, and invisible."""
 LOOKED_BACK: Final = "10m"
-"""A server that returns with its old configuration within this time is not marked. vLLM itself
+"""A server that restarts with the same configuration within this time gets no mark. vLLM itself
 waits for at most 600 s until an engine is ready (VLLM_ENGINE_READY_TIMEOUT_S)."""
 
 
 class Annotation(NamedTuple):
-    """A kind of mark. `title` and `text` are Grafana's templates with the labels of a series."""
+    """A kind of mark.
+
+    `title` and `text` are templates in which Grafana inserts the labels of the series.
+    """
 
     name: str
     expr: str
@@ -30,13 +34,15 @@ class Annotation(NamedTuple):
 
 
 def annotations(board: Board) -> tuple[Annotation, ...]:
-    """Return the marks of a dashboard, for the servers or objectives that its variables select."""
+    """Return the kinds of marks of a dashboard. The queries select the same servers and objectives
+    as the dashboard's variables."""
     selected = [f'{name}=~"${name}"' for name in board.variables if name in ENGINE_INFO.labels]
     slo = f',slo=~"${vocabulary.SLO}"' if vocabulary.SLO in board.variables else ""
     return (
         Annotation(
             "Deploys",
-            # Scraped engines have no configuration. The version arrives up to 30 s later.
+            # Engines that are only scraped have no `config`. The version of an engine arrives up to
+            # 30 s after the configuration.
             _new_configurations(",".join([*selected, 'config!=""', 'version!=""'])),
             "Deploy",
             "{{replica}} began to run vLLM {{version}} with configuration {{config}}",
@@ -56,10 +62,11 @@ def annotations(board: Board) -> tuple[Annotation, ...]:
 
 
 def _new_configurations(servers: str) -> str:
-    """Return a query for configurations and versions that servers began to run less than `SHOWN`
-    ago.
+    """Return a query for the configurations and versions that servers began to run within the last
+    `SHOWN`.
 
-    A new replica is included. When Tailspan itself starts, no configuration counts as new.
+    The first configuration of a new replica counts as new. If Tailspan itself did not run before
+    `SHOWN` ago, no configuration counts as new.
     """
     where = f"{ENGINE_INFO.name}{{{servers}}}"
     by = "by (replica, config, version)"

@@ -146,8 +146,8 @@ def _panel(panel: Panel) -> Any:
             .mode(models.ThresholdsMode.ABSOLUTE)
             .steps(
                 [
-                    # Grafana's first threshold has no value and begins at the lower end of the
-                    # scale.
+                    # In Grafana, the first threshold has no value. Its colour begins at the lower
+                    # end of the scale.
                     models.Threshold(value=None if place == 0 else each.value, color=each.colour)
                     for place, each in enumerate(panel.thresholds)
                 ]
@@ -182,7 +182,7 @@ def _rows(panel: Panel) -> str:
 
 
 def _labels(panel: Panel) -> str:
-    """Return the part of a link that selects the rows of a series."""
+    """Return the query parameters of an explorer link that select the requests of a series."""
     labels: tuple[str, ...] = ("model", "replica", "tenant", "outcome")
     if panel.page == "outside":
         labels = ("region", "endpoint")

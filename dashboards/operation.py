@@ -28,7 +28,10 @@ _OLDEST: Final = f"max({OLDEST_PENDING.name}) or vector(0)"
 
 
 def _of_tailspan(series: str) -> str:
-    """Return the series of Tailspan's processes. Other programs export the same names."""
+    """Return a query for the series of Tailspan's processes only.
+
+    Other programs export metrics with the same names, such as `process_cpu_seconds_total`.
+    """
     return f"{series} and on (job, instance) {BUILD.name}"
 
 

@@ -19,7 +19,7 @@ class Unit(StrEnum):
     BYTES = "bytes"
     PER_S = "cps"
     TIMES = "x"
-    """A burn rate: a multiple of the sustainable rate."""
+    """A burn rate, as a multiple of the rate at which the error budget lasts for the period."""
     NUMBER = "short"
     CPUS = "CPUs"
     BYTES_PER_S = "binBps"
@@ -54,7 +54,7 @@ HIGHEST: Final[Mapping[Unit, float]] = {
     Unit.HERTZ: 1e11,
     Unit.USD: 1e7,
 }
-"""The highest plausible value of each unit, for checks. The lowest value is 0."""
+"""The highest plausible value of each unit, for checks of the queries. The lowest value is 0."""
 
 
 class Kind(StrEnum):
@@ -108,7 +108,7 @@ class Panel:
     page: str = "requests"
     """The explorer page that the panel links to."""
     most: float | None = None
-    """The top of the scale, or None to fit the scale to the data."""
+    """The highest value of the scale, or None to fit the scale to the data."""
     signed: bool = False
     """Whether values may be negative. Otherwise the scale begins at 0."""
 

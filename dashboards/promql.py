@@ -32,19 +32,20 @@ def buckets(histogram: Histogram, where: str) -> str:
 
 
 def native(histogram: Histogram, where: str) -> str:
-    """Return a native histogram of observations per second, if there are no classic buckets.
+    """Return a query for the observations per second, as a native histogram.
 
-    A Prometheus with native histograms stores classic buckets only if it is configured to do so.
+    The query has no result if Prometheus stores the histogram as classic buckets. A Prometheus that
+    stores native histograms also stores classic buckets only if it is configured to do so.
     """
     whole = f"sum(rate({histogram.name}{{{where}}}[{INTERVAL}]))"
     return f"{whole} unless on () {buckets(histogram, where)}"
 
 
 def share(part: str, whole: str) -> str:
-    """Return a part divided by the whole, without a value if the whole is 0."""
+    """Return a query for a part divided by the whole. It has no value where the whole is 0."""
     return f"{part} / ({whole} > 0)"
 
 
 def at_quantile(series: Series, where: str, quantile: str) -> str:
-    """Return a quantile of the last five minutes, which must not be summed or averaged."""
+    """Return a query for a quantile of the last five minutes. Do not sum or average its values."""
     return of(series, where, f'quantile="{quantile}"')

@@ -48,7 +48,12 @@ class Change:
 
 
 def prometheus_source(url: str, scrape_s: float) -> Document:
-    """Return the data source for a Prometheus at this address, as Grafana reaches it."""
+    """Return Grafana's data source for a Prometheus.
+
+    Args:
+        url: the address at which Grafana reaches the Prometheus.
+        scrape_s: the scrape interval of the Prometheus in seconds.
+    """
     return {
         "uid": SOURCE_UID,
         "name": "Tailspan Prometheus",
@@ -144,7 +149,7 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
             with _refusals(url, f"to create the {what} (requires the role Admin)"):
                 api.datasource.create_datasource(wanted)
         return Change(what, "create")
-    # Grafana returns more fields than Tailspan sets.
+    # Compare only the fields that Tailspan sets, because Grafana returns more fields.
     current = {key: there.get(key) for key in wanted}
     current["jsonData"] = {
         key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]

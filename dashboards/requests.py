@@ -108,8 +108,8 @@ BOARD: Final = Board(
                     width=24,
                     queries=(
                         Query(buckets(_TTFT, SERVERS), "{{le}}"),
-                        # `native` contains both kinds of series, so that the panel shows the
-                        # exemplars of both.
+                        # The query of `native` names both the native histogram and the classic
+                        # buckets, so the panel shows the exemplars of both.
                         Query(native(_TTFT, SERVERS), "all requests", exemplars=True, native=True),
                     ),
                 ),

@@ -7,19 +7,20 @@ from telemetry.printable import printable
 
 _MOST_MESSAGE_CHARS = 160
 _LONGEST_MS = 7 * 86_400_000
-"""Maximum value of a duration that a response reports: a week, as for all durations of a probe.
-NaN is rejected."""
+"""Maximum value of a duration that a response reports, in milliseconds: a week. All durations of a
+probe have this maximum."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """Collects the events of one answer. Instants are of the loop's clock.
+    """Collects the events of one answer. Instants (`…_at`) are times of the event loop's clock, in
+    seconds.
 
-    An event may carry several tokens, so the number of output tokens is taken from the usage that
-    the server reports. Events are counted separately, as `chunks`.
+    One event may contain several tokens. `output_tokens` is therefore the number that the server
+    reports, and `chunks` is the number of events with tokens.
 
     Attributes:
-        max_tokens: the limit that the request asked for.
+        max_tokens: the maximum number of output tokens in the request.
     """
 
     max_tokens: int
@@ -39,7 +40,7 @@ class Answer:
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     server_queue_s: float | None = None
-    """What the server itself measured, as the response reports it."""
+    """This duration and the two below are measured by the server, and sent in the response."""
     server_prefill_s: float | None = None
     server_decode_s: float | None = None
 
@@ -66,7 +67,8 @@ class Answer:
             self.longest_gap_s = max(gap_s, self.longest_gap_s or 0.0)
         self.last_chunk_at = at
         self.chunks += 1
-        # Each event has at least one token. A server that ignores the limit could spend the budget.
+        # Each event has at least one token. If there are more than max_tokens events, the server
+        # ignores max_tokens, and could spend more than the budget.
         if self.chunks > self.max_tokens:
             raise ProbeFailure(
                 "max_tokens", f"the server sent more tokens than max_tokens {self.max_tokens}"

@@ -1,13 +1,15 @@
-"""The daily budget, which is never exceeded and which survives restarts.
+"""The daily budget for probes, in tokens and US dollars.
 
-Before a probe, the most that it can cost is reserved: each byte of the request counts as a token,
-because a token has at least one byte, and the answer counts with `max_tokens`. If the reservation
-does not fit, the probe is not sent. After the probe, the reservation is replaced by the usage that
-the server reported. If the server reports no usage, or if the prober is killed, the reserved amount
-counts as spent.
+The budget is never exceeded, even if the prober is restarted.
 
-Days are in UTC. Each change is written to a file before the request is sent. The file is locked,
-because two probers with one file would spend the budget twice.
+Before a probe is sent, its maximum cost is reserved. Each byte of the request counts as a token,
+because a token has at least one byte, and the answer counts as `max_tokens` tokens. If the rest of
+today's budget is smaller than the maximum cost, the probe is not sent. After the probe, the usage
+that the server reported replaces the reserved amount. If the server reports no usage, or if the
+prober is killed, the reserved amount counts as spent.
+
+Days are in UTC. The reservation is written to a file before the request is sent. The file is
+locked, because two probers that use the same file would spend the budget twice.
 """
 
 import fcntl
@@ -24,12 +26,15 @@ from probe.plan import Endpoint, Limits
 from probe.prices import PriceOf, Tokens
 
 _RECORD_BYTES: Final = 256
-"""Fixed size of the record, so that one write replaces it."""
+"""Size of the record in the file. It is fixed, so that a single write replaces the old record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The most that a probe can cost. Dollars are None if the price is unknown."""
+    """The maximum cost of a probe, in tokens and US dollars.
+
+    `usd` is None if the price is unknown.
+    """
 
     day: date
     tokens: int
@@ -37,11 +42,11 @@ class Reservation:
 
 
 class Budget:
-    """Reserves and settles the cost of probes.
+    """Reserves the maximum cost of a probe, and replaces it by the real cost after the probe.
 
     Args:
         limits: the limits for a day.
-        price_of: returns the price of a call.
+        price_of: returns the price of a call in US dollars.
         path: the file that stores today's spending, or None if there is no limit.
         today: returns the date in UTC.
 
@@ -64,7 +69,7 @@ class Budget:
             self._open(path)
 
     def reserve(self, endpoint: Endpoint, request_bytes: int) -> Reservation | None:
-        """Reserve the most that a probe can cost, or return None if it does not fit."""
+        """Reserve the maximum cost of a probe. Return None if it exceeds the rest of the budget."""
         self._turn_the_day()
         most = Tokens(request_bytes, endpoint.max_tokens)
         tokens, usd = most.prompt + most.output, self._price_of(endpoint, most)
@@ -92,14 +97,14 @@ class Budget:
         )
 
     def cancel(self, reserved: Reservation) -> None:
-        """Return a reservation whose request was not sent."""
+        """Cancel a reservation, because the request was not sent."""
         self._turn_the_day()
         if reserved.day == self._day:
             self._add(-reserved.tokens, -(reserved.usd or 0.0))
 
     @property
     def spent(self) -> tuple[int, float]:
-        """Return the tokens and dollars of today, with reservations."""
+        """Return today's tokens and US dollars. Reserved amounts count as spent."""
         self._turn_the_day()
         return self._tokens, self._usd
 
@@ -149,7 +154,9 @@ class Budget:
             raise ValueError
         if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < 1e12:
             raise ValueError
-        if day >= self._day:  # ignore an older day: the budget of a past day is not available again
+        # Ignore the record of an earlier day, because today's budget is not spent. If the clock was
+        # set back, the record is of a later day. Keep it, so that the budget is not spent again.
+        if day >= self._day:
             self._day, self._tokens, self._usd = day, tokens, float(usd)
 
     def _turn_the_day(self) -> None:
@@ -171,7 +178,8 @@ class Budget:
 
 
 def unpriced(endpoint: Endpoint, limits: Limits, price_of: PriceOf) -> bool:
-    """Return whether the budget cannot limit an endpoint, because its price is unknown."""
+    """Return whether the budget cannot limit an endpoint: the budget is in dollars only, and the
+    endpoint's price is unknown."""
     if limits.usd_per_day is None or limits.tokens_per_day is not None:
         return False
     return price_of(endpoint, Tokens(1, 1)) is None

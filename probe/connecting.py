@@ -1,4 +1,4 @@
-"""Resolves a name and connects to one of its addresses, with the duration of each step."""
+"""Resolves a host name, connects to one of the addresses, and measures how long each step takes."""
 
 import asyncio
 import os
@@ -15,26 +15,27 @@ from telemetry.printable import printable
 
 @dataclass(slots=True)
 class Timings:
-    """What an exchange measured, in seconds. None is unknown.
+    """The durations and instants of one HTTP exchange, in seconds. None means unknown.
 
-    `written_s` and `first_byte_s` count from the moment when the connection was ready.
+    `written_s` and `first_byte_s` are the times from the moment when the connection was ready until
+    the request was written, and until the first byte of the response arrived.
     """
 
     dns_s: float | None = None
     connect_s: float | None = None
     tls_s: float | None = None
     ready_at: float | None = None
-    """The loop's time when the connection was ready."""
+    """Time of the event loop's clock, in seconds, when the connection was ready."""
     written_s: float | None = None
     first_byte_s: float | None = None
     ended_at: float | None = None
     """Time of the event loop's clock, in seconds, when the response ended or failed."""
     certificate_ends_unix_s: float | None = None
-    """When the server's certificate expires."""
+    """When the server's certificate expires, in unix seconds."""
 
 
 async def connect(host: str, port: int, timings: Timings) -> socket.socket:
-    """Return a socket that is connected to the first address of a host that answers.
+    """Return a connected socket. The addresses of the host are tried until one of them answers.
 
     Raises:
         ProbeFailure: the name was not found, or no address answers.
@@ -83,8 +84,8 @@ async def _resolve(host: str, port: int, timings: Timings) -> list[Any]:
 def _in_a_thread(
     call: Callable[[], list[Any]], loop: asyncio.AbstractEventLoop
 ) -> "asyncio.Future[list[Any]]":
-    """Run a lookup in a thread of its own. A pool would queue lookups behind a slow one, and would
-    delay the end of the program until the resolver gives up."""
+    """Run a DNS lookup in a new thread. In a thread pool, lookups would wait for a slow lookup, and
+    the program could not end before the slow lookup has timed out."""
     found: asyncio.Future[list[Any]] = loop.create_future()
 
     def settle(result: list[Any] | None, error: BaseException | None) -> None:
@@ -99,11 +100,11 @@ def _in_a_thread(
         result, failure = None, None
         try:
             result = call()
-        except Exception as error:  # passed to the waiting probe
+        except Exception as error:  # raised in the probe that waits for the lookup
             failure = error
         try:
             loop.call_soon_threadsafe(settle, result, failure)
-        except RuntimeError:  # the program has ended meanwhile
+        except RuntimeError:  # the event loop is closed, because the program is ending
             return
 
     threading.Thread(target=run, name="probe-dns", daemon=True).start()
@@ -111,7 +112,8 @@ def _in_a_thread(
 
 
 def reason_of(error: BaseException) -> str:
-    """Return a short reason. The messages of asyncio repeat the address, so the number is used."""
+    """Return a short reason for an error. It is the text for the error number if there is one,
+    because the messages of asyncio also contain the address."""
     number = getattr(error, "errno", None)
     if isinstance(error, socket.gaierror) or not number or number < 0:
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,9 +1,9 @@
 """Sends one HTTP request over a new connection, and measures each step at the socket.
 
-The steps are DNS, connect, TLS, request written, first byte and response body. Each has its own
-instant, because this module makes the connection itself and h11 only parses. A client library
-joins DNS and connect, and reports the first byte only after the headers are parsed
-(docs/decisions/084). Instants are those of the event loop's monotonic clock.
+The steps are DNS, connect, TLS, request written, first byte and response body. This module opens
+the connection itself and uses h11 only as a parser, so it can measure each step separately. An HTTP
+client library measures DNS and connect as one step, and reports the first byte only after it has
+parsed the headers (docs/decisions/084). Instants are times of the event loop's monotonic clock.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from telemetry.printable import printable
 
 MOST_ANSWER_BYTES: Final = 64 * 2**20
 MOST_REFUSAL_BYTES: Final = 16_384
-"""Number of bytes that are kept of the body of a refusal."""
+"""Maximum number of bytes that are kept of the body of a response with an error status."""
 USER_AGENT: Final = "tailspan-probe"
 
 
@@ -46,7 +46,10 @@ class Response:
 
     @property
     def retry_after_s(self) -> float | None:
-        """Return the seconds that the server asks to wait. Source: RFC 9110, "Retry-After"."""
+        """Return how many seconds the server asks the client to wait, or None if it does not ask.
+
+        Source: RFC 9110, "Retry-After".
+        """
         written = self.headers.get("retry-after", "")
         if written.isdecimal() and len(written) < 10:
             return float(written)
@@ -57,7 +60,8 @@ class Response:
 
 
 OnBody = Callable[[bytes, float], None]
-"""Receives a part of the body of a successful response, and its instant on the loop's clock."""
+"""Receives a part of the body of a successful response, and the time of the event loop's clock at
+which the part arrived, in seconds."""
 
 
 async def exchange(
@@ -70,14 +74,15 @@ async def exchange(
     """Send a request, and read the response to its end.
 
     Args:
-        request: what to send.
-        timings: receives the measurements, also those before a failure.
+        request: the request to send.
+        timings: receives the measurements. If the exchange fails, it has the steps that were
+            completed.
         response: receives the head of the response.
-        context: the trusted certificates.
-        on_body: takes the body of a response with a status below 300.
+        context: the TLS context with the trusted certificates.
+        on_body: called with each part of the body, if the status of the response is below 300.
 
     Raises:
-        ProbeFailure: the exchange failed, or `on_body` raised it.
+        ProbeFailure: the exchange failed, or `on_body` raised ProbeFailure.
     """
     parts = urlsplit(request.url)
     host, secure = parts.hostname or "", parts.scheme == "https"
@@ -136,7 +141,7 @@ class _Exchange(asyncio.Protocol):
         self.made = True
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        # With this limit, `resume_writing` means that the kernel has the last byte.
+        # With a limit of 0, asyncio calls `resume_writing` when the kernel has taken the last byte.
         transport.set_write_buffer_limits(high=0)
 
     def send(self) -> None:
@@ -163,7 +168,7 @@ class _Exchange(asyncio.Protocol):
             body = self._http.send(h11.Data(data=self._request.body))
             self._http.send(h11.EndOfMessage())
         except h11.LocalProtocolError as error:
-            # The message of h11 could contain a header, and so the key.
+            # The message of h11 could contain a header with the API key.
             raise ProbeFailure("request", "the request has a malformed header") from error
         self._transport.write((head or b"") + (body or b""))
         if not self._paused:
@@ -246,7 +251,8 @@ class _Exchange(asyncio.Protocol):
         if not self.done.done():
             self._timings.ended_at = self._loop.time()
             self.done.set_exception(failure)
-            self.done.exception()  # counts as retrieved, even if nothing awaits it
+            # Without this call, asyncio logs an error if no task awaits the future.
+            self.done.exception()
 
 
 def _cut_off_failure(response: Response, why: str) -> ProbeFailure:

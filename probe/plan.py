@@ -63,8 +63,9 @@ class Endpoint:
         url: the base address.
         model: the model's name in requests.
         max_tokens: maximum number of output tokens of a probe.
-        prompt_tokens: approximate length of the prompt, or None with `prompt_text`.
-        prompt_text: the text of the prompt file.
+        prompt_tokens: approximate length of the prompt in tokens, or None if there is a
+            `prompt_text`.
+        prompt_text: the text of the prompt file, or None if there is no such file.
         key: where the key is read from, or None for an endpoint without a key.
     """
 
@@ -80,7 +81,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The daily budget. None is no limit."""
+    """The daily budget. None means that there is no limit."""
 
     usd_per_day: float | None = None
     tokens_per_day: int | None = None
@@ -97,7 +98,7 @@ class Plan:
 
     Attributes:
         region: where the prober runs.
-        every_s: seconds between the probes of an endpoint. A probe takes at most this long.
+        every_s: seconds between the probes of an endpoint, and the maximum duration of a probe.
         endpoints: what to probe.
         limits: the daily budget of all endpoints.
         results_url: the OTLP/HTTP address for results, or None to only print them.

@@ -33,7 +33,7 @@ _ENDPOINT_KEYS: Final = (
 
 
 def read_plan(path: Path, *, insecure_credentials: bool = False) -> Plan:
-    """Read a file of probes. Files that it names are relative to its folder.
+    """Read a file of probes. Relative paths in the file start at the folder of the file.
 
     Args:
         path: the file.
@@ -83,7 +83,8 @@ def _document(path: Path) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader that refuses aliases, which could make a small file huge, and repeated keys."""
+    """A safe YAML loader that rejects repeated keys and aliases. With aliases, a small file could
+    expand to a huge document."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):

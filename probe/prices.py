@@ -1,7 +1,8 @@
-"""Prices of managed endpoints. The package genai-prices contains the prices and fetches nothing.
+"""Prices of managed endpoints. The prices are part of the package genai-prices, so they are not
+downloaded.
 
-An endpoint has a price if genai-prices contains the provider of its address and the model. A
-self-hosted endpoint has none: its price is unknown, not zero.
+An endpoint has a price if genai-prices contains the model, and the provider that the endpoint's
+address belongs to. The price of a self-hosted endpoint is unknown, not zero.
 """
 
 from collections.abc import Callable
@@ -19,11 +20,11 @@ class Tokens(NamedTuple):
 
 
 PriceOf = Callable[[Endpoint, Tokens], float | None]
-"""Returns the price of a call in dollars, or None if it is unknown."""
+"""Returns the price of a call in US dollars, or None if the price is unknown."""
 
 
 def list_price(endpoint: Endpoint, tokens: Tokens) -> float | None:
-    """Return the price of a call in dollars, or None if it is unknown."""
+    """Return the price of a call in US dollars, or None if the price is unknown."""
     # Imported here because the import takes half a second.
     from genai_prices import Usage, calc_price
 

@@ -1,8 +1,9 @@
-"""Prompts with a nonce, each sent twice.
+"""Prompts with a nonce. Each prompt is sent twice, to measure the effect of the prefix cache.
 
-The first prompt begins with a new nonce, so no cache contains it. Its twin is the same text, sent
-in the next interval, if the first prompt was answered. The difference of the two is the effect of
-the prefix cache.
+A new prompt begins with a new nonce (a random number), so no cache contains the prompt. If the new
+prompt is answered, the next probe of the endpoint sends the same prompt again. This repeated prompt
+is called the twin. The effect of the prefix cache is the latency of the twin minus the latency of
+the new prompt.
 """
 
 import secrets
@@ -14,15 +15,16 @@ _WORDS: Final = (
     *("the", "time", "people", "water", "day", "way", "world", "life", "hand", "part", "place"),
     *("work", "week", "case", "point", "number", "group", "fact", "night", "home", "room", "area"),
 )
-"""Words that are one token each, with the space before them, in common vocabularies."""
+"""In common vocabularies, each of these words, with the space before it, is a single token."""
 _FRAME_TOKENS: Final = 24
-"""Approximate tokens of the nonce and the instruction."""
+"""Approximate number of tokens of the nonce and of the instruction."""
 
 
 def fresh_prompt(endpoint: Endpoint) -> str:
     """Return a prompt that was never sent before.
 
-    `prompt_tokens` is approximate, because vocabularies differ. Results have the exact number.
+    The prompt has about `prompt_tokens` tokens, because vocabularies differ. The result of the
+    probe has the exact number.
     """
     nonce = secrets.token_hex(8)
     if endpoint.prompt_text is not None:
@@ -33,14 +35,14 @@ def fresh_prompt(endpoint: Endpoint) -> str:
 
 
 class Prompts:
-    """The prompts of one endpoint: a new prompt, its twin, the next new prompt, and so on."""
+    """The prompts of one endpoint: a new prompt, its twin, another new prompt, and so on."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._last: str | None = None
 
     def next(self) -> tuple[str, bool]:
-        """Return a prompt, and whether it is the twin of the last prompt."""
+        """Return the next prompt, and whether it is the twin of the previous prompt."""
         if self._last is None:
             self._last = fresh_prompt(self._endpoint)
             return self._last, False
@@ -48,5 +50,5 @@ class Prompts:
         return prompt, True
 
     def unanswered(self) -> None:
-        """Send a new prompt next, because no cache may contain the last one."""
+        """Send a new prompt next. The last prompt was not answered, so the cache may lack it."""
         self._last = None

@@ -1,4 +1,4 @@
-"""A result as a JSON object. Keys stay once published; new keys may be added."""
+"""The result of a probe as a JSON object. New keys may be added, but no key is ever removed."""
 
 import json
 from typing import Any

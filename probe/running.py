@@ -1,4 +1,5 @@
-"""Runs the prober: probes on schedule, sends the results, and loses none when it is stopped."""
+"""Runs the prober: probes on schedule, and sends the results. When the prober is stopped, it sends
+the remaining results first."""
 
 import asyncio
 import os
@@ -18,11 +19,12 @@ from probe.sender import Sender
 from telemetry.probes import Probe
 
 FLUSH_S: Final = 10.0
-"""Seconds for sending the last results. It is OpenTelemetry's time limit of one export."""
+"""Maximum number of seconds to send the last results when the prober is stopped. OpenTelemetry has
+the same limit for one export."""
 
 
 def check_keys(plan: Plan, environment: Mapping[str, str]) -> None:
-    """Check that each key can be read, before the first probe.
+    """Check that the key of each endpoint can be read. Called before the first probe.
 
     Raises:
         PlanError: a key cannot be read.
@@ -66,15 +68,16 @@ async def run(
     Args:
         plan: what to probe.
         on_result: called with each result.
-        stop: ends the probing. Running probes then end with the outcome `abort`.
+        stop: an event that ends the probing. Running probes then end with the outcome `abort`.
         once: whether to probe each endpoint only once.
         state: the file with the spent budget.
-        price_of: returns the price of a call.
+        price_of: returns the price of a call in US dollars.
         environment: the environment variables, with keys and OpenTelemetry's settings.
         report: called with sentences about the collector.
 
     Returns:
-        The sender, with the numbers of sent and dropped results, or None without a destination.
+        The sender, which has the numbers of sent and dropped results. None if the plan has no
+        `results_url`.
 
     Raises:
         PlanError: a key, a price, a certificate or the state file cannot be used.
@@ -82,7 +85,7 @@ async def run(
     check_keys(plan, environment)
     check_prices(plan, price_of)
     for each in plan.endpoints:
-        # Imports what the endpoint needs, which would otherwise delay the first probes.
+        # Import the libraries for the endpoint now, because the import would delay its first probe.
         price_of(each, Tokens(1, 1))
         PROTOCOLS[each.kind].decoder()
     sender = None

@@ -1,11 +1,13 @@
 """The fixed schedule: each endpoint is probed at planned instants, even if a probe was slow.
 
-A prober that waits for slow answers sends fewer probes while an endpoint is slow, and so hides the
-slowness (coordinated omission). Here the instants are fixed at the start. A probe ends before the
-next one of its endpoint is due, so that each instant has exactly one result. A probe that did not
-return, was too late, or did not fit the budget has a result too.
+A prober that waits for slow answers sends fewer probes while an endpoint is slow. Its results then
+hide that the endpoint was slow (coordinated omission). Here, all instants are fixed at the start. A
+probe is ended before the next probe of the same endpoint is due, so that each instant has exactly
+one result. There is also a result if a probe got no answer, if it could not be sent in time, or if
+the rest of the budget was too small.
 
-The endpoints' instants are spread evenly over the interval, so that they do not delay each other.
+The instants of different endpoints are spread evenly over the interval, so that the probes do not
+delay each other.
 """
 
 import asyncio
@@ -20,7 +22,8 @@ from telemetry.probes import Probe, ProbeOutcome
 
 OnResult = Callable[[Probe], None]
 MOST_MISSED: Final = 1_000
-"""Maximum number of missed instants with a result after one pause of the prober."""
+"""Maximum number of results for missed instants. The prober misses instants if its process is
+paused, for example while a laptop sleeps."""
 
 
 async def run_once(plan: Plan, prober: Prober, on_result: OnResult) -> None:
@@ -73,19 +76,28 @@ async def _probe_forever(
 
 
 def _due(at: float, every_s: float) -> Due:
-    """Return an instant that is now or in the past. Its wall-clock time is derived from the present
-    wall clock, which may have been corrected since the start."""
+    """Return the probe that was due at an instant that is now or in the past.
+
+    The wall-clock time of the instant is computed from the current wall clock, because the wall
+    clock may have been corrected since the prober started.
+
+    Args:
+        at: time of the event loop's clock, in seconds.
+        every_s: seconds between the probes of an endpoint.
+    """
     ago_s = asyncio.get_running_loop().time() - at
     return Due(at, time.time_ns() - int(ago_s * 1e9), at + every_s)
 
 
 async def _all(probes: Sequence[Coroutine[None, None, None]]) -> None:
-    """Run the probes. If this task is cancelled, each probe first passes its result."""
+    """Run the probes. If the current task is cancelled, wait until each probe has passed on its
+    result."""
     await run_until([asyncio.ensure_future(each) for each in probes], asyncio.FIRST_EXCEPTION)
 
 
 async def run_until(tasks: Sequence["asyncio.Future[Any]"], return_when: str) -> None:
-    """Wait as `asyncio.wait` does, cancel all tasks, and raise the first exception of a task."""
+    """Wait for the tasks as `asyncio.wait` does. Then cancel all tasks, and raise the first
+    exception of a task."""
     try:
         await asyncio.wait(tasks, return_when=return_when)
     finally:

@@ -24,7 +24,8 @@ QUEUED: Final = 20_000
 """Maximum number of waiting results, about 20 MB: 100 endpoints, each probed every 30 s, for 100
 minutes."""
 MOST_IN_A_MESSAGE: Final = 512
-"""As in OpenTelemetry's batch processor (OTEL_BSP_MAX_EXPORT_BATCH_SIZE)."""
+"""Maximum number of results in one message. It is the default of OpenTelemetry's batch processor
+(OTEL_BSP_MAX_EXPORT_BATCH_SIZE)."""
 GATHER_S: Final = 1.0
 """Seconds to wait for further results before a message is sent."""
 
@@ -35,8 +36,10 @@ class Sender:
     Args:
         url: the OTLP/HTTP address of the collector, without /v1/….
         region: where the prober runs.
-        environment: with OpenTelemetry's variables for headers, timeout and certificates.
-        report: is called with a sentence when the collector stops or begins to take results.
+        environment: the environment variables. OpenTelemetry's variables for headers, timeout and
+            certificates are used.
+        report: called with a sentence when the collector stops accepting results, and when it
+            accepts results again.
 
     Raises:
         PlanError: a variable or a certificate cannot be used.
@@ -99,7 +102,7 @@ class Sender:
                 await self.send_some()
 
     async def flush(self, within_s: float) -> None:
-        """Try to send each waiting result once, for at most `within_s`."""
+        """Try to send each waiting result once. Give up after `within_s` seconds."""
         try:
             async with asyncio.timeout(within_s):
                 while self._queue and await self.send_some():

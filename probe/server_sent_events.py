@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 from probe.errors import ProbeFailure
 
 MOST_EVENT_BYTES: Final = 2**20
-"""Maximum size of one event. A token has a few hundred bytes, and a summary some kilobytes."""
+"""Maximum size of one event. An event with a token has a few hundred bytes, and an event with a
+summary has some kilobytes."""
 
 _END_OF_LINE: Final = re.compile(rb"\r\n|\n|\r(?!$)")
 
@@ -64,7 +65,11 @@ class ServerSentEvents:
         return events
 
     def _lines(self, received: bytes) -> list[bytes]:
-        """Return the lines that these bytes complete. Parts of a line are joined only once."""
+        """Return the lines that these bytes complete.
+
+        The parts of a line are joined only once, when a line end arrives. Joining them at each call
+        would take too long for a long line.
+        """
         after_cr = bool(self._rest) and self._rest[-1].endswith(b"\r")
         self._rest.append(received)
         if not (after_cr or b"\n" in received or b"\r" in received):

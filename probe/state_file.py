@@ -1,4 +1,5 @@
-"""Where the spent budget is kept: a file for each file of probes."""
+"""The path of the state file, which stores the spent budget. Each file of probes has its own state
+file."""
 
 import hashlib
 from collections.abc import Mapping
@@ -6,7 +7,10 @@ from pathlib import Path
 
 
 def default_state_file(plan: Path, environment: Mapping[str, str]) -> Path:
-    """Return the file for a file of probes. Source: XDG Base Directory Specification."""
+    """Return the path of the state file for a file of probes.
+
+    Source: XDG Base Directory Specification.
+    """
     given = environment.get("XDG_STATE_HOME", "")
     base = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
     digest = hashlib.sha256(str(plan.resolve()).encode()).hexdigest()[:16]

@@ -18,8 +18,8 @@ LATE_S = 60.0
 """Exporters send every few seconds. If data is older on arrival, it was delayed, or the sender's
 clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
-"""Maximum delay of deletion in seconds before it is reported. After a downtime, deletion catches up
-within the length of the downtime."""
+"""Maximum delay, in seconds, of the deletion of old rows. A longer delay is reported. After a
+downtime of Tailspan, the deletion needs at most as long as the downtime to catch up."""
 _MOST_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""
@@ -102,7 +102,9 @@ def _own_clock(jump_s: float, behind_s: float) -> Iterator[Finding]:
 
 
 def against_clients(url: str | None) -> Iterator[Finding]:
-    """Compare the clocks of servers and of their clients, with the requests that both reported.
+    """Compare the clocks of servers and of their clients.
+
+    The check uses requests that both the server and the client reported.
 
     Args:
         url: a SQLAlchemy URL, or None for the default.

@@ -22,7 +22,8 @@ RECENT_S = 60
 without requests."""
 AHEAD_S = 5
 PRICED_NS = 600 * 10**9
-"""Servers that reported within this time before the newest telemetry must have a price."""
+"""Length in nanoseconds of the range that ends at the newest telemetry. Each server that reported
+in this range must have a price."""
 
 
 def database(url: str | None, *, server_expected: bool = False) -> Iterator[Finding]:
@@ -245,9 +246,9 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 
 def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Report the components that failed and work again.
+    """Report each component that failed earlier and works now.
 
-    `/readyz` names the components that still fail.
+    The components that still fail are not reported here, because `/readyz` names them.
     """
     samples = own_series(host, port, access, "tailspan_task_")
     up = {s.labels.get("task"): s.value for s in samples if s.name == "tailspan_task_up"}

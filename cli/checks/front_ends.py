@@ -13,7 +13,7 @@ _WIDEST: Final = 120
 
 
 def front_ends(url: str | None) -> Iterator[Finding]:
-    """Yield a finding for each server whose requests are measured in the engine core only.
+    """Yield a finding for each server whose requests only the engine core measures.
 
     Args:
         url: a SQLAlchemy URL, or None for the default.

@@ -32,7 +32,9 @@ def objectives(
 ) -> Iterator[Finding]:
     """Yield one finding for each blind objective, and one finding for all other objectives.
 
-    Yield nothing if the database has no recent requests.
+    An objective is blind if it cannot alert, because it counts too few of the requests or probes,
+    or none. For example, its filter names a model that no server has. Yield nothing if the database
+    has no recent requests.
 
     Args:
         url: a SQLAlchemy URL, or None for the default.
@@ -76,14 +78,14 @@ def objectives(
 
 
 def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
-    """Return, by name, why each objective on `/metrics` is blind.
+    """Return a dictionary with each objective on `/metrics` and the reason why it is blind.
 
-    The value is None if the objective is not blind.
+    The key is the objective's name. The value is None if the objective is not blind.
     """
     events: dict[str, int] = {}
     late: dict[str, int] = {}
-    # The counters are totals, so they include late data that was sent only once, for example by a
-    # simulation. Late requests are a problem only if a clock is behind now.
+    # The counters count since the start of Tailspan. A simulation may have sent late requests once,
+    # hours ago. Late requests are therefore a problem only if a sender's clock is behind now.
     late_now = False
     for sample in own_series(host, port, access, ("tailspan_slo_", LEAD)):
         slo = sample.labels.get(vocabulary.SLO, "")
@@ -102,10 +104,11 @@ def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
 def _reasons(
     engine: Engine, objectives: Sequence[Objective], at_s: int
 ) -> Mapping[str, str | None]:
-    """Return the reason for each blind objective, and None for each other objective.
+    """Return a dictionary with each objective's name, and the reason why it is blind.
 
-    Objectives on requests are left out if no request was received in the last hour, and objectives
-    on probes if no probe was due.
+    The reason is None if the objective is not blind. Objectives on requests are omitted if no
+    request was received in the last hour. Objectives on probes are omitted if no probe was due in
+    the last hour.
     """
     from_s = at_s - LOOKED_AT_S
     hour = Window(from_s * 10**9, at_s * 10**9)

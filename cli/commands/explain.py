@@ -224,7 +224,10 @@ def _print_answer(
 
 
 def _replayed(explanation: Explanation, selection: Selection) -> Explanation:
-    """Test the causes by replay, with a progress bar on the standard error output."""
+    """Return the explanation with the shares of the causes computed by replay.
+
+    Print a progress bar to the standard error output.
+    """
     if explanation.verdict is not Verdict.INCIDENT:
         return explanation
     with replay_progress(replays(max(len(explanation.causes), 1))) as step:

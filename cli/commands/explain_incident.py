@@ -36,9 +36,9 @@ SHOWN = 5
 class Answer(NamedTuple):
     """An incident, its verdict, and the explanation to print.
 
-    `explanation` is about the requested latency, or about the latency of the verdict if no latency
-    was requested. `stored` is the stored answer of the incident, or None if the verdict was
-    computed now.
+    `explanation` is about the latency that the user requested. If the user requested none, it is
+    about the latency of the verdict. `stored` is the stored answer of the incident, or None if the
+    verdict was computed now.
     """
 
     incident: IncidentRow
@@ -47,9 +47,9 @@ class Answer(NamedTuple):
     stored: StoredAnswer | None = None
 
     def with_shares(self, replayed: Callable[[Explanation], Explanation]) -> "Answer":
-        """Return the answer with shares by replay, for each latency that has causes.
+        """Return the answer with shares computed by replay, for each latency that has causes.
 
-        A stored answer has these shares already."""
+        An explanation from a stored answer is not replayed, because it has these shares already."""
         known = () if self.stored is None else self.stored.explanations
 
         def shares(each: Explanation) -> Explanation:
@@ -78,8 +78,8 @@ def incident_explained(
 ) -> Answer:
     """Explain one incident, for all latencies of its objective.
 
-    If neither a baseline nor a narrower filter is chosen, the answer is the stored one, if there is
-    one.
+    The function returns the stored answer of the incident if there is one, if the user chose no
+    baseline, and if `where` selects all requests of the incident. Otherwise it computes the answer.
 
     Args:
         engine: from `open_database`.
@@ -154,7 +154,10 @@ def incident_line(incident: IncidentRow) -> str:
 
 
 def verdict_lines(answer: Answer) -> Iterator[str]:
-    """Yield the verdict with the sentence of the page and the alert, and the other latencies."""
+    """Yield the verdict, and a line for each other latency that has a cause.
+
+    The sentence of the verdict is the same as on the page and in the alert.
+    """
     if answer.verdict.sentence is not None:
         yield f"Verdict: {answer.verdict.sentence}"
     if answer.stored is not None:

@@ -35,7 +35,7 @@ def order_of(sort: str) -> str:
 
 
 def print_joined(selection: Selection, form: str, limit: int | None, sort: str) -> None:
-    """Print the joined requests of a question, as a table or as one JSON object per line."""
+    """Print the joined requests of a range, as a table or as one JSON object per line."""
     answer = read_joined(selection.engine, selection.window, selection.equals)
     found = _sorted(answer.requests, sort)[:limit]
     if answer.truncated:
@@ -66,7 +66,7 @@ def _sorted(requests: Sequence[JoinedRequest], sort: str) -> list[JoinedRequest]
 
 
 def nothing_joined(selection: Selection) -> str:
-    """Return why a question found no joined request."""
+    """Return a sentence with the reason why the range has no joined requests."""
     if queries.request_count(selection.engine, selection.window, equals=selection.equals):
         return (
             f"No joined requests started {text.span(selection.window)}. Requests are joined if an"

@@ -23,8 +23,8 @@ class InEffect:
     """The current value of a setting.
 
     Attributes:
-        setting: its key in the file.
-        value: the value as it was written, or None if it is not set.
+        setting: the setting's key in the settings file.
+        value: the value as the user wrote it, or None if the setting is not set.
         source: where the value comes from: default, the environment variable, or the file.
     """
 

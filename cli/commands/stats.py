@@ -26,7 +26,7 @@ LESS = {
     Source.NATIVE: "from the engine's native spans; vLLM's omit aborted and refused requests",
     Source.CLIENT: "from clients only: their latencies include the network",
 }
-"""Notes that are printed for requests from other sources than the instrumentation."""
+"""Notes about requests that the instrumentation did not report, by the source of the requests."""
 
 _TITLES = {
     "ttft_s": "TTFT",

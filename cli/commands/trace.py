@@ -19,7 +19,8 @@ _WITHOUT_PREFIXES: Final = {
     None: "no hash_ids: shared prefixes are not recorded. For clients that require hash_ids, add"
     " --hash-ids unshared.",
 }
-"""The note to print about `hash_ids`, by the kind of `hash_ids` that was written."""
+"""The note to print if shared prefixes are not recorded. The key None is for a trace without
+`hash_ids`."""
 
 
 @click.group(

@@ -51,7 +51,8 @@ def _is_address(host: str) -> bool:
 def check_own_address(host: str) -> None:
     """Check that `--host` is an address of this machine.
 
-    Raises: click.UsageError: it is not an address of this machine.
+    Raises:
+        click.UsageError: `host` is not an address of this machine.
     """
     try:
         family, kind, _, _, place = socket.getaddrinfo(

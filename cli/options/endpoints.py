@@ -206,7 +206,7 @@ def _check_roles(tokens: "Tokens", roles: "Roles | None") -> None:
     """Check that the roles of the tokens exist.
 
     Raises:
-        click.UsageError: one does not.
+        click.UsageError: a role does not exist.
     """
     known = () if roles is None else roles.by_name
     for each in sorted(tokens.roles):

@@ -12,11 +12,15 @@ if TYPE_CHECKING:
     from analysis.what_if import WhatIfAnswer
 
 READS_ONLY: Final = "reads only"
-"""The value of `obj` in a command's context if the command must not write, as for the JSON API."""
+"""The value of click's `Context.obj` if the command must not write to the database. The JSON API
+and the MCP server set this value."""
 
 
 def keep_answer(selection: Selection, answer: "WhatIfAnswer") -> None:
-    """Keep a prediction. If the database cannot be written, print the reason and return."""
+    """Store a prediction in the database. If this fails, print the reason and raise no error.
+
+    Do nothing if the command must not write.
+    """
     from analysis.kept_predictions import keep
 
     if click.get_current_context().obj == READS_ONLY:

@@ -12,8 +12,10 @@ if TYPE_CHECKING:  # importing it would delay each command
 
 
 def prices_of(path: Path | None) -> "PriceList":
-    """Return the prices of `--prices`, or of the file that an environment variable names, or the
-    list prices.
+    """Return the prices of engines.
+
+    The prices come from the file of `--prices`, or else from the file that an environment variable
+    names. Without both files, they are the built-in list prices.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.
@@ -28,7 +30,9 @@ def prices_of(path: Path | None) -> "PriceList":
 
 
 def own_peaks() -> Mapping[str, Any]:
-    """Return the peaks of GPUs from the file that an environment variable names.
+    """Return the peak FLOP/s and memory bandwidth of GPUs.
+
+    An environment variable has the path of the file with these values.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.

@@ -145,7 +145,10 @@ def dimensions_of(by: str, labels: Sequence[str], grouped: str) -> list[str]:
 
 
 def silence(engine: Engine, to_unix_ns: int) -> str | None:
-    """Return a line about missing data, or None if data arrives or the range is in the past."""
+    """Return a line about missing data.
+
+    Return None if new data arrives, or if the range ends in the past.
+    """
     now = time.time_ns()
     newest = queries.newest_unix_ns(engine)
     silent = silence_s(newest, to_unix_ns, now)

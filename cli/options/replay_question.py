@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 def replay_question(
     selection: Selection, edits: "Edits", objectives: Sequence[Path], prices: Path | None
 ) -> "WhatIfQuestion":
-    """Return the question, with the objectives and the price of the engines.
+    """Return the question for a replay, with the objectives and the price of the engines per hour.
 
     Args:
         selection: the open database, the range and the filters.
         edits: the changes.
-        objectives: files or folders of objectives; empty for the default ones.
-        prices: a price file, or None for the prices in force.
+        objectives: files or folders of objectives; empty for the built-in objectives.
+        prices: a price file, or None for the prices that `prices_of` returns without a file.
 
     Raises:
         click.UsageError: the objectives or the prices cannot be read.
@@ -45,7 +45,7 @@ def replay_question(
 
 
 def print_compiling() -> None:
-    """Print to a terminal that the replay is compiled. Otherwise print nothing."""
+    """Print that the replay is being compiled, if the standard error output is a terminal."""
     if sys.stderr.isatty():
         click.echo("Compiling the replay, once for each version: about 15 s …", err=True)
 

@@ -1,7 +1,7 @@
 """Settings: options that also have an environment variable and a key in `tailspan.toml`.
 
-click looks for a value on the command line, then in the variable, then in the file (as
-`default_map`), and then uses the default.
+click uses the first value that it finds in this order: the command line, the environment variable,
+the settings file (as `default_map`), the default.
 """
 
 import difflib
@@ -45,8 +45,8 @@ class Setting(click.Option):
         group: the heading under which `--help` lists the option, one of `GROUPS`.
         key: the key in the file, or None to use the name of the flag.
         variable: the environment variable, or None to use TAILSPAN_ and the key.
-        value_variable: for an option with a file path, a variable that contains the content
-            instead, such as a token. This variable also overrides the settings file.
+        value_variable: for an option with the path of a file: an environment variable with the
+            content of the file, such as a token. This variable overrides the settings file.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class Setting(click.Option):
         return str(self.envvar)
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Omit the variable from the help if its name follows from the flag.
+        """Omit the variable from the help if its name is TAILSPAN_ and the name of the flag.
 
-        The epilog describes the rule.
+        The last paragraph of the help states this rule.
         """
         extra = super().get_help_extra(ctx)
         if self.variable == _variable_of(self.flag.removeprefix("--")):
@@ -87,7 +87,10 @@ class Setting(click.Option):
         return f"'{self.variable if source is ParameterSource.ENVIRONMENT else self.flag}'"
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Convert the value. Name the file and the key in an error about the settings file."""
+        """Convert the value.
+
+        If the malformed value is from the settings file, the error names the file and the key.
+        """
         try:
             return super().process_value(ctx, value)
         except click.BadParameter as error:
@@ -256,7 +259,10 @@ def _checked(file: Path, option: Setting, value: object) -> object:
 
 
 def _toml_type(option: Setting) -> tuple[str, Callable[[object], bool]]:
-    """Return a description of an option's TOML type, and a function that tests a value."""
+    """Return a description of an option's type in TOML, and a function that tests a value.
+
+    The function returns whether the value has this type.
+    """
     if option.is_flag:
         return "true or false", lambda value: isinstance(value, bool)
     if option.multiple:

@@ -49,7 +49,10 @@ _telemetry_option = setting(
 
 
 def database_option(command: _Command) -> _Command:
-    """Add `--database` (as `database`), and `--state-url` for `state_url`."""
+    """Add `--database`, which sets the parameter `database`, and `--state-url`.
+
+    The function `state_url` returns the value of `--state-url`.
+    """
     return _telemetry_option(_state_url_option(command))
 
 
@@ -87,7 +90,10 @@ block_size_option = click.option(
 
 
 def time_options(command: _Command) -> _Command:
-    """Add `--last`, `--from` (as `start`) and `--to` (as `end`), for `time_range.window`."""
+    """Add `--last`, `--from` and `--to`, whose values `time_range.window` takes.
+
+    `--from` sets the parameter `start`, and `--to` sets the parameter `end`.
+    """
     for option in (
         click.option(
             "--to",

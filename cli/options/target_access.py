@@ -73,7 +73,7 @@ class TargetAccess:
             insecure: whether a token may be sent without encryption.
 
         Raises:
-            click.UsageError: a credential is set but no target, or a file cannot be read.
+            click.UsageError: there is a credential but no target, or a file cannot be read.
         """
         from collector.errors import SecurityError
         from collector.scrape.credentials import OPEN, Access

@@ -77,7 +77,7 @@ def from_to(text: str) -> Window:
     """Parse a range FROM/TO, such as "2026-11-20T09:00Z/2026-11-20T10:00Z".
 
     Raises:
-        ValueError: the text is malformed, or the range does not end after it begins.
+        ValueError: the text is malformed, or TO is not later than FROM.
     """
     start, slash, end = text.partition("/")
     if not slash:
@@ -89,10 +89,12 @@ def from_to(text: str) -> Window:
 
 
 def baseline(text: str, window: Window) -> Window:
-    """Parse a baseline: a range FROM/TO, or how much earlier it is than the window, such as 24h.
+    """Parse a baseline: a range FROM/TO, or a duration such as 24h.
+
+    The duration 24h selects the range of the same length that is 24 hours earlier than the window.
 
     Raises:
-        ValueError: the text is malformed, or the range does not end after it begins.
+        ValueError: the text is malformed, or TO is not later than FROM.
     """
     if "/" in text:
         return from_to(text)

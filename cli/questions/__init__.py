@@ -1,1 +1,1 @@
-"""The commands as questions of the HTTP API and of the MCP server."""
+"""The questions of the HTTP API and of the MCP server. A command answers each question."""

@@ -1,4 +1,4 @@
-"""Answer a question: run its command in this process, and return what it prints."""
+"""Answer a question: run its command in this process, and return the output of the command."""
 
 import io
 from collections.abc import Sequence
@@ -20,17 +20,17 @@ from store.access.access import NotAllowed
 from store.errors import StoreError
 
 MOST_CHARACTERS: Final = 16 * 2**20
-"""Maximum length of an answer. The server keeps it in memory while its client reads it."""
+"""Maximum length of an answer. The server keeps the answer in memory while the client reads it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command prints."""
+    """The output of a command that answered a question."""
 
     text: str
     """The JSON: one object, or one object per line."""
     note: str
-    """What the command prints to the standard error output, such as why there is no request."""
+    """The output on the standard error output, such as the reason why no request was found."""
     lines: bool
     """Whether the text has one object per line."""
 
@@ -42,7 +42,7 @@ class Answer:
 
 
 class _LimitedText(io.StringIO):
-    """A text buffer that raises an error if it would exceed the limits of an answer."""
+    """A text buffer. A write that would exceed the limits of an answer raises an error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,5 +113,5 @@ def answered(name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERY
 def _run(name: str, command: click.Command, words: list[str]) -> None:
     with command.make_context(name, words, obj=READS_ONLY) as context:
         check_rows(name, context.params)
-        with suppress(Exit):  # a finding, such as an incident: the answer contains it
+        with suppress(Exit):  # the exit status of a finding; the output contains the finding
             command.invoke(context)

@@ -1,8 +1,8 @@
-"""The questions of the HTTP API and of the MCP server, as the commands' options declare them.
+"""Derive the questions of the HTTP API and of the MCP server from the options of the commands.
 
-A question is a command with `--format json`. Its parameters have the names of the command's
-options, without the dashes. Options with files, and the settings of `tailspan up` (the database,
-the objectives, the prices), are not parameters: the server sets them, not its readers.
+A question is a command with `--format json`. The parameters of the question have the names of the
+command's options, without the dashes. Options with files, and the settings of `tailspan up` (the
+database, the objectives, the prices), are not parameters, because only the server sets them.
 """
 
 import inspect
@@ -39,10 +39,10 @@ class Question:
 
     name: str
     words: tuple[str, ...]
-    """The command's name in the command line."""
+    """The words of the command in the command line, such as ("slo", "status")."""
     command: click.Command
     lines: bool
-    """Whether the command prints one JSON object per line, and not one JSON object."""
+    """True if the command prints one JSON object per line; False if it prints a single object."""
     parameters: Mapping[str, Parameter]
 
     @property
@@ -78,7 +78,7 @@ _LIMIT: Final = "limit"
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 
 _OMITTED: Final = ("form", "block_tokens")
-"""Options that are not parameters: `--format`, and `--block-size`, which describes a file."""
+"""Options that are not parameters: `--format`, and `--block-size`, which is about a trace file."""
 
 
 @cache
@@ -118,7 +118,10 @@ def _parameters(command: click.Command) -> Mapping[str, Parameter]:
 
 
 def as_parameters(text: str, known: Mapping[str, Parameter]) -> str:
-    """Return a text about options as a text about parameters: without the dashes."""
+    """Return a text in which the names of options, such as `--last`, have lost their dashes.
+
+    Only the names of options that are parameters are changed.
+    """
     return _OPTION.sub(lambda found: found[1] if found[1] in known else found[0], text)
 
 

@@ -25,8 +25,8 @@ PAGES: Final[Mapping[str, str]] = {
 }
 """The page of each question. Questions without a row have no link."""
 _FILTERS: Final = {"outside": ("region", "endpoint")}
-"""The labels that are query parameters of a question's page. Only for pages whose parameters differ
-from the usual ones."""
+"""The labels by which a question's page can be filtered, for pages with unusual filters. The page's
+address contains these labels as query parameters."""
 _NS: Final = 10**9
 
 
@@ -77,7 +77,8 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
 def _compared(given: Sequence[tuple[str, str]]) -> Mapping[str, str] | None:
     """Return the query parameters that select both sides of a comparison, and the percentile.
 
-    The page compares two ranges, or two values of one label in a range. Return None for others.
+    The page compares two ranges, or two values of one label in a range. Return None for any other
+    comparison, because the page cannot show it.
     """
     parameters = dict(given)
     query = {"quantile": parameters["quantile"]} if "quantile" in parameters else {}

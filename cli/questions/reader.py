@@ -1,4 +1,4 @@
-"""Who asks a question over the API or MCP, and what this reader may see."""
+"""The reader who asks a question over the API or MCP, and what this reader may see."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +24,9 @@ class Reader:
     """The reader who asks a question.
 
     Attributes:
-        access: what the reader may see, or None for all.
+        access: the data that the reader may see, or None if the reader may see all data.
         who: the reader's name in the audit log.
-        interface: how the question was asked.
+        interface: the interface over which the reader asked, such as the API.
     """
 
     access: Access | None = None
@@ -38,7 +38,7 @@ class Reader:
         """Return the reader in a message of `server.api.readers`.
 
         Raises:
-            KeyError: the message does not state the reader, so it is not answered.
+            KeyError: the message does not contain the reader. Such a message is not answered.
         """
         reader = message["reader"]
         grants = reader["grants"]
@@ -68,7 +68,7 @@ EVERYTHING: Final = Reader()
 
 @contextmanager
 def reading_as(reader: Reader) -> Iterator[None]:
-    """Restrict the databases that are opened in the `with` block.
+    """Restrict the databases that are opened in the `with` block to what the reader may see.
 
     Raises:
         StoreError: the database cannot be read.
@@ -88,8 +88,8 @@ def reading_as(reader: Reader) -> Iterator[None]:
 
 
 def _objectives() -> Sequence[Objective]:
-    """Return the objectives in force. If they cannot be read, return none, so that none is
-    visible."""
+    """Return the objectives of the server. If their files cannot be read, return an empty sequence,
+    so that the reader sees no objective."""
     paths = [Path(each) for each in os.environ.get(ENVIRONMENT_KEY, "").split(os.pathsep) if each]
     try:
         return load(paths or [OBJECTIVES]).objectives

@@ -12,11 +12,11 @@ from cli.questions.declared import Question, as_parameters
 from server.api.problem import problem
 
 _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
-"""Matches the option at the start of an error message: the option with the error."""
+"""Matches the option at the start of an error message. The error is about this option."""
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
-"""Matches an option after a comma in a list. `as_parameters` leaves only options that are not
-parameters."""
+"""Matches a comma and an option in a list of options. `as_parameters` has removed the dashes of all
+parameters, so the matched option is not a parameter, and is removed from the message."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
 _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
 """Settings of the server. The reader cannot correct an error in one of them."""
@@ -28,8 +28,8 @@ class Refused(Exception):  # noqa: N818 -- it names the condition
     Args:
         detail: what failed, and what is allowed.
         status: the HTTP status.
-        parameter: the name of the wrong parameter, or None if no parameter is wrong.
-        value: the parameter's value.
+        parameter: the name of the parameter with the error, or None if no parameter has an error.
+        value: the value of this parameter.
         allowed: the allowed values of the parameter.
     """
 
@@ -68,7 +68,7 @@ def refusal_of(
     if parameter is None:
         return Refused(detail)
     values = [value for key, value in given if key == name]
-    # A repeated parameter has several values. The error contains the wrong one.
+    # A repeated parameter has several values. The error message contains the malformed value.
     wrong = next((each for each in values if repr(each) in text or each in text), None)
     found = _ALLOWED.search(detail)
     return Refused(
@@ -80,7 +80,7 @@ def refusal_of(
 
 
 def _wrong_parameter(text: str, given: Sequence[tuple[str, str]]) -> str | None:
-    """Return the name of the parameter that an error is about, or None if there is none."""
+    """Return the name of the parameter that an error message is about, or None without one."""
     if (named := _NAMED.match(text)) is not None:
         return named[1]
     # An error about a what-if change contains the parameter's value, or begins with the name of the

@@ -24,7 +24,7 @@ requests uses at most 733 MB (docs/benchmarks.md)."""
 
 
 def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
-    """Count the requests that the command would read.
+    """Check that the command would not read too many requests one by one.
 
     Args:
         name: the question's name.
@@ -43,7 +43,7 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
         numbers = [request_count(read, each) for each in windows]
     finally:
         engine.dispose()
-    # A comparison has a limit for each side.
+    # A comparison has a limit for the requests of each side, not for the sum of both sides.
     number, most = sum(numbers), MOST_READ
     place = 0
     if name == "compare":
@@ -66,7 +66,7 @@ def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
 
     Args:
         chosen: the options of the command.
-        place: 0 for the first range, 1 for the second one.
+        place: 0 for the first range, 1 for the second range.
     """
     if chosen.get("before") and chosen.get("after"):
         name = ("before", "after")[place]
@@ -77,13 +77,13 @@ def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
 
 
 def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """Return the parameters, with a limit on the number of requests in the answer.
+    """Return the parameters. For the question `requests`, they always contain `limit`.
 
-    The default limit is one request above the maximum, so that an answer that is too long is
-    detected.
+    If the reader gave no limit, it is `MOST_LINES` + 1. An answer with more than `MOST_LINES`
+    requests is then detected, and refused.
 
     Raises:
-        Refused: the given limit is 0 or too high.
+        Refused: the reader's limit is 0 or too high.
     """
     if name != "requests":
         return given
@@ -102,9 +102,9 @@ def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, 
 
 def _windows(name: str, chosen: Mapping[str, Any]) -> Iterator[Window]:
     """Yield the ranges whose requests the command reads one by one. Yield nothing if the command
-    uses rollups or limits the requests itself.
+    uses rollups, or limits the number of requests itself.
 
-    A malformed value yields nothing, because the command reports it.
+    Also yield nothing if an option has a malformed value, because the command reports this error.
     """
     try:
         if name == "explain" and not (chosen["incident"] or chosen["request_id"]):

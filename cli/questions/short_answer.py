@@ -1,7 +1,7 @@
 """Shorten an answer, so that a language model can read it.
 
 Numbers are rounded to six significant digits, and the longest lists are shortened until the text
-fits. The number of omitted elements follows each shortened list.
+fits. The last element of each shortened list is a note with the number of omitted elements.
 """
 
 import json
@@ -13,7 +13,7 @@ MOST_CHARACTERS: Final = 20_000
 """Maximum length of an answer. JSON with numbers has about 2.5 characters per token, so an answer
 has at most 8,000 tokens."""
 DIGITS: Final = 6
-"""Fewer digits would round an attainment of 99.996 % to 100 %."""
+"""Number of significant digits. Fewer digits would round an attainment of 99.996 % to 100 %."""
 OMITTED: Final = "omitted"
 """The key of the note at the end of a shortened list."""
 

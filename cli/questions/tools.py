@@ -1,4 +1,5 @@
-"""The questions as tools of the MCP server: descriptions for a language model, short answers."""
+"""The questions as tools of the MCP server, with descriptions and short answers for a language
+model."""
 
 import json
 import os
@@ -81,8 +82,8 @@ _USES: Final[Mapping[str, str]] = {
         " an endpoint is at fault. Probes are test requests, not users' requests."
     ),
 }
-"""When to use each question, and how to read its answer. Questions without a row use their
-command's help."""
+"""The description of each tool: when to use the question, and how to read the answer. A question
+that is not listed has the help of its command as its description."""
 
 _FORM: Final = (
     f" The answer has at most {MOST_CHARACTERS:,} characters, and numbers have {DIGITS} significant"

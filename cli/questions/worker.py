@@ -1,8 +1,8 @@
 """The process that answers the questions of the API: `python -m cli.questions.worker`.
 
-It reads messages from the standard input, one JSON object per line, and writes answers to the
-standard output: a line of JSON with `status`, `type` and `bytes`, and then the body with this many
-bytes. The process has no state. It ends when its input ends.
+The process reads messages from the standard input. A message is a JSON object on one line. The
+process writes answers to the standard output. An answer is a line of JSON with `status`, `type` and
+`bytes`, and then a body of `bytes` bytes. The process has no state. It ends when its input ends.
 """
 
 import json
@@ -26,7 +26,8 @@ from server.memory import keep_little
 from telemetry import child_process
 
 NICE: Final = 10
-"""The process gets CPU time only if the processes that receive telemetry leave some."""
+"""The niceness of the process. It is high, because receiving telemetry is more important than
+answering questions."""
 JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
 
@@ -72,7 +73,7 @@ def serve(messages: IO[bytes], answers: IO[bytes]) -> None:
         except Refused as refused:
             head |= {"status": refused.problem["status"], "type": PROBLEM}
             text = json.dumps(refused.problem)
-        except Exception as error:  # a defect: the next question is answered
+        except Exception as error:  # a defect; the process must still answer the next question
             status = HTTPStatus.INTERNAL_SERVER_ERROR.value
             head |= {"status": status, "type": PROBLEM, "defect": _error_position(error)}
             text = json.dumps(problem(status, "the question failed; the log names the code line"))

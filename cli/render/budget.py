@@ -1,4 +1,4 @@
-"""Format the answer about a budget as text."""
+"""Format the answer about a latency budget as text."""
 
 from collections.abc import Iterator
 

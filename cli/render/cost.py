@@ -359,7 +359,7 @@ def _why_unpriced(each: "Unpriced") -> str:
 
 
 def _part(usd: float | None, whole: float) -> str:
-    """Return a part of the bill as text, or 0 if the part is too small to show."""
+    """Return a part of the bill as text. A part that is too small to show is shown as 0."""
     return text.usd(0.0 if usd is not None and abs(usd) < whole / 20_000 else usd)
 
 

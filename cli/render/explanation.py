@@ -60,7 +60,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
 
 
 def compared_with(answer: Answer) -> str:
-    """Return how the baseline was chosen, for the JSON."""
+    """Return how the baseline was chosen, as a word for the JSON object, such as `previous`."""
     if answer.before is not None:
         return "before_incident"
     return "previous" if answer.just_before else "given"
@@ -96,7 +96,10 @@ def _percent(ratio: float) -> str:
 
 
 def _still_slow(answer: Answer) -> str | None:
-    """Return a sentence about a problem without growth: an incident, or a missed target."""
+    """Return a sentence about a problem that exists although the latency has not grown.
+
+    The problem is an incident, or an SLO whose target is missed. Return None without a problem.
+    """
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:
         began = f"{time_text.moment(row.began_unix_s * 10**9)} UTC"

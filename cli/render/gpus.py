@@ -71,7 +71,7 @@ def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
 
 
 def nothing(states: "Sequence[ReaderState]") -> str:
-    """Return the sentence for the case that no GPU reports values, with the reasons."""
+    """Return a sentence that no GPU reports values, with the reasons."""
     why = reasons(states)
     return f"No GPU reports values. {why}." if why else "No GPU reports values."
 
@@ -88,7 +88,8 @@ def reasons(states: "Sequence[ReaderState]") -> str:
 def missing_values(
     samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]"
 ) -> Iterator[str]:
-    """Yield the GPUs and readers that reported no values while others did."""
+    """Yield a line for each reader that has no values while other readers have some, and for each
+    GPU that a reader has lost."""
     for state in states:
         name = printable(state.name, _WIDEST)
         if state.up is False and samples:
@@ -107,9 +108,9 @@ def state_sentence(states: "Sequence[ReaderState]") -> str:
 
 
 def missing_by_reason(gpu: "GpuReading") -> list[str]:
-    """Return the values that a GPU does not report, by reason.
+    """Return a line for each reason why a GPU does not report some of its values.
 
-    For example `pcie_rx, pcie_tx: not_supported (…)`.
+    A line names these values and the reason, such as `pcie_rx, pcie_tx: not_supported (…)`.
     """
     by_reason: dict[str, list[str]] = {}
     for name, absence in gpu.absent.items():

@@ -15,12 +15,13 @@ _TITLES: Final = {
     "e2e_s": "E2E",
 }
 _MEANS: Final = {"ttft_s": "ttft_phases", "e2e_s": "phases"}
-"""The key of the phases that sum to each mean."""
+"""For each latency, the key of the phases whose means sum to the mean of the latency."""
 
 
 def stats_lines(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> Iterator[str]:
-    """Yield the counts, the percentiles, and the means of the phases. A latency that no request has
-    is left out.
+    """Yield the counts, the percentiles, and the means of the phases.
+
+    A latency is left out if it is unknown for all requests.
 
     Args:
         groups: from `answer_joined_stats`.
@@ -73,7 +74,11 @@ def _counts(
 
 
 def _latencies() -> Iterator[tuple[str, Any]]:
-    """Yield the title of each latency and phase, and a function that returns its percentiles."""
+    """Yield the title of each latency and phase, and a function.
+
+    The argument of the function is a group. The function returns the group's percentiles of the
+    latency or phase.
+    """
     for latency, title in _TITLES.items():
         yield title, lambda group, key=latency: group[key]
     for phase, title in PHASE_NAMES.items():

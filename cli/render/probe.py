@@ -21,7 +21,10 @@ _STEPS = (
 
 
 def text_line(result: Probe) -> str:
-    """Return the instant, the outcome and the known latencies of a probe, or why it failed."""
+    """Return a line about a probe: the instant, the outcome, and the known latencies.
+
+    For a failed probe, the line has the reason of the failure instead of the latencies.
+    """
     start = f"{moment(result.at_unix_ns)}  {label(result.endpoint)}  {result.outcome.value}"
     if result.outcome is ProbeOutcome.CACHED:
         start += f" by {label(result.cache)}, not the model"

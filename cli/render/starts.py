@@ -53,7 +53,7 @@ def lines(found: StartsAnswer) -> Iterator[str]:
 
 
 def nothing(window: Window) -> str:
-    """Return why there is nothing to show."""
+    """Return a sentence with the reason why the range has no engine starts."""
     return (
         f"No engine reported the parts of a start {text.span(window)}. The plugin in vLLM sends"
         " them after the engine's first request, or when the start fails."

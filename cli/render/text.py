@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # the import loads Arrow, which needs too much memory for `ta
     from store.queries import Window
 
 UNKNOWN = "-"
-"""Printed for an unknown value, never for 0."""
+"""The text that is printed for an unknown value. A value of 0 is printed as a number."""
 
 WIDEST = 40
 """Maximum characters of a cell. A longer label is cut and ends in an ellipsis."""

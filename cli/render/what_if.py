@@ -138,7 +138,7 @@ def _title(answer: WhatIfAnswer, question: str) -> list[str]:
 
 
 def predicted_cells(each: Predicted) -> list[str]:
-    """Return a predicted duration and its interval."""
+    """Return two cells: a predicted duration, and its interval."""
     if each.low is None or each.high is None:
         return [text.seconds(each.value), text.UNKNOWN]
     return [text.seconds(each.value), f"{text.seconds(each.low)} to {text.seconds(each.high)}"]
@@ -158,7 +158,7 @@ def _share_with_interval(each: Predicted) -> str:
 
 
 def _share_interval(each: Predicted) -> str:
-    """Return the interval of a share, or an empty text without one."""
+    """Return the interval of a predicted share, or an empty text if the interval is unknown."""
     if each.low is None or each.high is None:
         return ""
     return f"[{share(each.low)}, {share(each.high)}]"
@@ -254,7 +254,8 @@ def found_lines(found: Found) -> list[str]:
         [
             f"{each.value:g}{unit}",
             share(each.good_ratio),
-            # The search replays each value once. Only the shown value is also resampled.
+            # The search replays each value once. Only the shown value is also replayed with
+            # resampled traffic, so only this value has an interval.
             (interval if each.value == found.shown else "") or text.UNKNOWN,
             "no: saturated" if each.saturated else "yes" if each.met else "no",
         ]

@@ -12,14 +12,15 @@ import click
 
 @contextmanager
 def whole_file(option: str, path: Path | None) -> Iterator[TextIO]:
-    """Open a file for writing. When the block ends, it replaces the previous file.
+    """Open a new file for writing. When the `with` block ends, the new file replaces the file at
+    the path.
 
-    If the block raises an exception, such as Ctrl-C, the previous file stays as it is. Devices and
+    If an exception such as Ctrl-C ends the block, the file at the path stays unchanged. Devices and
     pipes are written directly.
 
     Args:
-        option: its name in error messages.
-        path: None for standard output.
+        option: the name of the option with the path, for error messages.
+        path: the path of the file, or None for standard output.
 
     Raises:
         click.UsageError: the file cannot be written.

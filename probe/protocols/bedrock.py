@@ -1,7 +1,7 @@
 """Amazon Bedrock's ConverseStream. botocore signs the request and decodes the event stream.
 
-With a key in the file of probes, the key is a Bedrock API key (a bearer token). Without one, the
-request is signed with the credentials that botocore finds: environment, profile, container role.
+A key in the file of probes is a Bedrock API key (a bearer token). Without a key, the request is
+signed with the credentials that botocore finds: environment, profile, container role.
 Sources: Amazon Bedrock API reference, "ConverseStream"; AWS, "Event stream encoding".
 """
 
@@ -81,7 +81,7 @@ def _credentials() -> Any:
 
 @cache
 def _session() -> Any:
-    """Return one session, which refreshes temporary credentials itself."""
+    """Return the botocore session for all probes. It refreshes temporary credentials itself."""
     from botocore.session import Session
 
     return Session()
@@ -150,7 +150,7 @@ def read(event: Event, at: float, answer: Answer) -> None:
         written = count_of(usage.get("cacheWriteInputTokens"))
         rest = count_of(usage.get("inputTokens"))
         if rest is not None:
-            # Bedrock's `inputTokens` contains no cached tokens.
+            # Bedrock's `inputTokens` excludes cached tokens.
             answer.prompt_tokens = rest + (read_tokens or 0) + (written or 0)
         answer.cached_tokens = read_tokens
         answer.output_tokens = count_of(usage.get("outputTokens"))

@@ -41,7 +41,8 @@ def _url(endpoint: Endpoint) -> str:
 
 
 def read(event: Event, at: float, answer: Answer) -> None:
-    """Add an event to an answer. There is no last event, so the finish reason ends the answer."""
+    """Add an event to an answer. The protocol has no last event, so the finish reason ends the
+    answer."""
     data = event.data
     if event.name == "error" or data is None or data.get("error"):
         raise stream_error((data or {}).get("error") or event.text)
@@ -59,8 +60,10 @@ def read(event: Event, at: float, answer: Answer) -> None:
 
 
 def _parts(parts: object, at: float, answer: Answer) -> None:
-    """Count at most one event of reasoning and one of content, because an event carries many
-    tokens."""
+    """Add the parts of an event to the answer: at most one chunk of reasoning, and one of content.
+
+    The number of parts is not the number of tokens, because a part may contain many tokens.
+    """
     given = [mapping_of(each) for each in parts] if isinstance(parts, list) else []
     full = [each for each in given if text_of(each.get("text")) or each.get("functionCall")]
     if any(each.get("thought") is True for each in full):

@@ -90,8 +90,10 @@ def read_usage(usage: Mapping[str, object], answer: Answer) -> None:
 
 
 def read_metrics(metrics: Mapping[str, object], answer: Answer) -> None:
-    """Store the times that vLLM measured. vLLM's time to first token begins when the request is
-    scheduled, so it is only the prefill.
+    """Store the durations that vLLM measured.
+
+    vLLM's `time_to_first_token_ms` begins when the request is scheduled. It is therefore the
+    duration of the prefill, without the queue.
     """
     answer.server_queue_s = seconds_of_ms(metrics.get("queue_time_ms"))
     answer.server_prefill_s = seconds_of_ms(metrics.get("time_to_first_token_ms"))

@@ -21,12 +21,14 @@ class Decoder(Interface):
 
 
 class Protocol(NamedTuple):
-    """How to probe an endpoint of a kind.
+    """The functions to probe an endpoint with this protocol.
 
     Attributes:
-        build: returns the request for a prompt. The key is None for an endpoint without a key.
-        read: adds an event, with its instant, to an answer.
-        decoder: returns a new decoder.
+        build: returns the request. Its arguments are the endpoint, the prompt, and the API key or
+            None.
+        read: adds an event to an answer. Its arguments are the event, the time of the event loop's
+            clock at which the event arrived, and the answer.
+        decoder: returns a new decoder of the response's body.
     """
 
     build: Callable[[Endpoint, str, str | None], Request]
@@ -42,7 +44,7 @@ def with_path(url: str, path: str, *, version: str = "") -> str:
     Args:
         url: the base address.
         path: the path of the method, such as `/chat/completions`.
-        version: the path before it, such as `/v1`, for a base address without a path.
+        version: a path such as `/v1`. It is inserted before `path` if the base address has no path.
     """
     base = url.rstrip("/")
     if base.endswith(path):

@@ -1,12 +1,13 @@
 """Convert between a page's address and a view. Pure.
 
-A link reproduces the view. An address is untrusted input: a parameter that cannot be parsed gets
-its default value, and a notice on the page names the parameter. The path selects the page
-(`root-cause?last=1h`). Links in alerts and dashboards have `page=root-cause` in the query instead;
-the server redirects them to the path.
+A view is the reader's selection: page, range, filters and settings. A link reproduces the view. An
+address is untrusted input: a parameter that cannot be parsed gets its default value, and a notice
+on the page names the parameter. The path selects the page (`root-cause?last=1h`). Links in alerts
+and dashboards have no path, but `page=root-cause` in the query. The server redirects them to an
+address with the path.
 
     last=15m                    the last 15 minutes, live
-    last=15m&to=1763635452      the same, paused at that instant
+    last=15m&to=1763635452      the 15 minutes before that instant, paused
     from=…&to=…                 a custom range; unix seconds or ISO 8601
     latency=ttft  model=… replica=… tenant=… route=… outcome=…
     request=…                   one request: TRACE/SPAN, a request id or a trace id
@@ -15,7 +16,7 @@ the server redirects them to the path.
                                 range (incident_links.py); with a range, this incident is
                                 listed first
     baseline=…/…                start and end of the baseline; default: the previous range
-    baseline=24h                how much earlier the baseline is than the range
+    baseline=24h                the baseline is the same range 24 hours earlier
     decide=size                 detect incidents by the size of the growth, not by SLOs
     by=hour                     compliance by the hour, not by the day
     per=model                   label by which costs are grouped; default: the tenant
@@ -24,8 +25,8 @@ the server redirects them to the path.
     region=… endpoint=…         the region and the endpoint that the Outside page shows
     quantile=p99                the percentile that the Compare page compares; default: p95
     split=replica&before=…&after=…
-                                the label whose two values the Compare page compares in the range;
-                                default: it compares the range with the baseline
+                                the label, and its two values that the Compare page compares in the
+                                range; default: the page compares the range with the baseline
     budget=chat                 the latency budget of the Requests page; default: none
 """
 
@@ -245,8 +246,11 @@ def parameters(view: View) -> dict[str, str]:
 
 
 def _latencies(page: str) -> list[str]:
-    """Return the latencies that an address of a page may contain. A page that has no choice of a
-    latency keeps the latency for the next page."""
+    """Return the latencies that the address of a page may contain.
+
+    If the reader cannot choose a latency on the page, the address may contain any latency, which
+    the next page then shows.
+    """
     there = BY_KEY[page]
     return [
         name for name in LATENCIES if name != CONTENT or there.by_content or not there.by_latency
@@ -254,7 +258,7 @@ def _latencies(page: str) -> list[str]:
 
 
 def _implied_page(parameters: Mapping[str, str]) -> str:
-    """Return the page of an old link that names no page, from its other parameters."""
+    """Return the page for an old link that names no page. The other parameters select the page."""
     if RequestKey.parse(parameters.get("request", "").strip().lower()) is not None:
         return "request"
     return "requests" if {"latency", "request"} & set(parameters) else FIRST

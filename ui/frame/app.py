@@ -50,9 +50,9 @@ FIRST_MINUTE_S: Final = 1
 NOT_ALLOWED: Final = "Your role does not allow this page"
 HERE: Final = Path(__file__).parent
 FRAMED: Final = "framed"
-"""Session key of the view that the navigation and the controls were drawn for."""
+"""Session key of the view for which the navigation and the controls were drawn last."""
 DRAWN: Final = "drawn"
-"""Session key of the view whose data was drawn last."""
+"""Session key of the view for which the page's data was drawn last."""
 
 
 def show() -> None:
@@ -180,8 +180,10 @@ def _objectives(engine: Engine) -> Objectives:
 
 
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
-    """Show the incident that the address names. The address does not change, so the browser's Back
-    button leaves the incident in one step.
+    """Show the range and the filters of the incident that the address names.
+
+    The address does not change. Otherwise the browser's Back button would return to the address
+    without the range, and the reader could leave the incident only in two steps.
     """
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():
@@ -227,6 +229,7 @@ def _wait_for_database() -> None:
 
 
 def _try_again() -> None:
-    # Streamlit makes the first call during the page's own run. A rerun from it would loop forever.
+    # Streamlit makes the first call of this function while it runs the page. If the first call
+    # started a rerun, the reruns would never end.
     if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
         st.rerun()

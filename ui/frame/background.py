@@ -1,7 +1,7 @@
 """Compute slow answers of live pages in a thread, once for all viewers.
 
-A page draws the newest answer that is known, and starts the computation of a newer one after it has
-drawn everything else. The next refresh shows the result.
+A page draws the newest answer that was already computed. After the page has drawn everything else,
+it starts the computation of a newer answer. The next refresh of the page shows the newer answer.
 """
 
 import logging
@@ -20,7 +20,7 @@ from store.errors import StoreError
 from ui.frame.read_cache import KEPT_READERS
 
 MOST_KEPT: Final = 50
-"""Maximum number of answers. An answer is small: it has no row per request."""
+"""Maximum number of answers to keep. An answer is small: it has no row per request."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -33,7 +33,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class Background:
-    """Answers by subject, and one thread that computes them one after the other."""
+    """Answers by subject, and a single thread, which computes one answer at a time."""
 
     _kept: OrderedDict[Hashable, _Kept] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -42,7 +42,7 @@ class Background:
     )
 
     def newest(self, subject: Hashable) -> Any:
-        """Return the newest answer on a subject, or None before the first one."""
+        """Return the newest answer about a subject, or None if no answer was computed yet."""
         with self._lock:
             kept = self._kept.get(subject)
             return None if kept is None else kept.answer
@@ -50,18 +50,18 @@ class Background:
     def start(
         self, subject: Hashable, version: Hashable, compute: Callable[[], Any]
     ) -> Future[None] | None:
-        """Start to compute an answer, unless this version is known or an answer is computed now.
+        """Start to compute an answer, unless it is already computed or a computation is running.
 
-        A computation that fails is logged. The same version is computed again only if the store
-        did not respond.
+        A computation that fails is logged. After a failure, the same version is computed again only
+        if the store did not respond.
 
         Args:
-            subject: what the answer is about.
-            version: all else that the answer depends on.
+            subject: what the answer is about. Only the newest answer about a subject is kept.
+            version: all other values that the answer depends on.
             compute: returns the answer. It runs in the thread.
 
         Returns:
-            A future that ends when the answer is known, or None if it is known already.
+            A future that ends when the answer is computed, or None if it is already computed.
         """
         with self._lock:
             kept = self._kept.setdefault(subject, _Kept())

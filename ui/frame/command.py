@@ -1,7 +1,7 @@
 """The command that prints a page's result in a terminal, for the same range. Pure.
 
-A page shows times in the browser's zone, and a command reads and prints UTC. So the command names
-both ends of its range in UTC.
+A page shows times in the browser's time zone, and a command prints times in UTC. The command
+contains the start and the end of the range in UTC, so it selects the same range as the page.
 """
 
 import shlex
@@ -16,9 +16,10 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 LONGEST_VALUE: Final = 256
-"""Characters of a filter's value: the longest label that is stored."""
+"""Maximum length of a filter's value in characters. The store has no longer labels."""
 _EDITS: Final = ("replicas", "router", "rate", "prompt", "output")
-"""The changes of `tailspan what-if` that have an option. All others are engine arguments."""
+"""The changes for which `tailspan what-if` has an option of the same name. All other changes are
+engine arguments, which the option `--set` takes."""
 
 
 def command(view: View, window: Window) -> str | None:
@@ -65,7 +66,10 @@ def command(view: View, window: Window) -> str | None:
 
 
 def utc(unix_ns: int) -> str:
-    """Return an instant in UTC with a Z, to the microsecond if it has a fraction."""
+    """Return an instant as text in UTC, such as `2026-11-20T10:00:00Z`.
+
+    A fraction of a second is given to the microsecond.
+    """
     whole, rest = divmod(unix_ns, SECOND_NS)
     fraction = f".{rest // 1_000:06d}".rstrip("0") if rest >= 1_000 else ""
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"
@@ -110,5 +114,5 @@ def _changes(view: View) -> Iterator[str]:
 
 
 def _line(*words: str) -> str:
-    # A label is external text: without control characters, and quoted for the shell.
+    # A label is external text, so remove control characters, and quote the label for the shell.
     return " ".join(["tailspan", *(shlex.quote(plain(each, 2 * LONGEST_VALUE)) for each in words)])

@@ -22,8 +22,8 @@ Read = TypeVar("Read")
 
 
 SETTLED_S: Final = 120
-"""Seconds after the end of a range in which its data is incomplete: bills and rollups are computed
-once a minute has ended, and a plugin sends its spans within five seconds."""
+"""Seconds after the end of a range until its data is complete. The bill and the rollups of a minute
+are computed after the minute has ended, and a plugin sends its spans within five seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,17 @@ class Context:
                 return read()
 
         filters = tuple(sorted(self.view.equals.items()))
-        # Data of the last minutes may still arrive, so a result that was read too early must not be
-        # used later.
+        # Data of the last minutes may still arrive. A result that was read before all data had
+        # arrived must therefore not be used later.
         settled = self.now_unix_ns - self.window.to_unix_ns > SETTLED_S * SECOND_NS
         key = (self.page.key, self.window, settled, filters, *more)
         return shared(self.engine, key, read_store, large=large)
 
     def silence_s(self, newest_unix_ns: int | None) -> float | None:
-        """Return how many seconds a live page has received no data for, or None if data arrives."""
+        """Return the seconds for which no data has arrived.
+
+        Return None if data arrives, or if the page is not live.
+        """
         if not self.view.live or self.catching_up(newest_unix_ns):
             return None
         return silence_s(newest_unix_ns, self.now_unix_ns, self.now_unix_ns)

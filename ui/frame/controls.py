@@ -36,7 +36,7 @@ SPLIT_BY: Final = {
     "config": "vs. another configuration",
     "version": "vs. another version",
 }
-"""The comparisons of two values of a label in the same range, by the label."""
+"""The names of the comparisons of two values of a label in the same range, by the label."""
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
 """The option that disables a filter. It is the empty string, because no label has an empty
@@ -170,7 +170,10 @@ def _value_box(
     on_change: Callable[[str], None],
     **more: Any,
 ) -> None:
-    """Draw the values of a label. The chosen value is an option, even if it is not known."""
+    """Draw a list from which the reader chooses a value of a label.
+
+    The list contains the chosen value even if the data does not contain it.
+    """
     key = f"{kind}_{name}"
     st.session_state[key] = chosen
     st.selectbox(
@@ -185,7 +188,7 @@ def _value_box(
 
 
 def _chips(view: View) -> None:
-    """Draw the active filters. Each has a button that removes the filter."""
+    """Draw the active filters. Each filter has a button that removes it."""
     with st.container(key="chips", horizontal=True, vertical_alignment="center", gap="xsmall"):
         for label, value in view.equals.items():
             st.button(
@@ -333,8 +336,8 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
         chosen = st.session_state[f"{key}_{name}"]
         if chosen is None:
             return None
-        # The reader did not change this end of the range: keep its seconds, which the widget does
-        # not show.
+        # The widget does not show seconds. If the reader did not change the start or the end of the
+        # range, keep its seconds.
         kept = chosen == _shown_minute(at, zone)
         ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
     if 0 <= ends[0] < ends[1]:
@@ -344,8 +347,9 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
 
 
 def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
-    """Return an instant in whole minutes, because the time widget drops the seconds. Streamlit
-    would report an instant without its seconds as a change by the reader.
+    """Return an instant as local time in whole minutes, because the time widget drops the seconds.
+
+    If the instant had seconds, Streamlit would report that the reader has changed the time.
     """
     at = datetime.fromtimestamp(at_unix_ns // 10**9, zone)
     return at.replace(tzinfo=None, second=0)

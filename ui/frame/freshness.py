@@ -45,8 +45,10 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
 
 
 def _drawn(context: Context) -> str:
-    """Return the attributes from which `connection.js` detects that a live page is not
-    refreshed."""
+    """Return HTML attributes with the time and the interval of the refreshes.
+
+    The script `connection.js` uses them to detect that a live page is no longer refreshed.
+    """
     assert context.view.last is not None
     every = context.page.refresh_s[context.view.last]
     return f" data-drawn='{context.now_unix_ns}' data-every='{every}'"

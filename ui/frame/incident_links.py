@@ -1,8 +1,10 @@
-"""Find the ranges for a link to an incident, the same ranges as `tailspan explain --incident` uses.
-If the incident has a stored answer, these are the ranges of the answer.
+"""Find the range and the baseline for a link to an incident.
 
-The range, the baseline, the filters and the latency are read once, when the address is opened.
-These are then written to the address, so that a copied link shows the same view.
+They are the same as those of `tailspan explain --incident`. If the incident has a stored answer,
+they are the range and the baseline of the stored answer.
+
+The range, the baseline, the filters and the latency are read once, when the address is opened. The
+links on the page contain these values, so that a link from "Copy link" shows the same view.
 """
 
 from collections.abc import Sequence
@@ -87,8 +89,10 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
 
 
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
-    """Return the incident that the view's address names, by default the first incident, or None if
-    there are no incidents.
+    """Return the incident that the view's address names.
+
+    If the address names none of `incidents`, return the first of them, or None if `incidents` is
+    empty.
     """
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)

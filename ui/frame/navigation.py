@@ -1,8 +1,7 @@
 """Keep this session's view in the browser's address, and draw the links to other pages.
 
-The address holds the whole view. Each choice of the reader changes the address; so do the browser's
-Back and Forward buttons. No other code changes the address, so each entry of the browser's history
-is one choice.
+The address contains the whole view. It changes only if the reader makes a choice, or presses the
+browser's Back or Forward button. Each entry of the browser's history is therefore one choice.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +20,8 @@ Given = ParamSpec("Given")
 _VIEW: Final = "view"
 _ADDRESS: Final = "address"
 _REPLACED: Final = "replaced_addresses"
-"""The addresses that the reader's choices have replaced, until the browser sends the newest one."""
+"""Session key of the addresses that the reader's choices have replaced. They are kept until the
+browser sends the newest address."""
 _NOTICES: Final = "notices"
 _PAGES: Final = "pages"
 """Streamlit's page objects, by the key of the page."""
@@ -41,7 +41,7 @@ def choose(show: Callable[[], None]) -> None:
     key = chosen.url_path or PAGES[0].key
     parameters = st.query_params.to_dict()
     if key == PAGES[0].key and (other := address.destination(parameters)) != key:
-        # The server redirects an address without a path earlier (ui.serving.routes).
+        # For a new page load, ui.serving.routes redirects such an address before this code runs.
         parameters.pop("page", None)
         st.switch_page(pages[other], query_params=parameters)
     st.session_state[_PAGES] = pages
@@ -122,12 +122,12 @@ def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
     """Decorate a widget's callback so that it runs only for a reader's choice.
 
     After the Back button, the browser sends the new address together with the widget values of the
-    previous page. Streamlit would treat these values as choices by the reader. So a
-    choice with an unexpected address is ignored.
+    previous page. Streamlit would treat these values as choices by the reader. The callback is
+    therefore not called if the browser sends an unexpected address.
 
     A reader may make a second choice before the browser has received the address that the first
-    choice set. The browser then sends the older address. `_REPLACED` contains such older addresses,
-    so that the second choice is not ignored.
+    choice set. The browser then sends the address from before the first choice. `_REPLACED`
+    contains this address, so that the second choice is not ignored.
     """
 
     @wraps(callback)

@@ -18,14 +18,15 @@ from analysis.access.evidence import thresholds_for
 from store.access.restricted import access_of
 
 _PARSED: Final = 8
-"""Maximum number of parsed sets of files in the cache: the current files, and edits that readers
-try."""
+"""Maximum number of sets of files whose parsed objectives are cached. One set is the current files,
+and the others contain edits that readers try on the SLOs page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """The contents of the files. If the files cannot be read, `problem` is a sentence with the
-    reason.
+    """The objectives in the files, and the errors in the files.
+
+    If the files cannot be read, `problem` is a sentence with the reason.
     """
 
     texts: Mapping[str, str]
@@ -37,8 +38,8 @@ class Objectives:
 
     @property
     def counted(self) -> list[Objective]:
-        """The objectives whose requests or probes Tailspan counts. Prometheus queries count all
-        other objectives.
+        """The objectives whose requests or probes Tailspan itself counts. All other objectives
+        contain Prometheus queries, and Prometheus counts.
         """
         return [each for each in self.parsed if isinstance(each.indicator, GoodEvents)]
 
@@ -70,7 +71,11 @@ def for_reader(engine: Engine, objectives: Objectives) -> Objectives:
 
 
 def parse_texts(texts: Mapping[str, str]) -> Objectives:
-    """Return the objectives in these texts. The same texts are parsed only once."""
+    """Return the objectives in these texts. The result for the same texts comes from a cache.
+
+    Args:
+        texts: the content of each file, by the name of the file.
+    """
     return _parsed(tuple(texts.items()))
 
 

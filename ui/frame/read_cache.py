@@ -1,8 +1,8 @@
 """Cache the results of store reads. Viewers with the same access share the cache.
 
-The key contains the time range. The range of a live page ends at a multiple of the page's refresh
-interval, so viewers of the same page share the results. The key also
-contains what the viewer may see, so that a result is never shown to anyone else.
+The cache key contains the time range. The range of a live page ends at a multiple of the page's
+refresh interval, so viewers of the same page have the same key and share the results. The key also
+contains the viewer's access, so that viewers with other access never see these results.
 """
 
 from collections.abc import Callable, Hashable
@@ -18,11 +18,11 @@ from store.columns.evidence import EvidenceCache
 from store.database import open_database
 
 KEPT_S: Final = 900
-"""Seconds for which the cache keeps an entry, at least the longest refresh interval of a page."""
+"""Seconds for which the cache keeps an entry."""
 KEPT: Final = 200
 KEPT_READERS: Final = 64
-"""Maximum number of caches. There is one for each combination of a database and a reader's
-access."""
+"""Maximum number of combinations of a database and a reader's access that have their own cached
+objects."""
 KEPT_LARGE: Final = 4
 """Maximum number of entries with a row per request. A million requests take about 300 MB."""
 
@@ -61,14 +61,20 @@ def _read_large(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
 
 @st.cache_resource(show_spinner=False)
 def opened(url: str) -> Engine:
-    """Return the open database, which all viewers share. Raises the same errors as
-    `open_database`."""
+    """Return the open database, which all viewers share.
+
+    Raises:
+        StoreError: as for `open_database`.
+    """
     return open_database(url, create=False)
 
 
 def kept_evidence(engine: Engine) -> EvidenceCache:
-    """Return the evidence cache of one database. All ranges and all viewers with the same access
-    share it. It also contains the requests that a viewer is not allowed to see, without names."""
+    """Return the evidence cache of one database, which keeps columns of requests for explanations.
+
+    All ranges, and all viewers with the same access, share the evidence cache. It also contains the
+    requests that these viewers are not allowed to see, but without names.
+    """
     whole = with_masked_rows(engine)
     kept = _evidence if access_of(engine) is None else _restricted_evidence
     found: EvidenceCache = kept(cache_key(whole), whole)
@@ -89,8 +95,10 @@ def _restricted_evidence(key: str, _engine: Engine) -> EvidenceCache:
 
 @dataclass(slots=True)
 class _Newest:
-    """The timestamp of a database's newest data, and when this timestamp last advanced while the
-    data was old.
+    """The timestamp of a database's newest data, to detect that old data is arriving.
+
+    `caught_up_unix_ns` is the last time at which this timestamp advanced although it was old. It is
+    None if this never happened, or if the timestamp has become recent since.
     """
 
     at_unix_ns: int
@@ -110,8 +118,8 @@ def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: fl
         engine: the database.
         newest_unix_ns: the timestamp of the newest data.
         now_unix_ns: the current time.
-        old_s: age in seconds above which data is old. Old data is arriving if the newest timestamp
-            advanced within the last `old_s` seconds.
+        old_s: age in seconds above which data is old. The result is true if the newest timestamp is
+            older than `old_s`, and advanced within the last `old_s` seconds.
     """
     last = _newest(cache_key(engine)).setdefault("newest", _Newest(newest_unix_ns))
     old = now_unix_ns - newest_unix_ns > old_s * 10**9

@@ -15,11 +15,12 @@ from ui.sign_in import gate
 
 MINUTE_S: Final = 60
 MOST_ENGINES: Final = 64
-"""Maximum number of restricted engines that are kept. They share the connections."""
+"""Maximum number of restricted database engines that are kept. All of them share the same
+connections."""
 
 
 def readers_engine(engine: Engine) -> Engine:
-    """Return the database with only what the current reader may see.
+    """Return a database engine that is restricted to what the current reader may see.
 
     Args:
         engine: from `open_database`.

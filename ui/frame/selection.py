@@ -23,27 +23,34 @@ HELP: Final = (
 )
 """The part of a chart's explanation that is the same for all charts over time."""
 SHORTEST_S: Final = 5.0
-"""Seconds. Minimum length of a dragged range. A shorter drag is ignored as an accident."""
+"""Minimum length of a dragged range in seconds. A shorter drag is ignored as an accident."""
 
 _CHOSEN: Final = "dragged_range"
 """Session key of the dragged range and of the view in which the reader dragged."""
 
 
 def chosen(context: Context) -> Window | None:
-    """Return the range that the reader dragged over in this view, or None in any other view."""
+    """Return the range that the reader dragged over in this view.
+
+    Return None if the reader dragged over no range, or has changed the view since.
+    """
     found: tuple[View, Window] | None = st.session_state.get(_CHOSEN)
     return found[1] if found is not None and found[0] == context.view else None
 
 
 def time_chart(context: Context, figure: go.Figure, key: str, alt: str | None = None) -> None:
-    """Draw a chart over time. When the reader drags over a part, the frame offers the actions."""
+    """Draw a chart over time.
+
+    When the reader drags over a part of the chart, the frame offers actions for this time range.
+    """
     figure.update_layout(
         dragmode="select",
         selectdirection="h",
         newselection={"line": {"color": context.ink.strong, "width": 1.5}},
     )
     figure.update_xaxes(fixedrange=False)
-    # Plotly fades the bars outside a selection. The dragged range selects time, not bars.
+    # Plotly would fade the bars outside the selection. Prevent this, because the reader selects a
+    # time range, not bars.
     figure.update_traces(unselected={"marker": {"opacity": 1}}, selector={"type": "bar"})
     chart(figure, key, alt, on_select=partial(_keep_dragged_range, key, context.zone))
 

@@ -31,7 +31,8 @@ STEPS: Final = ("day", "hour")
 DECIDERS: Final = ("slo", "size")
 """The ways to detect incidents: by SLO compliance, or by the size of the growth."""
 EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
-"""The earlier baselines that a page offers. An address may contain any other duration."""
+"""The earlier baselines that a page offers, and their names. The key is how much earlier the
+baseline is than the range. An address may also contain another duration."""
 QUANTILES: Final = ("p50", "p95", "p99")
 """The percentiles that the Compare page compares."""
 DEFAULT_QUANTILE: Final = "p95"
@@ -57,7 +58,7 @@ class View:
     latency: str = "ttft_s"
     equals: Mapping[str, str] = field(default_factory=dict)
     request: RequestKey | str | None = None
-    """The open request. If the reader typed an id on the Request page, it is that string."""
+    """The key of the open request. If the reader typed an id on the Request page, it is this id."""
     page: str = FIRST
     baseline: Window | str | None = None
     """The range to compare with: a fixed range, or how much earlier it is than the selected range,
@@ -112,9 +113,10 @@ class View:
         return Window(to if self.from_unix_ns is None else self.from_unix_ns, to)
 
     def chosen_baseline(self, window: Window) -> Window | None:
-        """Return the chosen baseline of a range, or None if there is none.
+        """Return the baseline that the reader chose for a range, or None if there is none.
 
-        An earlier range that would overlap the range, or begin before 1970, is no baseline.
+        If the reader chose how much earlier the baseline is, it may overlap the range or begin
+        before 1970. The result is then also None.
         """
         if not isinstance(self.baseline, str):
             return self.baseline
@@ -125,14 +127,16 @@ class View:
         return Window(window.from_unix_ns - ago_ns, window.to_unix_ns - ago_ns)
 
     def baseline_of(self, window: Window) -> Window:
-        """Return the chosen baseline, or the range of the same length just before a range."""
+        """Return the baseline that the reader chose for a range. The default is the range of the
+        same length that ends where the range begins."""
         if (chosen := self.chosen_baseline(window)) is not None:
             return chosen
         length_ns = window.to_unix_ns - window.from_unix_ns
         return Window(max(0, window.from_unix_ns - length_ns), window.from_unix_ns)
 
     def paused_at(self, now_unix_ns: int) -> "View":
-        """Return this view with a range that stays at its present end."""
+        """Return this view with a range that no longer moves. A live range then ends at
+        `now_unix_ns`."""
         return self if not self.live else replace(self, to_unix_ns=now_unix_ns)
 
     def following(self, last: str) -> "View":

@@ -12,8 +12,8 @@ from ui.kit import wording
 
 
 def first_cause(cause: Cause) -> str:
-    """Return one sentence with the cause's share of the increase, its name, and its tenant or
-    replica.
+    """Return one sentence about a cause: its share of the increase, and its summary, which names
+    the tenant or the replica.
     """
     if cause.low is None or cause.high is None:
         return f"<b>{first_upper(rough_share(cause.share))}</b> of the increase: {summary(cause)}."
@@ -26,8 +26,11 @@ def share(cause: Cause) -> str:
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:
-    """Format a share: as a percentage with its interval if it comes from a replay, otherwise in
-    words."""
+    """Format a share of the increase.
+
+    A share from a replay has an interval, and is shown as a percentage with the interval. A share
+    without an interval is an estimate, and is shown in words.
+    """
     if low is None or high is None:
         return f"<b>{rough_share(share)}</b>"
     return f"<b>{wording.percent(share)}</b> [{wording.percent(low)} to {wording.percent(high)}]"
@@ -43,7 +46,7 @@ def summary(cause: Cause) -> str:
 
 
 def lever(tried: Lever) -> str:
-    """Return an action, and the flag that applies it."""
+    """Return an action, the vLLM flag that applies it, and its predicted effect."""
     flag = f" <code>{wording.for_html(tried.flag, 200)}</code>" if tried.flag else ""
     return f"{wording.for_html(tried.action, 300)}{flag}{_effect(tried)}"
 

@@ -25,7 +25,7 @@ CONFIG: Final = {
 """Plotly's options: the image download is the only button."""
 MARGIN: Final = {"l": 68, "r": 10, "t": 30, "b": 36, "pad": 4}
 ZONE: Final = "zone"
-"""Key of a figure's `meta`: the time zone of its time axis."""
+"""Key in a figure's `meta` under which the time zone of the time axis is stored."""
 LEGEND: Final = {
     "orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom",
     "traceorder": "normal", "itemclick": False, "itemdoubleclick": False, "font": {"size": 12},
@@ -104,8 +104,9 @@ def percentiles(
 
 
 def log_ticks(smallest: float, largest: float) -> list[float]:
-    """Return round axis values around a range: powers of ten, and 3 times powers of ten if there is
-    space.
+    """Return round values for a logarithmic axis that includes a range.
+
+    The values are powers of ten. If there is space, also 3 times powers of ten, such as 0.3.
     """
     low, high = math.floor(math.log10(smallest)), math.ceil(math.log10(largest))
     steps = (1, 3) if high - low <= 3 else (1,)
@@ -116,7 +117,7 @@ def log_ticks(smallest: float, largest: float) -> list[float]:
 
 
 def linear_ticks(largest: float) -> list[float]:
-    """Return about four round axis values, beginning with 0."""
+    """Return about four round values for an axis from 0 to `largest`. The first value is 0."""
     if not largest > 0:
         return [0.0, 1.0]
     rough = largest / 4
@@ -142,8 +143,8 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
     figure.update_yaxes(fixedrange=True, zeroline=False, automargin=False)
     figure.add_annotation(
         text=wording.zone_offset(zone, window.to_unix_ns),
-        # The note is beside the second line of the tick labels. Only the first tick of a day has
-        # that line.
+        # The note is at the height of the second line of the tick labels. Only the first tick of
+        # each day has a second line, which is the date.
         xref="paper",
         yref="paper",
         x=1,
@@ -185,7 +186,7 @@ def row_title(figure: go.Figure, row: int, title: str) -> None:
 
 
 def values_of(values: FloatArray) -> list[float | None]:
-    """Return the values with None instead of NaN, because JSON encoders treat NaN differently."""
+    """Return the values with None instead of NaN, because JSON has no NaN."""
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 

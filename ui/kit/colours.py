@@ -1,8 +1,8 @@
 """The colours of all charts.
 
 Colour-blind readers can distinguish the phases, on light and dark backgrounds
-(tests/ui/kit/test_colours.py measures the contrast). A thin outline keeps the black of a stall
-visible on a dark background, and the light grey of delivery visible on white.
+(tests/ui/kit/test_colours.py measures the contrast). Fills have a thin outline. With the outline,
+the black of a stall is visible on a dark background, and the light grey of delivery on white.
 """
 
 from dataclasses import dataclass
@@ -18,13 +18,16 @@ from telemetry.phase_colours import QUEUE as QUEUE
 from telemetry.phase_colours import STALL as STALL
 
 UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
-"""Colour of time that a row's phases do not explain. It is almost transparent."""
+"""Colour of the part of a request's time that its phases do not explain. It is almost transparent.
+"""
 
 OUTLINE: Final = "rgba(140,140,140,0.85)"
-"""Outline of fills whose colour is close to a background."""
+"""Colour of the outline of fills. Without the outline, a fill with almost the same colour as the
+background would be invisible."""
 
 ENGINES: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8a8f98", "#8c7350")
-"""Colours of the lines of single engines. No chart has both these lines and phases."""
+"""Colours of the lines of single engines. No chart has both these lines and phases, so similar
+colours are not confused."""
 
 
 ENDINGS: Final = {
@@ -33,7 +36,7 @@ ENDINGS: Final = {
     "refused": "#e5aa1f",
     "failed": "#c8242b",
 }
-"""Outcomes of requests. No chart shows them together with phases."""
+"""Colours of the outcomes of requests. No chart shows both outcomes and phases."""
 
 PAID_FOR: Final = {
     "answers": "#2a60b5",
@@ -43,12 +46,13 @@ PAID_FOR: Final = {
     "loading": "#8c7350",
     "unbilled": "#e5aa1f",
 }
-"""Cost categories. No chart shows them together with phases."""
+"""Colours of the cost categories. No chart shows both cost categories and phases."""
 
 PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3")
-"""Colours of a label's most expensive values, in descending order of cost."""
+"""Colours of the costs of a label's values, such as tenants. The first colour is for the most
+expensive value."""
 OTHERS_PAY: Final = "#a3a8af"
-"""Colour of all other values of the label."""
+"""Colour of the cost of all other values of the label together."""
 
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
 """Heatmap colours: from almost transparent, through blue, to orange."""
@@ -57,7 +61,7 @@ THRESHOLD: Final = "#2f8f5b"
 """Colour of the line at an objective's threshold or target."""
 
 BROKEN: Final = "#c8242b"
-"""A missed objective."""
+"""Colour of a missed objective."""
 
 INCIDENT: Final = "rgba(200,36,43,0.12)"
 """Background colour of the time in which an error budget burned too fast."""
@@ -100,11 +104,11 @@ EITHER: Final = Ink(
     few="rgba(79,143,214,0.25)",
     many="#e5641f",
 )
-"""The ink to use until the browser reports its background colour."""
+"""The colours to use until the browser reports its background colour."""
 
 
 def on(fill: str) -> str | None:
-    """Return the colour of text on a #rrggbb fill, or None for any other fill."""
+    """Return the colour of text on a fill of the form #rrggbb. Return None for any other form."""
     if not fill.startswith("#"):
         return None
     red, green, blue = (int(fill[place : place + 2], 16) for place in (1, 3, 5))

@@ -1,7 +1,7 @@
 """Convert Arrow columns to numpy arrays. Pure.
 
-This is the only module that converts null to NaN, which arithmetic needs. Pages show NaN as a gap
-or a dash.
+This is the only module that converts null to NaN. Arithmetic on numpy arrays needs NaN for unknown
+values. Pages show NaN as a gap or a dash.
 """
 
 from typing import Any
@@ -22,7 +22,10 @@ def floats(table: pa.Table, name: str) -> FloatArray:
 
 
 def instants(table: pa.Table, name: str) -> IntArray:
-    """Return a column of unix nanoseconds without nulls, as integers: floats would round them."""
+    """Return a column of unix nanoseconds as integers, because floats would round the values.
+
+    The column must have no nulls.
+    """
     result: IntArray = np.asarray(table.column(name).cast(pa.int64()).to_numpy(), dtype=np.int64)
     return result
 

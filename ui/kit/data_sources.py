@@ -24,7 +24,9 @@ SCRAPED = (
 
 
 def note(table: pa.Table) -> str | None:
-    """Return a sentence about the requests without instrumentation, or None if there are none.
+    """Return a sentence about the requests that the instrumentation did not report.
+
+    Return None if there are no such requests.
 
     Args:
         table: requests with the column `source`.
@@ -39,7 +41,11 @@ def note(table: pa.Table) -> str | None:
 
 
 def scraped(replicas: int) -> str | None:
-    """Return a sentence about replicas whose only source is /metrics, or None if there are none."""
+    """Return a sentence about servers whose only source is /metrics, or None if `replicas` is 0.
+
+    Args:
+        replicas: the number of these servers.
+    """
     if not replicas:
         return None
     verb = "is" if replicas == 1 else "are"
@@ -47,7 +53,12 @@ def scraped(replicas: int) -> str | None:
 
 
 def thinned_samples(every_s: int | None) -> str | None:
-    """Return a sentence about the share of samples that were read, or None if all were read."""
+    """Return a sentence about the samples that were read, or None if all samples were read.
+
+    Args:
+        every_s: seconds between the starts of two short intervals whose samples were read. None if
+            all samples were read.
+    """
     if every_s is None:
         return None
     return (

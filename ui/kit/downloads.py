@@ -10,15 +10,16 @@ import plotly.graph_objects as go
 from ui.kit.charts import ZONE
 
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-"""Characters that begin a formula. Spreadsheets of some languages accept the full-width forms
-too."""
+"""Characters that begin a formula. Some spreadsheets also accept the full-width forms, which are
+used in East Asian text."""
 
 
 def csv_of(figure: go.Figure) -> str:
-    """Return a CSV line for each point: series, position on the x axis, value in base units,
-    displayed text.
+    """Return the data of a chart as CSV, with a header and a line for each point.
 
-    Times are in the reader's time zone, as on the chart's axis. The header names the zone.
+    A line has the series, the position on the x axis, the value in base units such as seconds, and
+    the displayed text. Times are in the reader's time zone, as on the chart's axis. The header
+    names the time zone.
     """
     written = io.StringIO()
     lines = csv.writer(written)
@@ -42,8 +43,8 @@ def csv_of(figure: go.Figure) -> str:
 
 
 def _grid(trace: go.Heatmap) -> Iterator[tuple[object, ...]]:
-    """Yield a CSV line for each heatmap cell with a value. Its series is the name of the cell's
-    row.
+    """Yield a CSV line for each heatmap cell with a value. The series of the line is the name of
+    the row that the cell is in.
     """
     names = trace.y if trace.meta is None else trace.meta
     for name, values, texts in zip(names, trace.z, trace.customdata, strict=True):

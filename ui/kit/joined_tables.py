@@ -38,7 +38,7 @@ _HEADER: Final = (
 
 
 def sentence(request: JoinedRequest) -> str:
-    """Return how long the user waited, and where this was measured."""
+    """Return a sentence about how long the user waited, and where this duration was measured."""
     whole = f"The user’s request took <b>{wording.seconds(request.e2e_s)}</b>"
     if not request.complete:
         whole += ", and no decode engine has reported it"
@@ -65,14 +65,20 @@ def phases_table(request: JoinedRequest) -> str:
 
 
 def hops_table(request: JoinedRequest, address: Address) -> str:
-    """Return the engines that served a request. Each links to the engine's own row."""
+    """Return a table of the engines that served a user's request.
+
+    Each row of the table links to the page of the request that this engine reported.
+    """
     rows = "".join(_hop(hop, address) for hop in request.hops)
     header = "".join(f"<th>{name}</th>" for name in _HEADER)
     return f"<table class='data'><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tzinfo) -> str:
-    """Return a table with a row for each joined request. It links to the last engine's row."""
+    """Return a table with a row for each joined request.
+
+    The row links to the page of the request that the last engine reported.
+    """
     names = "".join(f"<th>{PHASE_NAMES[phase]}</th>" for phase in JOINED_PHASES)
     rows = "".join(
         f"<tr><td>{_row_link(each.last, each.last['request_id'], address)}</td>"

@@ -1,4 +1,8 @@
-"""Count the good and bad stored requests of an objective that is new or limited by filters."""
+"""Count the good and bad requests of an objective in the store.
+
+The objective may be new, because a reader tries it on the SLOs page. Or only a part of its requests
+is counted: those that match the filters of the Overview page.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,11 +18,12 @@ from store.queries import Window, request_count
 from ui.kit.time_bins import SECOND_NS
 
 MOST_JUDGED: Final = 200_000
-"""Maximum number of requests to count, the newest first. More requests would take seconds."""
+"""Approximate maximum number of requests to count. If a range has more, only its newest requests
+are counted, because counting all of them would take seconds."""
 
 
 def judged_window(engine: Engine, window: Window) -> Window:
-    """Shorten a range from its start until it has about `MOST_JUDGED` requests or fewer."""
+    """Return the latest part of a range that has at most about `MOST_JUDGED` requests."""
     number = request_count(engine, window)
     if number <= MOST_JUDGED:
         return window
@@ -27,7 +32,10 @@ def judged_window(engine: Engine, window: Window) -> Window:
 
 
 def judged(engine: Engine, goodput: GoodEvents, window: Window) -> Counts:
-    """Count the requests or probes that ended in a range, which is extended to whole seconds."""
+    """Return the numbers of good and bad requests or probes that ended in a range.
+
+    The range is extended to whole seconds.
+    """
     from_s, to_s = window.from_unix_ns // SECOND_NS, -(-window.to_unix_ns // SECOND_NS)
     if from_s >= to_s:
         return Counts(0, 0)
@@ -35,7 +43,7 @@ def judged(engine: Engine, goodput: GoodEvents, window: Window) -> Counts:
 
 
 def narrowed(goodput: Goodput, equals: Mapping[str, str]) -> Goodput:
-    """Return the indicator restricted to requests that match the filters."""
+    """Return a goodput indicator that counts only the requests that match the filters."""
     whole = goodput.part.whole if goodput.part else goodput
     assert isinstance(whole, Goodput)
     filters = [Comparison(label, "==", value, f'"{value}"') for label, value in equals.items()]

@@ -1,8 +1,9 @@
 """Compute percentiles per time bin, each with a confidence interval. Pure.
 
 A percentile is the exact nearest rank over the requests of a bin, never an average of percentiles.
-If the interval would need a rank above the number of requests, the bin has no value. The
-definitions are the same as in `telemetry.quantiles`, but this module computes all bins at once.
+If the upper end of the interval would have a rank above the number of requests, the bin has no
+value. The definitions are the same as in `telemetry.quantiles`, but this module computes all bins
+at once.
 """
 
 import math
@@ -21,7 +22,10 @@ QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A percentile per bin and its 95 % interval; NaN below the minimum sample size."""
+    """A percentile and its 95 % confidence interval, per bin.
+
+    The values are NaN in bins with fewer requests than the minimum sample size.
+    """
 
     quantile: float
     value_s: FloatArray
@@ -38,7 +42,13 @@ class Percentiles:
 
 
 def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the rank of the percentile and the ranks of its interval's ends, counted from 1."""
+    """Return the rank of the percentile, and the ranks of the lower and the upper end of its
+    interval. The lowest value has rank 1.
+
+    Args:
+        number: (bins,) number of requests.
+        q: the percentile, such as 0.99.
+    """
     # Round first: 0.07 · 100 is 7.000000000000001 in floats, and its ceiling is 8.
     centre = np.round(number * q, 9)
     spread = Z_95 * np.sqrt(number * q * (1 - q))
@@ -52,7 +62,7 @@ def per_bin(values_s: FloatArray, index: IntArray, bins: int) -> Percentiles:
     """Return the percentiles of each bin.
 
     Args:
-        values_s: (n,) latencies. A request with NaN has no such latency and is not counted.
+        values_s: (n,) latency of each request in seconds. A request with NaN is not counted.
         index: (n,) bin of each request.
         bins: number of bins.
     """
@@ -82,7 +92,11 @@ def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One percentile of a set of requests. The interval is None below the minimum sample size."""
+    """One percentile of a set of requests, with its 95 % confidence interval.
+
+    The percentile and the interval are None if there are fewer requests than the minimum sample
+    size.
+    """
 
     requests: int
     value_s: float | None
@@ -91,7 +105,12 @@ class Estimate:
 
 
 def estimate(values_s: FloatArray, quantile_name: str) -> Estimate:
-    """Return the percentile of all values."""
+    """Return a percentile of all values that are not NaN.
+
+    Args:
+        values_s: (n,) latencies in seconds.
+        quantile_name: a key of `QUANTILES`, such as p99.
+    """
     known = values_s[~np.isnan(values_s)]
     wanted = QUANTILES[quantile_name]
     interval = rank_interval(known, wanted)
@@ -101,7 +120,10 @@ def estimate(values_s: FloatArray, quantile_name: str) -> Estimate:
 
 
 def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
-    """Return the reason for gaps in the P99 line, or None if the only gaps are empty bins."""
+    """Return a sentence with the reason for gaps in the P99 line.
+
+    Return None if there are no gaps other than bins without requests.
+    """
     came = found.requests > 0
     silent = came & np.isnan(found.series["p99"].value_s)
     missing = int(silent.sum())

@@ -1,9 +1,10 @@
-"""Split a request's end-to-end time into layers that sum to it.
+"""Split a request's end-to-end time into layers. The layers sum to the end-to-end time.
 
-Pure. Phases do not overlap. With the step ledger, the layers of prefill and decode contain only the
-request's own work. Other requests, preemption and stalls are then separate layers. Without the
-ledger, prefill and decode are one layer each. Time that no phase explains is one more layer. It is
-never distributed over the other layers.
+Pure. Phases do not overlap. If the request has a step ledger (the record of its time in engine
+steps), the layers of prefill and decode contain only the request's own work. The time of other
+requests' work, of preemption and of stalls is then in separate layers. Without a step ledger, the
+whole prefill is one layer, and the whole decode is one layer. Time that no phase explains is a
+layer of its own, and is never distributed over the other layers.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from ui.kit.columns import FloatArray, IntArray, floats
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of a request's time: its key in terms.TERMS, its name and its colour."""
+    """One layer of a request's time. `key` is the layer's key in terms.TERMS."""
 
     key: str
     name: str
@@ -38,7 +39,7 @@ LAYERS: Final = (
     Layer("delivery", "delivery", colours.DELIVERY),
     Layer("unaccounted", "not split", colours.UNACCOUNTED),
 )
-"""The layers in the order of a request's phases, which is the stacking order."""
+"""The layers, in the order of a request's phases. Charts stack the layers in this order."""
 
 KEYS: Final = tuple(layer.key for layer in LAYERS)
 COLUMNS: Final = (
@@ -57,9 +58,9 @@ Matrix = npt.NDArray[np.float64]
 
 
 def layers(table: pa.Table) -> Matrix:
-    """Return the seconds of each layer as (requests, layers). Each row sums to the request's e2e_s.
+    """Return a matrix (requests, layers) with the seconds of each layer of each request.
 
-    A phase that never began counts as 0.
+    Each row sums to the request's `e2e_s`. A phase that never began has 0 seconds.
     """
     seconds = {name: np.nan_to_num(floats(table, name)).clip(min=0) for name in COLUMNS}
     taken = {
@@ -87,8 +88,15 @@ def layers(table: pa.Table) -> Matrix:
 
 
 def mean_per_bin(matrix: Matrix, index: IntArray, bins: int) -> tuple[Matrix, IntArray]:
-    """Return mean seconds per request as (bins, layers), NaN for empty bins, and the number of
-    requests per bin.
+    """Return the mean seconds of each layer per bin, and the number of requests per bin.
+
+    The means have the shape (bins, layers), and are NaN for empty bins. The numbers have the shape
+    (bins,).
+
+    Args:
+        matrix: (requests, layers) from `layers`.
+        index: (requests,) bin of each request.
+        bins: number of bins.
     """
     number = np.bincount(index, minlength=bins).astype(np.int64)
     sums = np.column_stack(
@@ -104,7 +112,7 @@ BEFORE_FIRST_TOKEN: Final = ("frontend", "queue", "prefill")
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The layer that took the most time in a set of requests."""
+    """The layer that took the most time in a set of requests, and its share of their time."""
 
     layer: Layer
     share: float

@@ -1,7 +1,7 @@
-"""Describe a chart that is downloaded as a picture.
+"""Write the line under the title of a chart that is downloaded as a picture.
 
-Readers see a downloaded picture without the page. The line under its title therefore contains the
-filters, the range, the time zone, and whether the data is simulated. Pure.
+A downloaded picture is often shown without the page. The line therefore contains the filters, the
+range and the time zone of the page, and whether the data is simulated. Pure.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from ui.kit import wording
 
 
 def caption(equals: Mapping[str, str], window: Window, zone: tzinfo, *, simulated: bool) -> str:
-    """Return the filters, the range, the time zone and the data's origin as one line.
+    """Return the filters, the range and the time zone as one line, with a mark for simulated data.
 
     Args:
         equals: the filters; their values are external text.

@@ -20,7 +20,8 @@ class Measure:
     meaning: str
     shown: Callable[[float | None], str]
     whole: float | None = None
-    """The value that is 100 %, or None. With a value, all replicas have the same scale."""
+    """The value that is 100 %, such as 1 for a share. It is the top of the scale of all replicas.
+    None if the measure has no such value."""
     of_gpu: bool = False
 
 

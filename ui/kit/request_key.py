@@ -9,9 +9,10 @@ from ui.kit.time_bins import SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """The ids of one request, and the time of its receipt if known.
+    """The ids of one request, and the time at which the server received it, if known.
 
-    The database is sorted by time, so a key with a time needs no search.
+    The database is sorted by this time. A request whose key has a time is therefore found without a
+    search.
     """
 
     received_unix_ns: int | None

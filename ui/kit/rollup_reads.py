@@ -1,8 +1,8 @@
 """Read rollups and the slowest requests, for ranges with too many requests to read individually.
 
 Percentiles are within 1 % of the exact percentile. The first and the last bin are extended to whole
-minutes. The slowest requests are exact: rollups hold the slowest latency of each minute, so the
-search reads only the minutes that can contain one of these requests.
+minutes. The slowest requests are exact: rollups contain the highest latency of each minute, so the
+search reads the individual requests only of minutes that can contain one of the slowest requests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,8 +29,8 @@ MOST_READ: Final = 100_000
 _MOST_MINUTES: Final = 100
 """Maximum number of minutes to search for the slowest requests.
 
-If old requests have expired, their minutes are empty, and the search would otherwise read all of
-them.
+The rollups of a minute are kept longer than its requests. Without this limit, the search would read
+every minute whose requests have been deleted.
 """
 
 _MINUTE_NS: Final = 60 * SECOND_NS
@@ -41,16 +41,17 @@ class Rolled:
     """Aggregates of the requests in a range."""
 
     latency: str
-    """The column of the latency that `percentiles` describes and that orders `slowest`."""
+    """The column of the selected latency. `percentiles` are percentiles of this latency, and
+    `slowest` is sorted by this latency."""
     requests: int
     bins: Bins
     percentiles: Percentiles
     p99: Mapping[str, Estimate]
-    """P99 over the whole range, by the column of the latency."""
+    """For the column of each latency, P99 over the whole range."""
     means: phases.Matrix
     """Mean seconds per request as (bins, layers), NaN for empty bins."""
     number: IntArray
-    """(bins,) requests."""
+    """Number of requests per bin, as (bins,)."""
     outcomes: Mapping[str, int]
     simulated: bool
     slowest: pa.Table
@@ -65,7 +66,8 @@ def read_rolled(
     latency: str,
     columns: Sequence[str],
 ) -> Rolled | None:
-    """Read a range from rollups, or return None if the page can read its requests instead.
+    """Read a range from rollups. Return None if the page must read the requests instead: there are
+    no rollups, no requests, or few requests, none of which was deleted.
 
     Args:
         engine: from `open_database`.
@@ -106,8 +108,8 @@ def read_rolled(
 def outcomes_over_time(
     engine: Engine, window: Window, equals: Mapping[str, str], bins: Bins
 ) -> tuple[Bins, Rollups]:
-    """Return bins of whole minutes, and the rollups by outcome in these bins. The database must
-    have rollups."""
+    """Return bins whose width is a multiple of a minute, and the rollups by outcome in these bins.
+    The database must have rollups."""
     if bins.width_ns % _MINUTE_NS:
         bins = bins_of_width(window.from_unix_ns, window.to_unix_ns, _MINUTE_NS)
     found = rollups(
@@ -138,14 +140,17 @@ def _means(sums: Sums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
 
 
 def _labels_to_omit(latency: str) -> dict[str, str]:
-    """Return the labels of the requests to omit. For TTFT, these are non-streamed responses."""
+    """Return the labels of the requests that percentiles of a latency must not include.
+
+    For TTFT, these are non-streamed responses.
+    """
     return {"streamed": "false"} if latency == "ttft_s" else {}
 
 
 def per_bin(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str, bins: Bins
 ) -> Percentiles:
-    """Return the percentiles of each bin, within 1 %, from a database with rollups.
+    """Return the percentiles of each bin, within 1 %. The database must have rollups.
 
     Args:
         engine: from `open_database`.
@@ -178,7 +183,10 @@ def per_bin(
 
 
 def _ranks(number: IntArray) -> IntArray:
-    """Return the ranks of each percentile and of its interval, 0 below the minimum sample size."""
+    """Return the ranks of each percentile and of the ends of its interval.
+
+    The ranks are 0 if there are fewer requests than the minimum sample size.
+    """
     columns = []
     for q in QUANTILES.values():
         ranks = np.stack(ranks_of(number, q), axis=1)
@@ -209,8 +217,8 @@ def _slowest(
 ) -> pa.Table:
     """Return the slowest requests. The result is exact.
 
-    Minutes are read in descending order of their slowest request, until no later minute can contain
-    a row of the result.
+    The requests are read minute by minute. The minute with the slowest request is read first. The
+    search ends when no remaining minute can contain a request of the result.
     """
     found = rollups(engine, window, equals=equals, unless=_labels_to_omit(latency), step_s=60)
     assert found is not None

@@ -73,7 +73,8 @@ def _picture_button(key: str, title: str, caption: str) -> str:
     """Return the HTML of the button that downloads the picture; `frame/picture_button.js` handles
     it.
     """
-    # Plotly parses both lines as markup, and they contain external text.
+    # Escape the title and the line under it, because Plotly parses both as markup, and both contain
+    # external text.
     lines = {
         "picture": key,
         "title": wording.for_plotly(title, 120),

@@ -26,7 +26,7 @@ STATE_TEXTS: Final = {
 
 
 def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -> str:
-    """Return the state of an objective as HTML, by default under its name.
+    """Return the state of an objective as HTML, by default with the name of the objective.
 
     Args:
         each: the objective's state.
@@ -64,7 +64,10 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
 
 
 def blind(each: SloState) -> str:
-    """Return why recent requests are not counted, and the fix. Return "" if they are counted."""
+    """Return why the objective counts no recent requests, and how to fix this.
+
+    Return "" if the objective counts recent requests.
+    """
     if each.blind is None:
         return ""
     why, remedy = map(wording.code_html, REASONS[each.blind])
@@ -120,7 +123,7 @@ def groups(found: Sequence[SloState], silent_s: float | None = None) -> str:
 
     Args:
         found: the groups' states.
-        silent_s: as for `card`.
+        silent_s: seconds without data; None while data arrives.
     """
     head = (
         "<tr><th>group</th><th></th><th>missed</th><th>of</th><th>budget left</th>"
@@ -137,7 +140,7 @@ def _group(each: SloState, silent_s: float | None) -> str:
     burning = status.burns[status.burning_s]
     cells = (
         wording.for_html(values, 63),
-        # The page shows the reason once, for all groups.
+        # The page shows the reason why the objective is blind once, for all groups.
         _label(replace(each, blind=None), silent_s),
         f"{status.period.bad:,}",
         f"{status.period.events:,}",
@@ -148,9 +151,10 @@ def _group(each: SloState, silent_s: float | None) -> str:
 
 
 def windows(each: SloState) -> str:
-    """Return a table of the alert's window pairs.
+    """Return a table of the window pairs of the objective's alerts.
 
-    A pair alerts if the burn rate of both windows is above its factor.
+    A pair is a long and a short window, and a factor. It alerts if the burn rates over both windows
+    are above the factor.
     """
     head = (
         "<tr><th>alert</th><th>windows</th><th>burn rate</th><th>alerts above</th>"

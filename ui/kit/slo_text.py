@@ -23,7 +23,7 @@ _SIGNS: Final = {"<=": "≤", "<": "<", ">=": "≥", ">": ">"}
 
 
 def target(objective: Objective) -> str:
-    """Return the objective, for example `99 % of requests: first token ≤ 500 ms, over 30 d`."""
+    """Return the objective as text, such as `99 % of requests: first token ≤ 500 ms, over 30 d`."""
     over = f"over {objective.period_text}"
     each = f", for each {', '.join(objective.by)}" if objective.by else ""
     indicator = objective.indicator

@@ -44,7 +44,9 @@ def shown_rows(
     zone: tzinfo,
     length_s: float,
 ) -> list[dict[str, Any]]:
-    """Return the table's texts, and the phases as shares of the longest request.
+    """Return a row for each of the slowest requests: its texts, and the lengths of its phases.
+
+    The lengths are shares of the duration of the longest of these requests.
 
     Args:
         table: the requests.
@@ -91,8 +93,10 @@ def shown_rows(
 
 
 def shown_columns(latency: str) -> list[dict[str, Any]]:
-    """Return the columns, with the selected latency first. A narrow page shows columns of low
-    `rank`."""
+    """Return the table's columns, with the selected latency first.
+
+    A narrow page shows only the columns with a low `rank`.
+    """
     latencies = [latency, *(c for c in ("ttft_s", "tpot_s", "e2e_s") if c != latency)]
     return [
         {"name": "id", "title": "Request", "help": "The server's id of the request.", "rank": 1},

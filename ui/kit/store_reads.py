@@ -39,10 +39,12 @@ COLUMNS: Final = tuple(
         )
     )
 )
-"""Columns to read for every request. The other columns are read only for the open request."""
+"""Columns to read for every request. All other columns are read only for the request whose page is
+open."""
 
 LONG_NS: Final = 3_600 * 10**9
-"""For ranges longer than this, the filters' values come from rollups instead of requests."""
+"""In nanoseconds. For longer ranges, the values that the filters offer come from rollups instead of
+requests."""
 
 EVER: Final = Window(0, 2**63 - 1)
 
@@ -53,8 +55,10 @@ class Unreadable(Exception):  # noqa: N818 -- it names the state of the store
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Convert store errors to `Unreadable`, except the errors for a missing database, and for what
-    the reader's role does not allow."""
+    """Convert the store's errors in the `with` block to `Unreadable`.
+
+    The errors DatabaseMissing and NotAllowed are not converted.
+    """
     try:
         yield
     except (DatabaseMissing, NotAllowed):
@@ -69,8 +73,9 @@ def store_errors() -> Iterator[None]:
 def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
     """Set the TTFT of non-streamed responses to null.
 
-    The first byte of such a response is also its last byte, so a few of these responses would fill
-    the tail of TTFT. Their E2E latency is still counted.
+    The first byte of a non-streamed response is also its last byte, so its TTFT is as long as its
+    E2E latency. A few non-streamed responses would therefore be the slowest requests by TTFT. Their
+    E2E latency is still counted.
     """
     whole = pc.equal(requests["streamed"], False).fill_null(False)
     ttft_s = pc.if_else(whole, pa.scalar(None, pa.float64()), requests["ttft_s"])
@@ -78,7 +83,10 @@ def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
 
 
 def is_simulated(engine: Engine, window: Window) -> bool:
-    """Return whether a window has simulated data. For long windows, this function reads rollups."""
+    """Return whether a window has simulated data.
+
+    If the window is longer than `LONG_NS`, the answer comes from rollups.
+    """
     if window.to_unix_ns - window.from_unix_ns > LONG_NS:
         rolled = rollups(engine, window)
         if rolled is not None:
@@ -115,7 +123,10 @@ def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
 
 
 def received_at(engine: Engine, at_unix_ns: Sequence[int], equals: Mapping[str, str]) -> pa.Table:
-    """Return the requests received at these instants that match the filters, in that order."""
+    """Return the requests that were received at these instants and match the filters.
+
+    The requests are in the order of the instants.
+    """
     with store_errors():
         found = [
             request_table(engine, Window(at, at + 1), equals=equals, columns=COLUMNS)

@@ -1,7 +1,7 @@
-"""Divide a time range into equal bins that hold a useful number of requests.
+"""Divide a time range into bins of equal width, with a useful number of requests in each bin.
 
-Pure. Bin edges are multiples of the width since the epoch, so a live page's bins do not move with
-the window. The window may start or end inside a bin.
+Pure. The edges of the bins, in unix time, are multiples of the width. On a live page, the bins
+therefore stay the same while the window moves. The window may start or end inside a bin.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ WIDTHS_S: Final = (
 MOST_BINS: Final = 120
 FEWEST_BINS: Final = 15
 ENOUGH_PER_BIN: Final = 500
-"""Wanted number of requests per bin. A P99 with an interval requires 381, and traffic is uneven."""
+"""Wanted mean number of requests per bin. A P99 with an interval requires 381 requests, and some
+bins have fewer requests than the mean."""
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -61,10 +62,11 @@ def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
 
 
 def choose(from_unix_ns: int, to_unix_ns: int, requests: int) -> Bins:
-    """Return the narrowest bins that hold enough requests.
+    """Return the narrowest bins that have at least ENOUGH_PER_BIN requests on average.
 
-    There are at most MOST_BINS bins. Bins are wider than 1/FEWEST_BINS of the window only if no
-    narrower width is available.
+    The window is divided into FEWEST_BINS to MOST_BINS bins. There are fewer bins only if no width
+    in WIDTHS_S divides the window into so many. If all widths give bins with too few requests, the
+    widest of the allowed widths is used.
     """
     length_s = max(1, to_unix_ns - from_unix_ns) / SECOND_NS
     allowed = [width for width in WIDTHS_S if length_s / width <= MOST_BINS]

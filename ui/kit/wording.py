@@ -72,7 +72,10 @@ def counted(number: int, noun: str) -> str:
 
 
 def hidden(requests: int) -> str:
-    """Return a sentence about requests that may match the filters but are not included, or ""."""
+    """Return a sentence about requests that may match the filters, but are not included.
+
+    Return "" if the number of these requests is 0.
+    """
     if not requests:
         return ""
     return (
@@ -200,8 +203,8 @@ def code_html(text: str) -> str:
 def for_markdown(text: str, length: int = LABEL_LENGTH) -> str:
     """Escape untrusted text for Markdown, so that it cannot add a link, an image, a colour or TeX.
 
-    A colon is replaced by a similar character, because Streamlit looks for emoji and links in the
-    unescaped text.
+    A colon is replaced by a similar character. Escaping a colon is not enough, because Streamlit
+    removes the backslashes first, and then looks for emoji and links.
     """
     shown = plain(text, length).replace(":", "꞉")
     return "".join(f"\\{each}" if each in string.punctuation else each for each in shown)

@@ -1,10 +1,11 @@
-"""The explorer's process: serves Streamlit behind Tailspan's access checks, and does slow reads in
+"""The explorer's process: serves Streamlit behind Tailspan's access checks, and does slow work in
 advance.
 
     python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
-Otherwise the first page would wait for the imports, the first explanation for the columns of the
-last day's requests, and the first prediction for the compiler.
+Before a reader needs them, the process imports all pages, reads the columns of the requests of the
+last two days, and compiles the replay's loop. Otherwise, the first reader of a page, of an
+explanation or of a prediction would have to wait for this work.
 """
 
 import hashlib
@@ -42,7 +43,8 @@ from ui.sign_in.redirect import ReturnToPage
 
 HOUR_NS: Final = 3_600 * 10**9
 HOURS: Final = 48
-"""Number of hours to read in advance: the longest range in the menu, and its baseline."""
+"""Number of hours to read in advance. The longest range in the menu is 24 h, and its baseline is as
+long."""
 ENOUGH_ROWS: Final = 1_000_000
 """Maximum number of rows to read in advance. They take about 180 MB."""
 AGAIN_S: Final = 300
@@ -53,15 +55,15 @@ def main() -> None:
     """Run until terminated."""
     for page in PAGES:
         module_of(page)  # this call imports the page
-    # Arrow's own allocator reserves more memory than it uses, and is slower.
+    # Arrow's own allocator reserves more memory than it uses, and is slower than the system's.
     pa.set_memory_pool(pa.system_memory_pool())
     options = read_options(sys.argv[1:])
     app = application(options, in_force(), os.environ)
     bootstrap.load_config_options(options)
     threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
     threading.Thread(target=compile_later, name="compile the replay", daemon=True).start()
-    # `streamlit run` is not used for two reasons. On a wildcard address it asks a server on the
-    # internet for this machine's address, and it accepts messages of 200 MB from a browser.
+    # `streamlit run` is not used for two reasons. If it listens on all addresses, it asks a server
+    # on the internet for this machine's address. It also accepts messages of 200 MB from a browser.
     uvicorn.run(
         app,
         host=options["server.address"],
@@ -91,8 +93,9 @@ def _typed(value: str) -> str | int | bool:
 def application(
     options: Mapping[str, Any], settings: SignIn | None, environ: Mapping[str, str]
 ) -> ASGIApp:
-    """Return the application: Streamlit behind the checks of Host and Origin, of the route, and of
-    the sign-in.
+    """Return the ASGI application: Streamlit behind Tailspan's access checks.
+
+    The checks are about the headers Host and Origin, the route, and the sign-in.
 
     Args:
         options: Streamlit's options.
@@ -105,8 +108,8 @@ def application(
     """
     address, base_path = options["server.address"], options.get("server.baseUrlPath", "")
     names = names_in([], environ)
-    # Allow the listen address, which may be a name, and the name in `url`, which signed-in readers
-    # use. IP addresses need no entry, because each of them is allowed.
+    # Allow two names: the listen address, which may be a name, and the name in the sign-in file's
+    # `url`, which signed-in readers use. IP addresses need no entry, because all are allowed.
     names += [
         name
         for name in (address, settings.host if settings else "localhost")
@@ -131,8 +134,8 @@ def application(
 
 
 def _secrets(settings: SignIn) -> dict[str, Any]:
-    """Return Streamlit's secrets. They stay in memory, and are in no file and no environment
-    variable.
+    """Return Streamlit's secrets. The secrets are kept only in memory, not in a file or an
+    environment variable.
     """
     secret = settings.client_secret.reveal()
     # The key is derived from the OpenID client's secret, so sessions survive a restart and no other
@@ -155,7 +158,9 @@ def _read_ahead() -> None:
 
 
 def read_ahead(now_unix_ns: int) -> None:
-    """Read the columns of the last hours, one hour at a time, so that pages can read in between.
+    """Read the columns of the last `HOURS` hours into the evidence cache.
+
+    One hour is read at a time, so that a page does not have to wait for the whole read.
 
     Raises:
         StoreError: the database cannot be opened, or does not respond.

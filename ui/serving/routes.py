@@ -2,8 +2,8 @@
 
 Streamlit's server has routes that the explorer does not use. Some of these routes are unsafe:
 uploads are kept in memory, `/_stcore/metrics` reports on the process, and the agent's API runs
-pages. Any route that is not in this list gets a 404, so a new version of Streamlit cannot add a
-route:
+pages. The response to a route that is not in the following list is 404. A route that a new version
+of Streamlit adds is therefore also refused.
 
 - `/_stcore/health`: open to everyone, without a Host check. The response has no data.
 - `/`, `/index.html`, `/PAGE`: the frontend, after sign-in. `/?page=PAGE` is redirected to `/PAGE`.
@@ -30,7 +30,8 @@ from ui.serving.shell import Shell
 HEALTH: Final = "/_stcore/health"
 STREAM: Final = "/_stcore/stream"
 MOST_OPEN: Final = 128
-"""Maximum number of open pages. They use 77 MB, at 0.6 MB each (measured over nine pages)."""
+"""Maximum number of open pages. 128 pages use 77 MB: one page uses 0.6 MB (measured with nine open
+pages)."""
 MOST_OPEN_OF_ONE: Final = 48
 """Maximum number of open pages of one client address, so that no reader can use up `MOST_OPEN`.
 
@@ -40,8 +41,8 @@ the proxy.
 MOST_MESSAGE_BYTES: Final = 1_000_000
 """Maximum size of a message from a browser.
 
-Most messages contain the state of a page's controls, a few kilobytes. The largest contain the text
-of an objective that a reader tries on the SLOs page.
+Most messages contain the state of a page's controls, which is a few kilobytes. The largest messages
+contain the text of an objective that a reader tries on the SLOs page.
 """
 
 _TRY_AGAIN_LATER: Final = 1013
@@ -73,9 +74,10 @@ _BELOW: Final = {
 }
 
 Admission = Callable[[Scope, str], Response | None]
-"""A function of a request and its path below the base path.
+"""A function that decides whether to admit the reader who sent a request.
 
-It returns None if the reader is admitted, otherwise the response to send.
+Its arguments are the request's ASGI scope, and the path after the base path. It returns None if the
+reader is admitted, otherwise the response to send.
 """
 
 
@@ -85,7 +87,7 @@ class Routes:
     Args:
         app: Streamlit.
         base_path: the path under which the explorer is served, without slashes at its ends.
-        admission: checks whether a reader has signed in, or None if sign-in is off.
+        admission: a function that checks whether a reader has signed in. None if sign-in is off.
         most: maximum number of open WebSockets.
         most_of_one: maximum number of open WebSockets of one client address.
     """
@@ -173,8 +175,8 @@ class Routes:
 def _same_origin(scope: Scope) -> Scope:
     """Set the Host header of a request to the host of its Origin header, which was checked before.
 
-    Behind a proxy that changes Host, the two headers differ. Streamlit would then ask a server on
-    the internet for this machine's address, to compare the Host with it.
+    Behind a proxy that changes Host, the two headers would differ. Streamlit would then ask a
+    server on the internet for the address of this machine, and compare Host with this address.
     """
     origin = Headers(scope=scope).get("origin")
     if origin is None:

@@ -1,8 +1,9 @@
 """Check, before every page, who the reader is, whether they may see the page, and whether the
 session has ended.
 
-The provider's claims are in a cookie that Streamlit signs. They are checked each time that a page
-is drawn, so an open page shows no new data after its session has ended.
+The claims are what the OpenID provider states about the reader, such as the e-mail address. They
+are in a cookie that Streamlit signs. The claims are checked each time that a page is drawn, so an
+open page shows no new data after the session has ended.
 """
 
 import time
@@ -25,7 +26,7 @@ from ui.kit import wording
 Body = Callable[[Engine, tzinfo], None]
 
 EARLY_S: Final = 120
-"""Tolerance in seconds for a provider's clock that is ahead of this machine's."""
+"""Maximum number of seconds by which the provider's clock may be ahead of this machine's clock."""
 
 
 class Verdict(StrEnum):
@@ -116,7 +117,8 @@ def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> Verdict
     if EVERYBODY in settings.allow:
         return Verdict.ALLOWED
     email = claims.get("email")
-    # Compare ASCII only: some letters of other alphabets become ASCII letters in lower case.
+    # Reject an address that is not ASCII, because `lower` converts some letters of other alphabets
+    # to ASCII letters. The address could then be equal to the address of another person.
     if not isinstance(email, str) or not email.isascii() or email.count("@") != 1:
         return Verdict.REFUSED
     email = email.lower()
@@ -141,7 +143,10 @@ def passes() -> bool:
 
 
 def kept(body: Body) -> Body:
-    """Wrap a page's body so that each rerun checks the session again."""
+    """Return a function that checks the session and then draws a page's body.
+
+    Each rerun of the body therefore checks the session again.
+    """
     settings = in_force()
     if settings is None:
         return body

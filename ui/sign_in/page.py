@@ -29,7 +29,8 @@ from ui.sign_in.redirect import FAILED
 
 _PAGES: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
 MOST_RECORDED: Final = 10_000
-"""Maximum number of sessions to remember, so that each session is in the audit log only once."""
+"""Maximum number of sessions that are remembered. A remembered session is not written to the audit
+log again."""
 MOST_KEY: Final = 256
 _HEADERS: Final = {
     "cache-control": "no-store",
@@ -38,7 +39,7 @@ _HEADERS: Final = {
 }
 _STYLE: Final = (Path(__file__).with_name("page.css")).read_text()
 _DEFAULT_PROVIDER: Final = "default"
-"""The name that Streamlit gives to a single provider."""
+"""The name that Streamlit gives to the provider if only one is configured."""
 
 
 class SignInPage:

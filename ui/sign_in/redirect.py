@@ -1,8 +1,9 @@
 """Redirect the reader to the requested page after sign-in.
 
-After sign-in, Streamlit redirects to its root page and drops the query, which holds the view of a
-link from an alert. A cookie therefore holds the query of the requested page for a few minutes. The
-cookie holds only a query, not a URL, so it cannot redirect to another site.
+After sign-in, Streamlit redirects to the first page, without the query of the requested page. The
+query contains the view, for example that of a link in an alert. A cookie therefore keeps the query
+for a few minutes. The cookie contains only a query, not a URL, so it cannot redirect to another
+site.
 """
 
 from collections.abc import Callable
@@ -134,8 +135,9 @@ class ReturnToPage:
 
 
 def _without_failure(query: str) -> str:
-    """Return the query without the failure parameter, or an empty query if it is longer than a few
-    kilobytes.
+    """Return the query without the parameter of a failed sign-in.
+
+    If the query is longer than a few kilobytes, return an empty query.
     """
     return urlencode(
         [pair for pair in parse_qsl(query[:LONGEST]) if pair[0] != FAILED], quote_via=quote

@@ -18,7 +18,7 @@ NOT_CHOSEN: Final = "Choose two values above"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The data of the page. Without an answer, `problem` is the reason."""
+    """The data of the page. If `answer` is None, `problem` is the reason."""
 
     answer: CompareAnswer | None
     problem: str | None
@@ -27,8 +27,11 @@ class Reading:
 
 
 def sides_of(view: View, window: Window) -> tuple[Side, Side] | None:
-    """Return the requests before and after the change that a view selects, or None if a value of
-    the label is not chosen yet.
+    """Return the two sides of the comparison that a view selects: the requests before the change,
+    and the requests after it.
+
+    Return None if the view divides the requests by a label, and the reader has not chosen both
+    values of the label yet.
 
     Args:
         view: the view of the page.
@@ -52,11 +55,11 @@ def read_compare(
     objectives: Sequence[Objective],
     replay: bool,
 ) -> Reading:
-    """Compare two sides.
+    """Compare the requests before a change with the requests after it.
 
     Args:
         engine: from `open_database`.
-        sides: from `sides_of`.
+        sides: the result of `sides_of`.
         metric: a latency, such as ttft.
         quantile: p50, p95 or p99.
         objectives: the current objectives.

@@ -25,7 +25,7 @@ def headline(answer: CompareAnswer) -> str:
 
 
 def ranges(answer: CompareAnswer, zone: tzinfo) -> str:
-    """Return both ranges, with their numbers of requests."""
+    """Return a sentence about each side of the comparison: number of requests, range, filters."""
     question = answer.question
     return (
         f"Before: {answer.requests_before:,} requests, {_side(question.before, zone)}. "
@@ -44,7 +44,8 @@ def _range(window: Window, zone: tzinfo) -> str:
 
 
 def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
-    """Return what limits the result, and what was predicted, as HTML."""
+    """Return sentences about the limits of the result, and about a prediction of the change, as
+    HTML."""
     found = answer.decision
     # If there are no parts, the headline already contains the first reason.
     sentences = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]

@@ -1,4 +1,4 @@
-"""Draw what caches in front of the model answered. No bill includes these answers."""
+"""Draw the section about answers from caches in front of the model. No bill has these answers."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -37,7 +37,7 @@ MOST_ROWS: Final = 12
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
 ) -> CachesAnswer:
-    """Count the lookups of a range. A filter is ignored if lookups do not have its label."""
+    """Count the cache lookups of a range. Filters by labels that lookups lack are ignored."""
     where = {name: value for name, value in equals.items() if name in LABELS}
     return answer_caches(engine, CachesQuestion(window, prices, DEFAULT_BY, where))
 
@@ -62,7 +62,7 @@ def show(found: CachesAnswer, view: View) -> None:
 
 
 def sentence(found: CachesAnswer, total: CacheGroup) -> str:
-    """Return the hit rate and what the hits saved."""
+    """Return sentences about the hit rate, and about the time and the cost that the hits saved."""
     text = f"Caches in front of the model answered <b>{_rate(total)}</b> {_interval(total)}"
     text += f" of {wording.counted(total.hits + total.misses, 'lookup')}."
     if total.saved_usd is not None:
@@ -129,7 +129,10 @@ def _interval(group: CacheGroup) -> str:
 
 
 def similarity(found: CachesAnswer) -> go.Figure:
-    """Draw hits and misses by the similarity of the nearest entry."""
+    """Draw the numbers of hits and misses by similarity.
+
+    The similarity is that between the prompt and the nearest entry of a semantic cache.
+    """
     figure = go.Figure()
     xs = [each.from_similarity + 0.5 / BINS for each in found.similarity]
     for name, ys, colour in (

@@ -28,7 +28,7 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the bill. On the chart, it starts at the end of the previous part."""
+    """A part of the bill. Its bar begins at `from_usd`, where the bar of the previous part ends."""
 
     name: str
     usd: float
@@ -137,8 +137,9 @@ def bill_over_time(steps: Sequence[Step], window: Window, zone: tzinfo) -> go.Fi
 
 
 def payers_over_time(steps: Sequence[Step], label: str, window: Window, zone: tzinfo) -> go.Figure:
-    """Draw the cost per hour by the values of a label. All values except the most expensive are
-    drawn as one.
+    """Draw the cost per hour over time for each value of a label, such as each tenant.
+
+    The costs of all values except the most expensive values are drawn as one sum.
     """
     by_step = [
         {each.labels[0]: each.usd or 0.0 for each in groups_of(step.costs, (label,))}
@@ -270,13 +271,16 @@ def table_rows(
     bill: Bill,
     managed_usd: Mapping[tuple[str | None, ...], float | None],
 ) -> list[list[object]]:
-    """Return the cost per group for a CSV: unrounded dollars, empty if unknown.
+    """Return the rows of a CSV with the cost of each group. The first row is the header.
+
+    Costs are in US dollars and not rounded. An unknown value is an empty cell.
 
     Args:
         groups: the costs, grouped by one label.
-        label: its name.
+        label: the name of the label.
         bill: the bill that contains these costs.
-        managed_usd: managed price of each group's tokens, by its labels.
+        managed_usd: the price of each group's tokens at a managed API. The key has the values of
+            the group's labels.
     """
     head: list[object] = [
         label, "cost_usd", "requests", "unpriced_requests", "usd_per_request", "recomputed_usd",

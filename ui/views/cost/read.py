@@ -1,10 +1,11 @@
 """Compute the costs of a time range: the bill, the cost per group of requests, and the cost over
 time.
 
-The costs are computed from rollups and from engine data by the minute, so the duration does not
-depend on the number of requests. The bill covers engines, so only the replica filter applies to it.
-All filters apply to the groups. Ranges of up to three hours are billed in short steps, longer
-ranges by the hour or day.
+The costs are computed from rollups and from the engines' data by the minute. The time that this
+takes does not depend on the number of requests. The bill is the cost of engines, so only the filter
+by replica applies to the bill. All filters apply to the cost per group. The cost over time has
+steps of 1 to 15 minutes for ranges of up to three hours, and steps of an hour or a day for longer
+ranges.
 """
 
 from collections import defaultdict
@@ -37,15 +38,16 @@ DIMENSIONS: Final = PAYERS
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900))
-"""Pairs of (maximum length of a range, length of its billing steps), in seconds."""
+"""Pairs of the maximum length of a range, and the length of the range's steps, in seconds."""
 BY_DAY_S: Final = 4 * DAY_S
 """Ranges longer than this are shown by the day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The cost of one step of the range, in total and per group. `line` is None if no engine was
-    up.
+    """The cost in one step of the range: the bill (`line`), and the cost of requests per group.
+
+    `line` is None if no engine was up.
     """
 
     from_unix_ns: int
@@ -73,20 +75,21 @@ class Spending:
     compared: Sequence[Comparison]
     not_compared: Sequence[str]
     break_even: BreakEven | None
-    """The break-even rate, or None if a price is missing or a filter excludes requests."""
+    """The request rate above which self-hosting is cheaper than a managed API. None if a price is
+    missing, or if a filter excludes requests."""
     energy: Energy | None
     sides: Sides
-    """The bill's time in steps, divided between prefill and decode."""
+    """The cost of the time in engine steps, divided between prefill and decode."""
     simulated: bool
     apportioned: bool
     engines_from_unix_ns: int
-    """The instant before which the data about engine time has expired."""
+    """The data about engine time before this instant has been deleted."""
     overflowed: int
 
     @property
     def usd(self) -> float | None:
-        """Cost of the selected requests, including recomputation, or None if no request has a
-        price.
+        """Cost of the selected requests in US dollars, including recomputation. None if no request
+        has a price.
         """
         return self.costs.total_usd
 
@@ -111,8 +114,8 @@ def read_spending(
         window: the range.
         equals: labels of the requests. The replica filter also applies to engines.
         prices: the current prices.
-        objectives: the objectives that must be met at a request rate for the rate to count as
-            sustainable.
+        objectives: the objectives. A request rate is sustainable if these objectives are met at
+            this rate.
         peaks: peaks of devices that override the built-in table.
     """
     replica = equals.get("replica")
@@ -158,7 +161,10 @@ def _cost_of_step(read_: Accounts, prices: PriceList, equals: Mapping[str, str])
 
 
 def pieces(window: Window, piece_s: int) -> list[Window]:
-    """Cut a range at multiples of `piece_s` seconds. The first and last piece may be shorter."""
+    """Divide a range at the multiples of `piece_s` seconds.
+
+    The first and the last piece may be shorter than `piece_s`.
+    """
     piece_ns = piece_s * SECOND_NS
     first = window.from_unix_ns // piece_ns + 1
     cuts = range(first * piece_ns, window.to_unix_ns, piece_ns)
@@ -167,7 +173,9 @@ def pieces(window: Window, piece_s: int) -> list[Window]:
 
 
 def by_hours(whole: Bill, costs: RequestCosts, step_s: int) -> list[Step]:
-    """Split a bill into steps of one or several hours, cut to the range.
+    """Divide a bill into steps of one or several hours.
+
+    The first and the last step contain only the part that is in the range.
 
     Args:
         whole: the bill.

@@ -30,8 +30,8 @@ MOST_UNPRICED: Final = 5
 LARGE: Final = 0.5
 """Share of the bill above which the page mentions idle time."""
 NOTHING: Final = 0.005
-"""Share of the bill. A negative part with a smaller share is a rounding error at the edges of the
-range."""
+"""Share of the bill. Rounding at the start and the end of the range may change a part of the bill
+by up to this share, so a small part may be negative."""
 UNKNOWN_NAME: Final = "unknown"
 
 
@@ -77,7 +77,10 @@ def _for_requests(total: Line) -> str:
 
 
 def sides(found: Sides, total: Line) -> str:
-    """Return a table of prefill and decode: cost, time in steps, and utilisation."""
+    """Return a table with the cost, the time in steps and the utilisation of prefill and of decode.
+
+    The utilisation is MFU and MBU: the shares of the peak FLOP/s and of the peak memory bandwidth.
+    """
     rows = []
     for each in found.sides:
         role = f" <small>{wording.for_html(each.role, 20)}</small>" if each.role else ""
@@ -155,14 +158,15 @@ def payers(
     bill: Bill,
     managed_usd: Mapping[tuple[str | None, ...], float | None],
 ) -> str:
-    """Return the cost per group as a table with bars. Each name links to its requests.
+    """Return the cost per group as a table with bars. Each group's name links to its requests.
 
     Args:
         groups: the costs, one entry per value of the label.
         label: the label that the costs are grouped by.
         view: the reader's view, for the links.
         bill: the bill that contains these costs.
-        managed_usd: managed price of each group's tokens, by the group's labels.
+        managed_usd: the price of each group's tokens at a managed API. The key has the values of
+            the group's labels.
     """
     whole = sum(group.usd or 0.0 for group in groups)
     most = max((group.usd or 0.0 for group in groups), default=0.0)
@@ -199,7 +203,8 @@ def _row(
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
         name = f"<a href='{html.escape(href)}'>{name}</a>"
-    # If only some of a group's requests have a price, its price per token would be too low.
+    # If only some of the group's requests have a price, the cost per token would be too low. It is
+    # then not shown.
     partly = group.unpriced > 0
     priced = group.requests - group.unpriced
     each = group.usd / priced if group.usd is not None and priced > 0 else None
@@ -221,7 +226,7 @@ def _row(
 
 
 def how_priced(groups: Sequence[Group]) -> str:
-    """Return a sentence if any cost was computed without the step ledger."""
+    """Return a sentence if a request's cost was computed without the step ledger, otherwise ""."""
     methods = {method for group in groups for method in group.priced_by}
     if PricedBy.TOKENS not in methods:
         return ""
@@ -251,8 +256,9 @@ def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
 
 
 def against(found: Spending, total: Line) -> str:
-    """Return sentences that compare the bill with the managed price of the same tokens, and the
-    break-even rate.
+    """Return sentences that compare the bill with the price of the same tokens at a managed API.
+
+    They also name the break-even rate, above which self-hosting is cheaper.
     """
     there = sum(each.usd for each in found.compared)
     even = found.break_even
@@ -303,7 +309,8 @@ def now_rps(found: Spending) -> float:
 
 
 def managed_example(models: Sequence[str]) -> str:
-    """Return an entry for the price file that enables the comparison for these models."""
+    """Return an example of an entry in the price file. With such an entry, the page compares the
+    cost of a model with the price at a managed API."""
     name = wording.plain(models[0], 60) if models else "chat"
     return (
         f'managed:\n  - {{match: "{_yaml(name)}", provider: openrouter,'

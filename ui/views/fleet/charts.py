@@ -78,9 +78,9 @@ def _line(replica: Replica, measure: Measure, fleet: Fleet) -> list[float | None
 
 
 def as_csv(replicas: Sequence[Replica], fleet: Fleet) -> str:
-    """Return all measures of all replicas as CSV, one row per bin.
+    """Return all measures of all replicas as CSV, with a row for each replica and bin.
 
-    An unknown value is an empty cell. Times are UTC.
+    An unknown value is an empty cell. Times are in UTC.
     """
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")

@@ -11,8 +11,8 @@ from typing import Final
 from telemetry.starts import Difference, EngineStart, differences
 
 APART_NS: Final = 120 * 10**9
-"""Several processes report the same start. Reports that are closer together than this count as one
-start."""
+"""In nanoseconds. Several processes report the same start of a replica. Reports that are closer
+together than this count as one start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Group:
     version: str | None
     replicas: Sequence[str]
     differs: Sequence[Difference]
-    """Differences from the most common configuration, whose value is `before`."""
+    """Differences from the most common configuration of the model. In each difference, `before` is
+    the value in the most common configuration."""
 
 
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group]:
@@ -32,7 +33,8 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group
 
     Args:
         starts: the latest start of each engine.
-        replicas: the current replicas. A start does not show whether its engine has ended since.
+        replicas: the replicas that run now. Starts of other replicas are ignored, because these
+            replicas have ended.
     """
     there = set(replicas)
     by_model: dict[str | None, dict[str, list[EngineStart]]] = {}
@@ -59,7 +61,10 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group
 
 
 def odd(found: Iterable[Group]) -> dict[str, list[str]]:
-    """Return, for each replica, the arguments that differ from most other replicas, as text."""
+    """Return the arguments of each replica that differ from the most common configuration.
+
+    The key is the replica, and the value has a text for each argument.
+    """
     by_replica: dict[str, list[str]] = {}
     for group in found:
         for replica in group.replicas if group.differs else ():
@@ -71,7 +76,7 @@ def odd(found: Iterable[Group]) -> dict[str, list[str]]:
 
 
 def shown(value: object) -> str:
-    """Return an argument's value as typed on the command line; a dash if it has no value."""
+    """Return an argument's value in the form of the command line, or a dash if it has no value."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -87,8 +92,8 @@ def restarts(
     The first start of a replica that did not run before is not a restart.
 
     Args:
-        began: start times, unix ns, of all processes, by replica.
-        ran_before: replicas that were started earlier.
+        began: the start times of all processes, in unix nanoseconds, by replica.
+        ran_before: the replicas that were started before `from_unix_ns`.
         from_unix_ns: the instant.
     """
     earlier = set(ran_before)

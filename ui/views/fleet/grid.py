@@ -1,8 +1,9 @@
 """Convert the samples of many engines to one grid per measure: one row per replica, one column per
 bin.
 
-Pure. A gauge's cell is the maximum in the bin, summed over the replica's engines. A counter's cell
-is the increase. Each process of an engine counts a part of the work, so the rates are summed.
+Pure. For a gauge, the value of a cell is the maximum in the bin, summed over the replica's engines.
+For a counter, the value is the increase in the bin. An engine may have several processes, and each
+process counts a part of the engine's work, so the rates of the processes are summed.
 """
 
 from collections.abc import Sequence
@@ -32,17 +33,18 @@ WAITED: Final = "waited"
 """Key of the share of samples with waiting requests. The page shows this measure only as text."""
 
 Grid = FloatArray
-"""(replicas, bins); Grids by measure. A cell without a sample is NaN."""
+"""The values of one measure, as (replicas, bins). A cell without a sample is NaN."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The engine process of each sample, and the replica of each process."""
+    """The samples, with the engine process (line) of each sample, and the replica and the engine of
+    each process."""
 
     samples: Samples
     line: IntArray
     replica: IntArray
-    """(lines,) row of the replica; −1 if it is not selected."""
+    """(lines,) row of the replica in the grids; −1 if the replica is not selected."""
     engine: IntArray
     """(lines,) index of the engine, over all replicas."""
 
@@ -50,7 +52,7 @@ class _Lines:
 def engine_grids(
     table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
 ) -> dict[str, Grid]:
-    """Return the measures of engines.
+    """Return the grid of each measure of engines, by the key of the measure.
 
     Args:
         table: samples with `ENGINE_COLUMNS`.
@@ -110,7 +112,8 @@ def engine_grids(
 def gpu_grids(
     table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
 ) -> dict[str, Grid]:
-    """Return the measures of GPUs: a replica's mean bandwidth and lowest clock.
+    """Return the grids of the measures of GPUs: the mean bandwidth and the lowest clock of each
+    replica's GPUs.
 
     Args:
         table: samples with `GPU_COLUMNS`.
@@ -144,7 +147,8 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
     rows = _row_of_samples(samples, replicas)
     engine = samples.number("engine").astype(np.int64)
     process = samples.number("process").astype(np.int64)
-    # Encode each row as one number, because numpy compares rows of several columns slowly.
+    # Replace (replica, engine) by one number per sample, because numpy compares rows of several
+    # columns slowly.
     of_engine = _numbered(_numbered(rows) * (engine.max() + 1) + engine)
     line = _numbered(of_engine * len(samples) + _numbered(process))
     replica = np.full(int(line.max()) + 1, -1, dtype=np.int64)
@@ -154,13 +158,13 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
 
 
 def _numbered(keys: IntArray) -> IntArray:
-    """Return each key's index among the distinct keys."""
+    """Return the index of each key in the sorted list of distinct keys."""
     found: IntArray = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return found
 
 
 def _row_of_samples(samples: Samples, replicas: Sequence[str]) -> IntArray:
-    """Return the row of each sample's replica; −1 for replicas that are not selected."""
+    """Return the row of each sample's replica, or −1 if the replica is not selected."""
     place = {name: row for row, name in enumerate(replicas)}
     of_code = np.array([*(place.get(value, -1) for value in samples.replica.values), -1])
     found: IntArray = of_code[samples.replica.codes].astype(np.int64)
@@ -208,7 +212,7 @@ def _rate(
 
 
 def _sums(rows: IntArray, columns: IntArray, values: FloatArray, height: int, width: int) -> Grid:
-    """Return the sum per cell, NaN for a cell without a known value."""
+    """Return the sum of the values in each cell. A cell without a known value is NaN."""
     known = np.isfinite(values) & (rows >= 0)
     cells = rows[known] * width + columns[known]
     size = height * width

@@ -35,7 +35,8 @@ from ui.views.fleet.starts import Starts, shown_starts
 
 MOST_BINS: Final = 96
 FIRST_OF: Final = 4
-"""Maximum number of starts in the range whose first requests are examined. Each needs a query."""
+"""Maximum number of starts in the range whose first requests are examined. Each start needs a query
+of its own."""
 ENGINE_COLUMNS: Final = (*grid.ENGINE_COLUMNS, *roofline.ENGINE_COLUMNS)
 GPU_COLUMNS: Final = (*grid.GPU_COLUMNS, *roofline.GPU_COLUMNS)
 REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "engine", "ttft_s", "streamed")
@@ -49,8 +50,8 @@ class Reading:
     fleet: Fleet
     configs: Sequence[Group]
     samples_every_s: int | None
-    """If samples were read only for short intervals, the seconds between the starts of two
-    intervals; otherwise None."""
+    """Seconds between the starts of two intervals, if samples were read only for short intervals.
+    None if all samples were read."""
     requests_one_in: int
     newest_unix_ns: int | None
     simulated: bool
@@ -59,7 +60,7 @@ class Reading:
     bounds: Sequence[Bound]
     starts: Starts
     ignored_labels: Sequence[str]
-    """Labels of the active filters that apply only to requests, not to engines."""
+    """Labels of active filters that engines do not have, so the filters apply only to requests."""
     incident: IncidentRow | None
     """The newest incident that overlaps the range."""
 
@@ -149,8 +150,8 @@ def _fleet(
 
 
 def _bins(window: Window, samples: Downsampled) -> Bins:
-    """Return the narrowest bins that a chart can show and that are at least as wide as the sampling
-    interval.
+    """Return the narrowest bins that are at least as wide as the interval between the read samples,
+    and of which there are at most `MOST_BINS`.
     """
     length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
     least_s = max(1, samples.every_s if samples.one_in > 1 else 1)
@@ -211,7 +212,8 @@ def _facts(
 
 
 def _held_back(gpus: pa.Table) -> dict[str, tuple[float, Sequence[str]]]:
-    """Return each replica's share of samples with a throttled clock, and the reasons."""
+    """Return the share of each replica's GPU samples in which the clock was throttled, and the
+    reasons."""
     if not gpus.num_rows:
         return {}
     gpu_columns = samples_of(gpus)

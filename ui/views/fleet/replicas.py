@@ -1,6 +1,6 @@
 """Combine each replica's measures, and find its problems. Pure.
 
-A problem is a short text and the number that shows it. There is no score.
+A problem is a short text, and the number that shows the problem. Replicas get no score.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,26 +21,30 @@ from ui.kit.time_bins import Bins
 from ui.views.fleet.grid import WAITED, Grid
 
 SLOW_SHARE: Final = 0.05
-"""Share of all requests that count as slow: those with the longest TTFT."""
+"""The share of all requests that count as slow. They are the requests with the longest TTFT."""
 ENOUGH_SLOW: Final = 20
 """Minimum number of slow requests for a verdict that a replica is slow more often."""
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
-"""Minimum ratio between the shares of slow requests of a replica and of the other replicas. With
-many requests, random differences are smaller."""
+"""A replica has a problem if its share of slow requests is at least this many times the share of
+the other replicas. The lower end of the ratio's interval is compared. Without this limit, even a
+very small ratio would count as a problem if there are many requests."""
 QUEUEING: Final = 0.5
-"""Maximum share of the range in which requests may queue. A longer queue is a problem."""
+"""A replica has a problem if requests waited in at least this share of its samples."""
 LATELY: Final = 6
-"""A queue in the last 1/LATELY of the range is a problem, even if there was no queue before."""
+"""The limit `QUEUEING` also applies to the last 1/LATELY of the range alone. A queue that began
+recently is therefore also a problem."""
 HELD_BACK: Final = 0.02
 SILENT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of a replica: one or two words, the number that shows the problem, and its
-    weight.
+    """A problem of a replica.
+
+    `what` is one or two words, `why` contains the number that shows the problem, and `weight` sorts
+    the replicas.
     """
 
     what: str
@@ -50,7 +54,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The number of a replica's requests and their latency."""
+    """The number of a replica's requests, and the P99 of their TTFT with its interval."""
 
     requests: int
     p99_s: float | None
@@ -60,8 +64,10 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """Servers with requests that are slow more often than the requests of the other servers. A
-    server is a replica, or an engine of a replica with several engines."""
+    """The servers whose requests are slow more often than the requests of the other servers.
+
+    A server is a replica with a single engine, or one engine of a replica with several engines.
+    """
 
     hits: Sequence[RiskRatio]
     requests: int
@@ -80,7 +86,7 @@ class Facts:
     """Restart times in the range, unix ns."""
     began_unix_ns: int | None = None
     held_back: float | None = None
-    """The share of the GPUs' samples in which the clock was throttled."""
+    """The share of the GPU samples in which the clock was throttled."""
     reasons: Sequence[str] = ()
     odd: Sequence[str] = ()
     """Arguments that differ from most other replicas of the same model."""
@@ -92,7 +98,7 @@ class Replica:
 
     name: str
     over_time: Mapping[str, FloatArray]
-    """Values per bin, by measure."""
+    """(bins,) values by measure."""
     whole: Mapping[str, float | None]
     """Values over the whole range, by measure."""
     traffic: Traffic | None
@@ -107,13 +113,13 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All replicas. The replicas, those with problems first."""
+    """All replicas of the page. The replicas with the most serious problems are first."""
 
     replicas: Sequence[Replica]
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """The engines of replicas with several engines, by server."""
+    """The engines of replicas with several engines, by the name of the server."""
 
     @property
     def servers(self) -> int:
@@ -137,17 +143,17 @@ def fleet(
     facts: Mapping[str, Facts],
     engines: Mapping[str, EngineName] = MappingProxyType({}),
 ) -> Fleet:
-    """Combine the calculated measures, and find the problems.
+    """Return the replicas with their measures and problems.
 
     Args:
         names: the names of the replicas, in the order of the grids' rows.
         bins: the grids' columns.
-        over_time: (replicas, bins) by measure.
-        whole: (replicas, 1) over the whole range, by measure.
+        over_time: for each measure, the values per bin, as (replicas, bins).
+        whole: for each measure, the values over the whole range, as (replicas, 1).
         traffic: the requests of each replica.
         imbalance: the result of `imbalance_of`.
         facts: the facts about each replica.
-        engines: the engines of replicas with several engines, by server.
+        engines: the engines of replicas with several engines, by the name of the server.
     """
     slow: dict[str, tuple[RiskRatio, str]] = {}
     for hit in imbalance.hits if imbalance else ():
@@ -232,7 +238,8 @@ def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
 
     Args:
         labels: (n,) the replica of each request.
-        ttft_s: (n,) NaN for a request whose TTFT does not count.
+        ttft_s: (n,) TTFT in seconds. NaN for a request whose TTFT does not count, such as a
+            non-streamed response.
     """
     found = {}
     order = np.argsort(labels.codes, kind="stable")
@@ -253,13 +260,14 @@ def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
 
 
 def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
-    """Return the servers that are slow more often than the other servers.
+    """Return the servers whose requests are slow more often than those of the other servers.
 
-    Returns None for a single server, and below the minimum sample size.
+    Return None if there is only one server, or if there are too few requests.
 
     Args:
         labels: (n,) the server of each request.
-        ttft_s: (n,) NaN for a request whose TTFT does not count.
+        ttft_s: (n,) TTFT in seconds. NaN for a request whose TTFT does not count, such as a
+            non-streamed response.
     """
     known = np.isfinite(ttft_s) & (labels.codes >= 0)
     codes, values = labels.codes[known], ttft_s[known]
@@ -288,10 +296,14 @@ def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
 
 
 def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
-    """Return whether a replica's tail latency is significantly higher than the other replicas'.
+    """Return whether the P99 of a server's TTFT is significantly higher than that of all others.
 
-    The difference must be at least the minimum growth of a diagnosis. Without this limit, a replica
-    with many requests that are only a little slower would count as slow.
+    The ratio of the two must also be above `MIN_GROWTH_RATIO`, the minimum growth of a diagnosis.
+    Otherwise, a server with many requests that are only a little slower would count as slow.
+
+    Args:
+        ttft_s: (n,) TTFT of the requests of all servers, in seconds.
+        its_own: (n,) whether a request is one of the server's.
     """
     own, others = (rank_interval(ttft_s[chosen], 0.99) for chosen in (its_own, ~its_own))
     if own is None or others is None:

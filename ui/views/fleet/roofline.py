@@ -34,9 +34,9 @@ MOST: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The verdict on one engine over the whole range.
+    """The roofline verdict on one engine over the whole range.
 
-    Without a verdict, `window` is None and `why` is the reason.
+    `window` has the verdict. If there is no verdict, `window` is None, and `why` is the reason.
     """
 
     replica: str
@@ -62,8 +62,8 @@ def bounds(
         samples: samples with `ENGINE_COLUMNS`, the columns of the fleet's grids, and `engine`.
         gpus: samples with `GPU_COLUMNS` and the columns of the fleet's grids.
         starts: the latest start of each engine.
-        peaks: the peaks of devices, which override the built-in table
-            (`roofline.peaks.device_named`).
+        peaks: the user's peak FLOP/s and memory bandwidths of devices. They override the built-in
+            table (`roofline.peaks.device_named`).
     """
     if not samples.num_rows:
         return []
@@ -147,11 +147,12 @@ def _sentences(bound: Bound) -> str:
 
 
 def _sentence(bound: Bound, window: Window) -> str:
-    """Return the verdict. If neither memory nor compute is the bottleneck, return an explanation
-    from the step counters.
+    """Return a sentence with the verdict.
 
-    Step time beyond the memory and compute times is not by itself evidence of CPU or launch
-    overhead. Only time that scheduled work does not explain is evidence of overhead.
+    If neither memory nor compute is the bottleneck, the sentence explains the verdict with the step
+    counters. Steps may take longer than the memory time and the compute time without an overhead of
+    the CPU or of kernel launches. Only step time that scheduled work does not explain is evidence
+    of an overhead.
     """
     text = sentence(window)
     if window.verdict is not Verdict.OVERHEAD_BOUND:

@@ -12,7 +12,7 @@ from ui.kit import colours, wording
 from ui.kit.wide_table import wide_table
 
 MOST_BARS: Final = 12
-"""Maximum number of starts on the page; the newest."""
+"""Maximum number of starts on the page. If there are more, the newest are shown."""
 
 COLOURS: Final[Mapping[str, str]] = {
     "scheduling": colours.QUEUE,
@@ -31,7 +31,8 @@ COLOURS: Final[Mapping[str, str]] = {
     "warm_up": colours.PREEMPTED,
     "server": colours.STALL,
 }
-"""Colours of the parts, from the palette of phases. Processes and imports share one colour."""
+"""Colours of the parts of a start, from the palette of the phases of a request. Starting processes
+and importing modules have the same colour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Starts:
 
     Attributes:
         shown: the last start of each engine, and the starts in the range, in order of time.
-        slow_first: the starts in the range, with their slow first requests.
+        slow_first: the starts in the range, each with its slow first requests.
     """
 
     shown: Sequence[ColdStart] = ()
@@ -48,9 +49,9 @@ class Starts:
 
 
 def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStart]:
-    """Return the last start of each engine and all starts since an instant.
+    """Return the last start of each engine, and all starts since an instant.
 
-    If these are more than `MOST_BARS`, return only the newest.
+    If there are more than `MOST_BARS` of these starts, return only the newest.
 
     Args:
         known: starts in order of time.
@@ -66,7 +67,7 @@ def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStar
 
 
 def as_html(found: Starts, zone: tzinfo) -> str:
-    """Return the bars, the table and the sentences."""
+    """Return the bars, the table and the sentences about the starts as HTML."""
     if not found.shown:
         return (
             "<p class='note'>No engine reported the parts of its start. The plugin in vLLM sends "

@@ -1,6 +1,6 @@
-"""Draw the table of replicas. The script sets all content as text.
+"""Draw the table of replicas. The script in the browser sets all content as text, not as markup.
 
-Only `show` uses Streamlit; the functions that build the rows are pure.
+Only `show` uses Streamlit. The functions that build the rows are pure.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,8 +31,8 @@ _RANK: Final = {
     "bandwidth": 3,
     "clock": 4,
 }
-"""The columns by measure, each with its rank on a narrow page. A measure that is not listed here
-has no column."""
+"""The measures with a column, and the rank of the column. A narrow page shows only columns with a
+low rank."""
 
 
 def show(
@@ -108,8 +108,10 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
 def rows(
     fleet: Fleet, href: Callable[[Replica], str], zone: tzinfo, *, dated: bool
 ) -> list[dict[str, Any]]:
-    """Return the cells' texts, and each line as values from 0 to 1. All replicas have the same
-    scale per measure.
+    """Return a row for each replica: the texts of its cells, and the values of its small charts.
+
+    The values of a chart are between 0 and 1. In the charts of one measure, 1 is the same value for
+    all replicas.
     """
     shown = fleet.replicas[:MOST]
     tops = {key: top(fleet, measure) for key, measure in MEASURES.items()}
@@ -133,8 +135,8 @@ def rows(
 
 
 def top(fleet: Fleet, measure: Measure) -> float:
-    """Return the top of a measure's scale: the value that is 100 %, or by default the maximum over
-    all replicas.
+    """Return the highest value of a measure's scale: the value that is 100 %, or if there is none,
+    the maximum over all replicas.
     """
     if measure.whole is not None:
         return measure.whole

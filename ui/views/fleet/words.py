@@ -14,11 +14,11 @@ from ui.views.fleet.configs import Group, shown
 from ui.views.fleet.replicas import SLOW_SHARE, Fleet, Imbalance, Replica
 
 NAMED: Final = 4
-"""Maximum number of replicas that a sentence names. The sentence shows the number of the remaining
-replicas."""
+"""Maximum number of replicas that a sentence names. For the remaining replicas, the sentence only
+has their number."""
 EVEN: Final = 1.5
-"""Load counts as even if the busiest replica has at most this many times the requests of the least
-busy."""
+"""Load counts as even if the busiest server has at most 1.5 times as many requests as the least
+busy server."""
 
 
 def sentence(found: Fleet, incident: IncidentRow | None = None) -> str:
@@ -53,7 +53,9 @@ def _replica_with_problems(replica: Replica) -> str:
 
 
 def imbalance(found: Imbalance | None, servers: int, kind: str = "replica") -> str | None:
-    """Return a sentence about whether load and latency are even, or None for a single server.
+    """Return a sentence about whether the servers have about the same load and latency.
+
+    Return None for a single server.
 
     Args:
         found: the result of `imbalance_of`.

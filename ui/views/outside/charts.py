@@ -25,11 +25,11 @@ PHASES: Final = {
     "content": ("to first content", "#c693e7", "first event → first content: reasoning"),
     "transfer": ("transfer", "#1da9a3", "first content → end of the answer"),
 }
-"""Name, colour and meaning of each phase, in the order in which they happen."""
+"""Name, colour and meaning of each phase, in the order in which the phases happen."""
 
 
 def phases(places: Sequence[Place]) -> go.Figure:
-    """Draw the mean whole wait of each endpoint and region, divided into phases."""
+    """Draw the mean total wait of each endpoint and region, divided into phases."""
     shown = [p for p in places if p.phases_s is not None][:MOST_BARS]
     rows = [wording.for_plotly(name(p), 60) for p in shown]
     figure = go.Figure()
@@ -70,7 +70,8 @@ def phases(places: Sequence[Place]) -> go.Figure:
         barmode="stack",
         height=150 + 26 * max(1, len(rows)),
         margin={**charts.MARGIN, "t": 52, "b": 48},
-        # As wide as the figure, so that a phone shows several entries in one row.
+        # Place the legend over the whole width of the figure, so that a phone shows several entries
+        # in one row.
         legend={**charts.LEGEND, "xref": "container", "x": 0.02},
         bargap=0.3,
         dragmode=False,
@@ -81,7 +82,7 @@ def phases(places: Sequence[Place]) -> go.Figure:
 
 
 def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
-    """Draw the median whole wait over time, with a line for each endpoint and region."""
+    """Draw the median total wait over time, with a line for each endpoint and region."""
     figure = go.Figure()
     top = 0.0
     answering = [each for each in answer.places if each.wait is not None]
@@ -118,7 +119,10 @@ def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
 
 
 def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure | None:
-    """Draw the share of failed probes over time as one row per place; None without a failure."""
+    """Draw the share of failed probes over time, with a row for each place that has failures.
+
+    A place is an endpoint as seen from a region. Return None if no probe failed.
+    """
     shown = [p for p in answer.places if p.answered < p.sent][:MOST_BARS]
     if not shown:
         return None
@@ -149,8 +153,10 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
 
 
 def drawn_places(places: Sequence[Place]) -> list[Place]:
-    """Return the places that are drawn as lines: those with the most failures, then the most
-    probes, in the order of the table.
+    """Return at most `MOST_LINES` places to draw as lines, in the order of the table.
+
+    Places with more failures are preferred. Of places with equally many failures, those with more
+    probes are preferred.
     """
     ranked = sorted(places, key=lambda p: (p.answered - p.sent, -p.sent))[:MOST_LINES]
     return [p for p in places if p in ranked]

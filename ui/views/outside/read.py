@@ -19,16 +19,17 @@ MOST_OPTIONS: Final = 500
 class Found:
     """The data of the page.
 
-    `newest_unix_ns` is None and `simulated` is False: the page itself shows the age of each
-    endpoint's latest probe, because probes may be an hour apart, and no simulator sends probes.
+    `newest_unix_ns` is always None, so the frame does not report missing data. Probes may be an
+    hour apart, so the page itself shows the age of each endpoint's latest probe. `simulated` is
+    always False, because the simulator sends no probes.
     """
 
     answer: OutsideAnswer
     options: Mapping[str, Sequence[str]]
     """The values that each filter offers."""
     latest_unix_ns: int | None
-    """When the latest probe that matches the filters was due, in any range. None if the range has
-    probes, because only an empty page shows this time."""
+    """When the latest probe that matches the filters was due, even if it is outside the range. None
+    if the range has probes, because only a page without probes shows this time."""
     newest_unix_ns: int | None = None
     simulated: bool = False
 

@@ -14,7 +14,7 @@ from ui.kit.wide_table import wide_table
 UNKNOWN: Final = wording.UNKNOWN
 DAY_S: Final = 86_400
 MOST_NAMED: Final = 3
-"""Maximum number of places in a sentence."""
+"""Maximum number of places that a sentence names. A place is an endpoint as seen from a region."""
 _NS: Final = 10**9
 
 START: Final = """\
@@ -55,8 +55,10 @@ def sentence(answer: OutsideAnswer) -> str:
 
 
 def _worst(places: Sequence[Place]) -> str:
-    """Return the sentence about the places with the lowest share of answers; "" without
-    failures."""
+    """Return the sentence about the places with the lowest share of answered probes.
+
+    Return "" if no probe failed.
+    """
     ratios = [p.success_ratio for p in places if p.success_ratio is not None]
     lowest = min(ratios)
     worst = [p for p in places if p.success_ratio == lowest]
@@ -74,7 +76,7 @@ def _worst(places: Sequence[Place]) -> str:
 
 
 def notes(answer: OutsideAnswer) -> list[str]:
-    """Return what limits the data, as HTML."""
+    """Return sentences about data that is missing or estimated, as HTML."""
     sentences = []
     if answer.scale > 1:
         sentences.append(
@@ -96,7 +98,8 @@ def notes(answer: OutsideAnswer) -> list[str]:
 
 
 def _best_of_each_hosting(places: Sequence[Place]) -> str:
-    """Compare the best self-hosted and the best managed endpoint of each region."""
+    """Return sentences that compare the best self-hosted endpoint of each region with the best
+    managed endpoint."""
     sentences = []
     for region in sorted({p.region for p in places}, key=str):
         best = {
@@ -123,7 +126,7 @@ def _best_of_each_hosting(places: Sequence[Place]) -> str:
 
 
 def endpoints(places: Sequence[Place], at_unix_ns: int) -> str:
-    """Return one row per endpoint and region."""
+    """Return a table with a row for each endpoint and region."""
     heads = ["endpoint", "region", "model", "hosting", "probes", "answered", "by a cache"]
     heads += ("first content P50", "P95", "whole wait P50", "P95", "network P50", "latest")
     rows = []
@@ -137,7 +140,7 @@ def endpoints(places: Sequence[Place], at_unix_ns: int) -> str:
 
 
 def failures(places: Sequence[Place], zone: tzinfo) -> str:
-    """Return the reasons why probes failed, and the probes that were not sent; "" without any."""
+    """Return a table of the reasons why probes failed or were not sent, or "" if there are none."""
     rows = [
         [
             *_names(p),
@@ -157,7 +160,10 @@ def failures(places: Sequence[Place], zone: tzinfo) -> str:
 
 
 def network_and_cache(places: Sequence[Place]) -> str:
-    """Return network times and the effect of the prefix cache; "" if both are unknown."""
+    """Return a table of network times and of the effect of the prefix cache.
+
+    Return "" if both are unknown for all endpoints.
+    """
     heads = ["endpoint", "region", "network P50", "P99", "paired probes", "median difference"]
     heads += ("95 % interval", "effect", "cached")
     rows = []
@@ -208,7 +214,7 @@ def _certificate(ends_s: float | None, now_s: float) -> str:
         return UNKNOWN
     try:
         day = f"{datetime.fromtimestamp(ends_s, UTC):%Y-%m-%d}"
-    except (ValueError, OverflowError, OSError):  # an instant that no calendar has
+    except (ValueError, OverflowError, OSError):  # the date is outside the years 1 to 9999
         return UNKNOWN
     left_s = ends_s - now_s
     return f"{day} (ended)" if left_s <= 0 else f"{day} (in {wording.span(left_s)})"

@@ -22,21 +22,25 @@ from store.access.restricted import with_masked_rows
 from ui.frame.read_cache import kept_evidence, shared
 
 EVERY_S: Final = 60
-"""Seconds between two searches, because a search takes a second for a million requests."""
+"""Seconds between two searches for the cause. A search takes a second for a million requests."""
 
 
 class CurrentCause(NamedTuple):
-    """A cause, and the stored answer that contains it. `answer` is None if the cause was computed
-    now."""
+    """A cause, and the stored answer of the incident that the cause comes from.
+
+    `answer` is None if the cause was computed now.
+    """
 
     cause: Cause
     answer: StoredAnswer | None
 
 
 def current_cause(engine: Engine, states: Sequence[SloState]) -> CurrentCause | None:
-    """Return the first cause of the incident that is paging, or None without such an incident or a
-    cause. It comes from the stored answer of the incident. Until the server has computed the
-    answer, its share is by accounting.
+    """Return the first cause of the open incident that pages. Return None if no incident pages, or
+    if no cause was found.
+
+    The cause comes from the stored answer of the incident. Until the server has stored an answer,
+    the cause is computed here, and its share of the increase is an estimate from the step ledger.
     """
     paging = ((state, one) for state in states for one in state.open if one.severity == "page")
     state, incident = next(paging, (None, None))
@@ -64,7 +68,8 @@ def _first_cause(found: Explanation, answer: StoredAnswer | None) -> CurrentCaus
 def _explain_cached(
     engine: Engine, question: Question, objectives: Sequence[Objective]
 ) -> Explanation:
-    """Analyse the cached columns. The result is the same as that of `analysis.explain`."""
+    """Explain a question with the cached columns of requests. `analysis.explain` has the same
+    result, but reads the columns from the database."""
     question = replace(question, where=explained_where(engine, question.where))
     kept = kept_evidence(engine)
     windows = windows_of(question)

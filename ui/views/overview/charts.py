@@ -15,10 +15,11 @@ from ui.views.overview.trends import Trend
 
 HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")
-"""The percentiles that have a band. A reader could not distinguish three bands."""
+"""The percentiles whose usual range is drawn as a band. A reader could not distinguish three bands.
+"""
 
 STILL_RUNNING: Final = 3
-"""Number of newest bins that are omitted because most of their requests may not have ended yet."""
+"""Maximum number of newest bins that are omitted, because most of their requests may still run."""
 
 ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "answered": (Outcome.STOP, Outcome.LENGTH),
@@ -41,15 +42,18 @@ def latency(
     zone: tzinfo,
     ink: colours.Ink,
 ) -> go.Figure:
-    """Draw P50, P95 and P99 of one latency, their usual bands, and its thresholds.
+    """Draw P50, P95 and P99 of one latency, with the thresholds of the objectives.
+
+    Bands show the usual values of P50 and P99.
 
     Args:
-        now: the selected range.
-        before: the range of the usual bands, or None if there is none.
+        now: the percentiles of the selected range.
+        before: the percentiles of the baseline, which are the usual values. None without a
+            baseline.
         name: the latency's column.
         shown: the latency's display name.
         thresholds_s: thresholds of the objectives.
-        incidents: the time ranges in which an error budget burned.
+        incidents: the time ranges in which an error budget burned too fast.
         zone: the reader's time zone.
         ink: colours for the page's background.
     """
@@ -195,7 +199,7 @@ def failures(
 def _add_hover_text(
     figure: go.Figure, now: Trend, zone: tzinfo, at_value: float, text: str, name: str
 ) -> None:
-    """Add a hover text that is the same over the whole range."""
+    """Add a hover text that the chart shows at every time of the range."""
     at = charts.local(now.bins.middles_unix_ns, zone)
     figure.add_trace(
         go.Scatter(
@@ -226,8 +230,10 @@ def _rate(trend: Trend) -> FloatArray:
 
 
 def _usual(rate: FloatArray) -> tuple[float, float]:
-    """Return the usual band for the bins with requests, because an empty bin may mean missing
-    data.
+    """Return the 10th and the 90th percentile of the rates, as the lower and the upper end of the
+    usual band.
+
+    Bins without requests are not counted, because their data may be missing.
     """
     low, high = np.quantile(rate[rate > 0], (0.1, 0.9))
     return float(low), float(high)
@@ -236,9 +242,8 @@ def _usual(rate: FloatArray) -> tuple[float, float]:
 def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     every = trend.ended(*Outcome)
     known = every > 0
-    # A refusal is reported at once, but a response only when it ends. The requests that ended in
-    # the newest bins are therefore not representative, and a bin that is cut short would show a
-    # false peak.
+    # A refused request is reported at once, but a served request only when it ends. In the newest
+    # bins, most served requests have not ended, so the share of refused requests seems too high.
     enough = np.median(every[known]) / 2 if known.any() else 0.0
     for place in range(trend.bins.count - 1, max(-1, trend.bins.count - 1 - STILL_RUNNING), -1):
         if every[place] >= enough:
@@ -250,7 +255,7 @@ def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
 
 
 def union(stretches: Iterable[Stretch]) -> list[Stretch]:
-    """Join the ranges that overlap or touch, in order of time."""
+    """Return the ranges in order of time. Ranges that overlap or touch are joined to one range."""
     joined: list[Stretch] = []
     for from_ns, to_ns in sorted(stretches):
         if joined and from_ns <= joined[-1][1]:
@@ -263,8 +268,8 @@ def union(stretches: Iterable[Stretch]) -> list[Stretch]:
 def _mark_incidents(
     figure: go.Figure, incidents: Sequence[Stretch], window: Window, zone: tzinfo
 ) -> None:
-    """Draw incidents as bands behind the lines. Overlapping incidents make one band, because the
-    colours of stacked bands would add up."""
+    """Draw incidents as bands behind the lines. Overlapping incidents are drawn as one band,
+    because a part with two bands would be darker."""
     for from_ns, to_ns in union(incidents):
         low, high = max(from_ns, window.from_unix_ns), min(to_ns, window.to_unix_ns)
         if low < high:

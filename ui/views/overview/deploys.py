@@ -1,7 +1,8 @@
 """Compare the latencies before and after the latest deploy, and show the result in a sentence.
 
-The comparison takes about a second, so it is computed in the background. It is computed once for
-each deploy, and again each time that the range after the deploy has grown by a step.
+A deploy is a change of a server's version or configuration. The comparison takes about a second, so
+it is computed in the background. It is computed again each time that the range after the deploy has
+grown by a step.
 """
 
 import html
@@ -47,14 +48,14 @@ class Place:
 
 
 def show(context: Context, deploy: Deploy) -> Place:
-    """Draw the sentence with the newest known comparison."""
+    """Draw the sentence with the newest comparison that was already computed."""
     place = Place(st.empty(), deploy)
     _draw(context, place)
     return place
 
 
 def complete(context: Context, place: Place) -> None:
-    """Start the comparison, if a newer one is possible. Call it after all else is drawn.
+    """Start a newer comparison, if the data allows one. Call this after everything else is drawn.
 
     A live page shows the result at its next refresh. Any other page waits for the result.
     """
@@ -98,8 +99,9 @@ def sentence(
     """Return one or two sentences about a deploy as HTML, with a link to the Compare page. Pure.
 
     Args:
-        deploy: the change, and the range before it.
-        found: the comparison, the reason why there is none, or None before it is known.
+        deploy: the change, and the range before the change.
+        found: the comparison, or the reason why there is no comparison. None if it was not computed
+            yet.
         view: the reader's selection.
         window: the range of the page.
         zone: the reader's time zone.
@@ -122,14 +124,15 @@ def sentence(
 
 
 def _minute(at_unix_ns: int, window: Window, zone: tzinfo) -> str:
-    """Return the time to the minute, with the date if the range ends on another day."""
+    """Return an instant as a time of day to the minute. The date is included if the range ends on
+    another day."""
     day, _, at = wording.clock(at_unix_ns, zone, date=True)[:16].partition(" ")
     last = wording.clock(window.to_unix_ns, zone, date=True)
     return at if last.startswith(day) else f"{day} {at}"
 
 
 def _findings(found: Sequence[Decided]) -> list[str]:
-    """Return at most two sentences, the worst latency first."""
+    """Return at most two sentences, the first about the latency with the worst verdict."""
     few = [each for each in found if missing(each)]
     decided = [each for each in found if not missing(each)]
     sentences = [f"{short_finding(each)}." for each in decided[:MOST_SENTENCES]]
@@ -148,7 +151,7 @@ def _too_few(found: Decided) -> str:
 
 
 def _changed_thing(what: str) -> str:
-    """Return what changed without the article, such as "configuration"."""
+    """Return the name of the changed thing without the article, such as "configuration"."""
     return what.removeprefix("The ")
 
 

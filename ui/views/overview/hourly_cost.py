@@ -14,12 +14,13 @@ from store.queries import Window
 from ui.kit.time_bins import SECOND_NS
 
 LOOKED_AT_NS = 120 * SECOND_NS
-"""The length of the range to read, long enough for at least two samples of an engine."""
+"""The length of the range to read, in nanoseconds. In two minutes, an engine sends at least two
+samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class HourlyCost:
-    """The cost of the engines that have a price."""
+    """The cost per hour of the engines that have a price, in US dollars, and their number."""
 
     usd: float
     engines: int

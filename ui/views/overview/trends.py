@@ -1,7 +1,7 @@
 """Compute percentiles, traffic and outcomes of a range per bin, and their usual values.
 
-A small number of requests is read individually. For a larger number, rollups are read, and
-percentiles are within 1 %.
+If the range has few requests, they are read individually. If it has many requests, rollups are read
+instead, and percentiles are within 1 %.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,8 @@ MOST_READ: Final = 30_000
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
-"""Minimum share of the selected range's traffic for a representative baseline."""
+"""A default baseline is used only if it has at least this share of the requests of the selected
+range."""
 LEAST_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 
@@ -40,7 +41,7 @@ class Trend:
     window: Window
     bins: Bins
     outcomes: Mapping[str, IntArray]
-    """(bins,) requests, by outcome."""
+    """For each outcome, the number of requests per bin, as (bins,)."""
     percentiles: Mapping[str, Percentiles]
     """Percentiles by latency."""
     rolled: bool
@@ -74,9 +75,9 @@ class Trend:
         return found
 
     def usual(self, latency: str, quantile: str) -> tuple[float, float] | None:
-        """Return the range, in seconds, that contains the percentile's value in 8 of 10 bins.
+        """Return the usual range of a percentile, in seconds.
 
-        Returns None for too few bins.
+        In 8 of 10 bins, the percentile is in this range. Return None if too few bins have a value.
         """
         values = self.percentiles[latency].series[quantile].value_s
         known = values[~np.isnan(values)]
@@ -128,12 +129,13 @@ def before(
     baseline: Window | None = None,
     quiet_until_ns: int | None = None,
 ) -> Trend | None:
-    """Read the baseline of a range, in bins of the same width.
+    """Read the baseline of a range, in bins of the same width as those of the range.
 
-    The baseline is the range that the reader selected. The default is the same time yesterday if it
-    had enough traffic, otherwise the previous range. The previous range ends where the selected
-    range begins, or at `quiet_until_ns` if that is earlier, because an incident is not usual.
-    Returns None if neither of the two default ranges had enough traffic.
+    The baseline is the range that the reader chose as the baseline. By default, it is the same time
+    yesterday. If yesterday had too few requests, it is the previous range, which ends where the
+    selected range begins. If an incident began before the selected range, the previous range ends
+    at `quiet_until_ns`, because the values during an incident are not usual. Return None if none of
+    these ranges has enough requests.
     """
     width_ns = now.bins.width_ns
     for window in [baseline] if baseline else _comparable(now.window, quiet_until_ns):

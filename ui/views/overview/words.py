@@ -26,7 +26,7 @@ from ui.views.overview.trends import DAY_NS, Trend
 MOST_NAMED: Final = 3
 """Maximum number of objectives, or groups of an objective, that a sentence names."""
 FEWEST: Final = 30
-"""Minimum number of requests for a statement about whether an objective is met."""
+"""Minimum number of requests for a sentence that an objective is met or missed."""
 
 EXAMPLE: Final = """\
 apiVersion: openslo/v1
@@ -44,14 +44,14 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The state of the SLOs: bad, near, fine or unknown, and a sentence."""
+    """The headline of the page: a sentence, and a mood that is bad, near, fine or unknown."""
 
     mood: str
     sentence: str
 
 
 def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzinfo) -> Answer:
-    """Return the state of the SLOs.
+    """Return the headline about the state of the SLOs.
 
     Args:
         found: the states of the objectives, at least one.
@@ -85,8 +85,9 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
 
 
 def of_the_past(found: Answer, silent_s: float) -> Answer:
-    """Return the headline to show while no data arrives: the last known state, with "unknown"
-    instead of "fine".
+    """Return the headline to show while no data arrives.
+
+    It is the headline of the last known state. If its mood is "fine", the mood becomes "unknown".
     """
     mood = "unknown" if found.mood == "fine" else found.mood
     before = f"<b>Unknown for {wording.span(silent_s)}.</b> Before that:"
@@ -94,8 +95,10 @@ def of_the_past(found: Answer, silent_s: float) -> Answer:
 
 
 def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s: float) -> Answer:
-    """Return a sentence about the requests that match the filters, for the objective that they
-    missed most.
+    """Return the headline about the requests that match the filters.
+
+    It is about the objective for which the share of bad requests is the largest in relation to the
+    error budget.
 
     Args:
         view: a view with filters.
@@ -236,14 +239,15 @@ def _shortest(each: SloState) -> Pair:
 
 
 def _burn_now(each: SloState) -> float:
-    """Return the burn rate over the shortest window, which reacts first, or 0 if the rate is
-    unknown.
+    """Return the burn rate over the shortest window, or 0 if the burn rate is unknown.
+
+    The burn rate over the shortest window is the first to rise.
     """
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
 
 def computed(answer: StoredAnswer, zone: tzinfo) -> str:
-    """Return when the stored answer of an incident was computed."""
+    """Return a sentence about when the stored answer of an incident was computed."""
     text = answer.computed(lambda unix_ns: wording.clock(unix_ns, zone))
     return f"<p class='note'>{wording.for_html(text, 300)}</p>"
 

@@ -19,17 +19,17 @@ from ui.views.request.timeline import Instant, Segment, Stage
 
 LEFT, RIGHT = 84, 10
 ROOM: Final = 1.2
-"""Length of the axis relative to the request. The additional length is for the labels beside the
-bars."""
+"""Length of the axis divided by the duration of the request. The labels beside the bars need the
+additional length."""
 NEAR: Final = 0.2
-"""Share of the axis. If instants are closer together, their labels are stacked."""
+"""If two instants are closer together than this share of the axis, their labels are stacked."""
 NAME_PX: Final = 15
 QUIET: Final = "rgba(140,140,140,0.35)"
 PREFILL_OF_OTHERS: Final = "rgba(140,140,140,0.85)"
 
 
 def lifeline(stages: Sequence[Stage], instants: Sequence[Instant], end_s: float) -> go.Figure:
-    """Draw a row per phase with the parts of the phase. Instants are lines across the rows."""
+    """Draw a row for each phase, with its parts. Instants are vertical lines across all rows."""
     figure = go.Figure()
     for stage in stages:
         for segment in stage.segments:
@@ -92,7 +92,12 @@ def _bar(stage: Stage, segment: Segment) -> go.Bar:
 
 
 def _levels(shares: Sequence[float]) -> list[int]:
-    """Return the row of each label: the lowest row in which the label overlaps no other label."""
+    """Return the row of each label. It is the lowest row in which the label overlaps no earlier
+    label.
+
+    Args:
+        shares: the position of each label as a share of the axis.
+    """
     levels: list[int] = []
     for place, share in enumerate(shares):
         taken = {levels[other] for other in range(place) if abs(share - shares[other]) < NEAR}
@@ -101,7 +106,8 @@ def _levels(shares: Sequence[float]) -> list[int]:
 
 
 def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
-    """Draw a row per neighbour. A prefill that delayed the request is coloured."""
+    """Draw a row for each neighbour, a request in the same engine. The prefill of a neighbour that
+    delayed the request is coloured."""
     figure = go.Figure()
     rows = [f"{place:02d}" for place in range(len(drawn))]
     whole: dict[str, Any] = {"orientation": "h", "showlegend": False, "width": 0.34}
@@ -160,7 +166,7 @@ def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
 
 
 def _end_of_id(name: str) -> str:
-    """Return the end of an id, because ids usually differ at the end."""
+    """Return the last characters of an id, because ids usually differ at their ends."""
     return name if len(name) <= 10 else f"…{name[-9:]}"
 
 
@@ -182,7 +188,7 @@ def _hover_text(each: Neighbour) -> str:
 
 
 def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
-    """Draw the series, one below the other."""
+    """Draw one chart for each series, one below the other."""
     figure = make_subplots(
         rows=len(found),
         cols=1,
@@ -245,8 +251,8 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
 
 
 def _samples_around(at_s: Any, end_s: float) -> Any:
-    """Return the samples within the axis, the last sample before it and the first sample after
-    it.
+    """Return a slice of the samples to draw: the samples within the axis, the last sample before
+    the axis begins, and the first sample after it ends.
     """
     before, after = np.flatnonzero(at_s < 0), np.flatnonzero(at_s > end_s * ROOM)
     first = int(before[-1]) if before.size else 0

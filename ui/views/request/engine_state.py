@@ -1,4 +1,4 @@
-"""Convert the samples of an engine and its GPUs during a request to series on the request's axis.
+"""Convert the samples of an engine and its GPUs during a request to series over time.
 
 Pure. Times are seconds since the request's receipt. A value covers the time since the previous
 sample. A quantity without samples has no series.
@@ -31,7 +31,7 @@ MOST_LINES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One engine process, or one GPU."""
+    """The values of one engine process, or of one GPU, over time."""
 
     name: str
     at_s: FloatArray
@@ -40,22 +40,22 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """One quantity over time."""
+    """One quantity over time, with a line for each engine process or GPU."""
 
     title: str
     lines: Sequence[Line]
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value that is 100 %, or None."""
+    """The value that is 100 %, or None if the quantity has no such value."""
 
 
 def engine_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
-    """Return the series of an engine: waiting, running, KV cache, prefill tokens per step, longest
-    step.
+    """Return the series of an engine: waiting and running requests, KV cache in use, prefill tokens
+    per step, longest step.
 
     Args:
         table: samples of one engine, with `ENGINE_COLUMNS`.
-        received_unix_ns: the start of the axis.
+        received_unix_ns: when the request was received, which is the start of the axis.
     """
     if not table.num_rows:
         return []
@@ -87,7 +87,7 @@ def gpu_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
 
     Args:
         table: samples of the GPUs of one replica, with `GPU_COLUMNS`.
-        received_unix_ns: the start of the axis.
+        received_unix_ns: when the request was received, which is the start of the axis.
     """
     if not table.num_rows:
         return []
@@ -108,7 +108,7 @@ def gpu_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
 
 
 def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None:
-    """Return a sentence about why the GPUs' clocks were throttled, or None without samples.
+    """Return a sentence about why the GPUs' clocks were throttled, or None if there are no samples.
 
     Args:
         table: samples with `GPU_COLUMNS`.

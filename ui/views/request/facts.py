@@ -8,8 +8,9 @@ from ui.kit.terms import TERMS
 
 
 def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the facts as tuples of name, value and explanation. The values are external text and
-    not escaped.
+    """Return the facts as tuples of name, value and explanation.
+
+    The values are external text. The caller must escape them.
     """
     basis = {
         "http": "receipt and delivery were measured in the HTTP layer",
@@ -70,12 +71,13 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def measured_in_engine_only(row: Mapping[str, Any]) -> bool:
-    """Return whether the row begins in the engine's queue, because no front end reported it."""
+    """Return whether only the engine core measured the request, so that its data begins with the
+    queue."""
     return row["basis"] == "engine" and row["frontend_s"] is None and row["queue_s"] is not None
 
 
 def _clock(row: Mapping[str, Any]) -> str:
-    """Return the correction of the sender's clock that was applied to the request's timestamps."""
+    """Return by how much the sender's clock was ahead, if the timestamps were corrected for it."""
     ahead_s = row["clock_ahead_s"]
     return f"{wording.seconds(ahead_s)} ahead; corrected" if ahead_s else ""
 

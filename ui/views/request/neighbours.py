@@ -1,6 +1,7 @@
-"""Find the requests that shared an engine with a request, and how long each delayed it. Pure.
+"""Find a request's neighbours: the requests that were in the same engine at the same time. Pure.
 
-Times are seconds since the request's receipt, and at most its end.
+Also compute how long each neighbour delayed the request. Times are seconds since the request was
+received. The time of an event after the end of the request is the end of the request.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ COLUMNS: Final = ("request_id", "tenant", "outcome", "e2e_s", "frontend_s", "que
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A request that shared the engine. The times of its prefill are None if unknown."""
+    """A request in the same engine. `prefill_from_s` and `prefill_to_s` are None if unknown."""
 
     key: RequestKey
     name: str
@@ -44,8 +45,10 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The number of neighbours, and the neighbours to draw: those with the longest delay or
-    overlap.
+    """The neighbours of a request.
+
+    `number` counts all neighbours. `drawn` are the neighbours to draw: those that delayed the
+    request longest, or overlapped with it longest.
     """
 
     drawn: Sequence[Neighbour]
@@ -62,7 +65,8 @@ def neighbours_of(table: pa.Table, victim: int, account: Account) -> Neighbours:
     Args:
         table: rows of `store.requests.neighbours`, with `COLUMNS` and tokens.
         victim: row number of the request in the table.
-        account: the request's account. The requests that delayed it are rows of the same table.
+        account: the parts of the request's time, with the requests that delayed it. These requests
+            are rows of the same table.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9
@@ -110,8 +114,8 @@ def neighbours_of(table: pa.Table, victim: int, account: Account) -> Neighbours:
 
 
 def sentence(found: Neighbours) -> str:
-    """Return a sentence with the number of neighbours, their total delay, and the number that is
-    drawn.
+    """Return a sentence with the number of neighbours, how long all of them together delayed the
+    request, and how many of them are drawn.
     """
     if not found.number:
         return "No other request shared its engine."

@@ -32,11 +32,12 @@ from ui.views.request.read import RequestRead, candidates, missing, read_request
 
 AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
-"""Seconds between two searches for a request whose id was not found."""
+"""Seconds between two searches for a request that was not found by its id."""
 SHOWN: Final = "asked_in_address"
-"""Session key of the request in the address for which the field was last set."""
+"""Session key of the request's id in the address, as it was when the text field was set last."""
 MOST_LISTED: Final = 6
-"""Maximum number of delaying requests in the list. The chart shows more."""
+"""Maximum number of requests in the list of requests that delayed this request. The chart shows
+more."""
 
 LIFE_HELP: Final = (
     "One row per phase, from receipt to end. Within a phase, the request's own work is drawn "
@@ -98,7 +99,8 @@ def show(context: Context, found: Found) -> None:
 
 
 def _ask(request_id: str) -> None:
-    # Set the field only for a new address. A rerun must not replace the text that a reader types.
+    # Set the text field only if the address has changed. Otherwise a rerun would replace the text
+    # that a reader is typing.
     if "request_id" not in st.session_state or st.session_state.get(SHOWN) != request_id:
         st.session_state["request_id"] = st.session_state[SHOWN] = request_id
     st.text_input(
@@ -127,7 +129,8 @@ def _find(engine: Engine, reference: RequestKey | str) -> Found:
 def _look_again(engine: Engine, reference: RequestKey | str, looked_unix_ns: int) -> None:
     """Search again, because a running request is stored only after it has ended."""
     try:
-        # Streamlit makes the first call during the page's own run, which has just searched.
+        # Streamlit makes the first call of this function while it runs the page. The page has just
+        # searched, so do not search again.
         if time.time_ns() - looked_unix_ns > SECOND_NS:
             found = _find(engine, reference)
             if found.request is not None or found.candidates:

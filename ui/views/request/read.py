@@ -1,7 +1,7 @@
 """Read the Request page's data from the store.
 
-A stored request does not change, but more requests that shared its engine may still arrive. Results
-are therefore cached for only a minute. All viewers share the cache.
+A stored request does not change, but other requests that were in the same engine may still arrive.
+Results are therefore cached for only a minute. All viewers share the cache.
 """
 
 import time
@@ -34,13 +34,14 @@ from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
 from ui.views.request.neighbours import Neighbours, neighbours_of
 
 LIKE: Final = ("model", "route")
-"""Labels that must be equal for requests to be compared."""
+"""Labels of similar requests. A request is compared only with requests that have the same values of
+these labels."""
 _RECORDED: Final = "recorded_request"
-"""Session key of the request that was written to the audit log last."""
+"""Session key of the last request that was written to the audit log."""
 KEPT_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
-"""Maximum time between two samples of an engine."""
+"""Maximum time between two samples of an engine, in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,14 @@ class RequestRead:
     ranks: Mapping[str, LatencyRank]
     simulated: bool
     joined: JoinedRequest | None = None
-    """The user's request, if several engines served it, or if its engine does only prefill or only
-    decode."""
+    """The joined request of the user. None unless several engines served the user's request, or the
+    engine does only prefill or only decode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The time range for which requests are stored. The page shows it if a request was not
-    found.
+    """The times of the oldest and the newest stored request. The page shows these times if a
+    request was not found.
     """
 
     oldest_unix_ns: int | None
@@ -91,7 +92,8 @@ def read_request(engine: Engine, key: RequestKey) -> RequestRead | None:
 
 
 def _record(key: RequestKey, *, found: bool) -> None:
-    """Write to the audit log that the reader opened a request, once for each opening."""
+    """Write to the audit log that the reader opened a request. A refresh of the page is not written
+    again."""
     log, opening = audit_log(), (str(key), found)
     if log is not None and st.session_state.get(_RECORDED) != opening:
         st.session_state[_RECORDED] = opening

@@ -15,12 +15,13 @@ from ui.kit.terms import TERMS
 from ui.views.request.facts import measured_in_engine_only
 
 SAME: Final = 0.01
-"""Share of the total. A first byte that is closer to the first token is not drawn separately."""
+"""Share of the request's duration. If the first byte is closer to the first token than this share,
+the first byte is not drawn separately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A named moment, in seconds since the receipt."""
+    """A named instant of the request, in seconds since the request was received."""
 
     name: str
     at_s: float
@@ -28,7 +29,7 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a phase, in seconds since the receipt."""
+    """A part of a phase. Times are seconds since the request was received."""
 
     part: str
     name: str
@@ -42,7 +43,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A phase that began, and its parts."""
+    """A phase that began, and its parts. Times are seconds since the request was received."""
 
     name: str
     meaning: str
@@ -56,7 +57,7 @@ class Stage:
 
     @property
     def to_s(self) -> float:
-        """The end of the phase, in seconds since the receipt."""
+        """The end of the phase, in seconds since the request was received."""
         return self.from_s + self.length_s
 
 
@@ -79,11 +80,13 @@ _ENDS: Final = {"abort": "client left", "error": "failed", "rejected": "refused"
 
 
 def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
-    """Return the phases that began, in their order.
+    """Return the phases of the request that began, in order of time.
+
+    The durations of the phases sum to the end-to-end time.
 
     Args:
         row: the request.
-        parts_s: from `diagnosis.one_request.account`. The phases sum to the end-to-end time.
+        parts_s: the seconds of each part, from `diagnosis.one_request.account`.
     """
     found: list[Stage] = []
     reached = 0.0
@@ -107,13 +110,13 @@ def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
 
 
 def _single_part(phase: str) -> str:
-    """Return the single part of a phase whose parts are unknown."""
+    """Return the key of the single part of a phase whose parts are unknown."""
     return f"{phase}_unsplit" if phase in ("queue", "prefill", "decode") else phase
 
 
 def instants(row: Mapping[str, Any]) -> list[Instant]:
-    """Return the known instants of the request in their order. The last instant is the request's
-    end.
+    """Return the known instants of the request in order of time. The last instant is the end of the
+    request.
     """
     at = 0.0
     found = [Instant("received" if row["basis"] != "engine" else "arrived", at)]
@@ -141,7 +144,8 @@ def instants(row: Mapping[str, Any]) -> list[Instant]:
         if content_s - begun_s > SAME * whole_s:
             found.append(Instant("first content", content_s))
     end = Instant(_ENDS.get(row["outcome"], "delivered"), whole_s)
-    # If the request ended early, its end is the end of its last phase. Draw one instant, not two.
+    # If the request ended early, the end of its last phase is also the end of the request. Draw
+    # only one of these two instants.
     if row["outcome"] in _ENDS and found[1:] and whole_s - found[-1].at_s <= 1e-6:
         found.pop()
     return [*sorted(found, key=lambda each: each.at_s), end]

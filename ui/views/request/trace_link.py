@@ -1,7 +1,8 @@
 """Build the link from a request to its trace, in any trace store.
 
-The setting is a URL with the placeholder `{trace_id}`. Ids are external text, so they are
-percent-encoded. The module is pure, except for reading the setting from the environment.
+A setting contains the URL of a trace in the trace store, with the placeholder `{trace_id}`. Ids are
+external text, so they are percent-encoded. The module is pure, except for reading the setting from
+the environment.
 """
 
 import os

@@ -19,9 +19,10 @@ ENOUGH: Final = 20
 """Minimum number of similar requests that a comparison needs."""
 MOST_PARTS: Final = 3
 MOST_TENANTS: Final = 8
-"""Maximum number of tenants in the table of delays. The delays by all other tenants are summed."""
+"""Maximum number of tenants in the table of delays. One more row has the sum of the delays by all
+other tenants."""
 LEAST_SHARE: Final = 0.05
-"""Share of the total. The sentence omits parts with a smaller share."""
+"""Share of the request's duration. The sentence omits parts with a smaller share."""
 
 _ENDED: Final = {
     Outcome.STOP: "The response took <b>{whole}</b>",
@@ -55,7 +56,7 @@ def _first_token(row: Mapping[str, Any]) -> str:
     if row.get("streamed") is False:
         return ", not streamed"
     first_byte = f", its first byte <b>{ttft}</b>"
-    # Without reasoning, the first content follows the first byte almost at once.
+    # Without reasoning, the first content arrives just after the first byte, so it is not shown.
     if not row.get("reasoning_tokens") or row.get("first_content_s") is None:
         return first_byte
     return f"{first_byte}, its first content <b>{wording.seconds(row['first_content_s'])}</b>"
@@ -141,7 +142,7 @@ def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
 
 
 def parts_table(account: Account, whole_s: float) -> str:
-    """Return the parts and their sum as a table."""
+    """Return a table of the parts of the request's time, and their sum."""
     rows = "".join(
         f"<tr><td><i class='swatch' style='background:{colour}'></i>{name}"
         f"<small> · {meaning}</small></td>"
@@ -158,7 +159,7 @@ def parts_table(account: Account, whole_s: float) -> str:
 
 
 def tenant_delays(found: Sequence[TenantDelay]) -> str:
-    """Return a table of how long each tenant's requests delayed the request."""
+    """Return a table with the time for which each tenant's requests delayed this request."""
     rows = "".join(
         f"<tr><td>{wording.UNKNOWN if each.tenant is None else wording.for_html(each.tenant)}</td>"
         f"<td>{wording.count(each.requests)}</td>"

@@ -1,5 +1,7 @@
-"""The Requests page's section about a latency budget: the reader chooses a budget, and sees how the
-slow requests spent it.
+"""The section of the Requests page about a latency budget.
+
+The reader chooses a budget. The section shows how much of the budget the slow requests used in each
+layer.
 """
 
 import os
@@ -22,7 +24,7 @@ from ui.kit.sections import chapter
 from ui.views.requests.budget_table import html_of
 
 KEY: Final = "TAILSPAN_BUDGET"
-"""The variable with the path of the reader's own budget."""
+"""The environment variable with the path of the reader's own budget file."""
 HELP: Final = (
     "A budget states how a latency is meant to be spent. The table compares it with the slowest "
     "requests of the range, beyond the budget's percentile."
@@ -32,11 +34,11 @@ TOO_MANY: Final = "The range has too many requests to divide each of them. Choos
 
 
 def show(context: Context, *, too_many: bool) -> None:
-    """Draw the choice of a budget, and how the slow requests spent it.
+    """Draw a control to choose a budget, and a table of how the slow requests spent the budget.
 
     Args:
         context: the page's context.
-        too_many: whether the range has too many requests to read each.
+        too_many: whether the range has too many requests to read them individually.
     """
     with chapter("Latency budget", HELP):
         st.session_state["budget"] = context.view.budget
@@ -67,8 +69,11 @@ def show(context: Context, *, too_many: bool) -> None:
 
 
 def _budgets_to_choose(chosen: str) -> list[str]:
-    """Return the budgets to choose from. The reader's own budget is included only if its path is
-    set, or if the address names it."""
+    """Return the budgets that the reader can choose.
+
+    The reader's own budget is included only if an environment variable has the path of its file, or
+    if the page's address names this budget.
+    """
     own = bool(os.environ.get(KEY, "").strip()) or chosen == OWN_BUDGET
     return [each for each in BUDGETS if own or each != OWN_BUDGET]
 

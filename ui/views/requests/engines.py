@@ -1,6 +1,7 @@
 """Read the engines' state over time: waiting, running, KV cache in use.
 
-Pure. A bin shows its maximum, because a mean would hide a burst that lasted a second.
+Pure. The value of a bin is the maximum of its samples, because a mean would hide a burst of a
+second.
 """
 
 import math
@@ -22,17 +23,21 @@ MOST_POINTS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class EngineGauges:
-    """The lines of each gauge over time. Many engines are combined into one line."""
+    """The lines of each gauge over time.
+
+    There is a line for each engine, or a single line if there are more than `MOST_LINES` engines.
+    """
 
     bins: Bins
     engines: int
     lines: dict[str, dict[str, FloatArray]]
-    """Values per bin, by line and gauge. A bin without a sample is NaN."""
+    """The values (bins,) of each gauge of each line. The keys are the name of the line, and then
+    the gauge. A bin without a sample is NaN."""
 
     @property
     def together(self) -> bool:
-        """True if the engines are drawn as one line: sums of requests, and the maximum KV cache
-        usage.
+        """True if all engines are drawn as one line. The line shows the sum of the requests, or the
+        maximum KV cache usage of an engine.
         """
         return self.engines > MOST_LINES
 
@@ -48,7 +53,13 @@ def bins_for(from_unix_ns: int, to_unix_ns: int) -> Bins:
 
 
 def gauges_of(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> EngineGauges:
-    """Return the maximum of the samples in each bin of a window."""
+    """Return the lines of each gauge. The value of a line in a bin is the maximum of its samples.
+
+    Args:
+        table: samples with the columns `COLUMNS`.
+        from_unix_ns: the start of the window.
+        to_unix_ns: the end of the window.
+    """
     bins = bins_for(from_unix_ns, to_unix_ns)
     engines, which = _engines(table)
     index = bins.index(instants(table, "at_unix_ns"))
@@ -93,9 +104,7 @@ def _highest(
 
 
 def _sum_of_engines(gauge: str, values: FloatArray) -> FloatArray:
-    """Combine the engines into one line: requests are summed, and the KV cache usage is the
-    maximum.
-    """
+    """Return one line for all engines: their requests summed, or their maximum KV cache usage."""
     silent = np.isnan(values).all(axis=0)
     filled = np.nan_to_num(values)
     joined: FloatArray = filled.max(axis=0) if gauge == "kv_usage_ratio" else filled.sum(axis=0)

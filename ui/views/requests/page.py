@@ -31,8 +31,9 @@ from ui.views.requests.read import MOST_JOINED_ROWS, Reading, read_requests
 
 
 def read(context: Context) -> Reading:
-    """Read the samples, and the requests or, if there are too many, rollups and the slowest
-    requests.
+    """Read the samples and the requests of the range.
+
+    If the range has too many requests, read rollups and the slowest requests instead.
     """
     latency = context.view.latency
 
@@ -40,7 +41,8 @@ def read(context: Context) -> Reading:
         return read_requests(context.engine, context.window, context.view.equals, latency)
 
     known = context.shared(found, large=True)
-    # With rollups, only the slowest requests by one latency were read.
+    # If rollups were read, the slowest requests are those by one latency. If the reader has since
+    # chosen another latency, read again.
     if known.rolled is None or known.rolled.latency == latency:
         return known
     return context.shared(found, latency, large=True)

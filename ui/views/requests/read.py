@@ -20,7 +20,8 @@ from ui.kit.store_reads import COLUMNS, is_simulated, store_errors, without_ttft
 from ui.views.requests import engines
 
 MOST_JOINED_ROWS: Final = 20_000
-"""Maximum number of rows that are joined: those received last. Joining them takes a second."""
+"""Maximum number of rows to join. If the range has more, the rows that were received last are
+joined. Joining 20,000 rows takes a second."""
 
 NO_JOINED: Final = JoinedAnswer()
 
@@ -36,10 +37,10 @@ class Reading:
     newest_unix_ns: int | None
     simulated: bool
     rolled: Rolled | None = None
-    """The aggregates, if there are too many requests to read each. `requests` then contains only
-    the slowest requests."""
+    """The data from rollups, if there are too many requests to read them individually. `requests`
+    then contains only the slowest requests."""
     joined: JoinedAnswer = NO_JOINED
-    """The joined requests among the newest rows. Empty with rollups."""
+    """The joined requests among the newest rows. Empty if rollups were read."""
 
     @property
     def number(self) -> int:
@@ -52,7 +53,7 @@ def read_requests(
 ) -> Reading:
     """Read a window of requests and samples.
 
-    If there are too many requests, read rollups and the slowest requests instead of each request.
+    If there are too many requests, read rollups and the slowest requests instead of all requests.
     """
     replica = {"replica": equals["replica"]} if "replica" in equals else {}
     with store_errors():

@@ -47,12 +47,13 @@ def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) 
 
 
 def joined(requests: int, latency: str, most_rows: int | None) -> str:
-    """Return what the list of joined requests contains.
+    """Return a sentence about the list of joined requests.
 
     Args:
         requests: the number of joined requests.
-        latency: the name of the latency that sorts the list.
-        most_rows: the number of rows that were joined if the range has more; otherwise None.
+        latency: the name of the latency by which the list is sorted.
+        most_rows: the number of rows that were joined, if only the newest rows were joined.
+            None if all rows of the range were joined.
     """
     text = (
         f"{wording.counted(requests, 'joined request')}, the slowest by {latency} first. The rest"

@@ -35,7 +35,8 @@ class Distribution:
 
     @property
     def middles_s(self) -> FloatArray:
-        """The latency in the middle of each row, as (rows,). Charts draw the row there."""
+        """The latency in the middle of each row in seconds, as (rows,). Charts draw the row at this
+        latency."""
         return np.asarray(np.sqrt(self.edges_s[:-1] * self.edges_s[1:]))
 
 
@@ -45,13 +46,13 @@ def distribution(
     """Count requests by time and latency.
 
     Args:
-        received_unix_ns: (n,) times of receipt.
-        latency_s: (n,) NaN if unknown.
+        received_unix_ns: (n,) when each request was received.
+        latency_s: (n,) latency of each request in seconds; NaN if unknown.
         from_unix_ns: the start of the grid.
         to_unix_ns: the end of the grid.
 
     Returns:
-        None if no request has this latency.
+        The counts, or None if the latency is unknown for all requests.
     """
     inside = (received_unix_ns >= from_unix_ns) & (received_unix_ns < to_unix_ns)
     known = inside & np.isfinite(latency_s) & (latency_s >= 0)

@@ -38,11 +38,11 @@ def figure(
     zone: tzinfo,
     ink: colours.Ink,
 ) -> go.Figure:
-    """Draw the distribution, and the servers' lines on the same axis.
+    """Draw the distribution, and below it the lines of the servers' state on the same time axis.
 
     Args:
         found: the distribution of the whole range.
-        lines: the servers' state on the same bins.
+        lines: the servers' state, in the bins of the distribution.
         name: name of the latency.
         window: the selected range.
         whole: the time range that includes the selected range and its baseline.
@@ -127,8 +127,8 @@ def _label(drawn: go.Figure, text: str, x: datetime, xanchor: str, ink: colours.
 
 def _heatmap(found: Distribution, at: Sequence[datetime], ink: colours.Ink) -> go.Heatmap:
     counts = found.counts
-    # The colours follow the square root of the count, which is between linear and logarithmic:
-    # single requests and differences between large counts are both visible.
+    # The colour depends on the square root of the count. With a linear scale, single requests would
+    # be invisible. With a logarithmic scale, differences between large counts would be invisible.
     shown = np.where(counts > 0, np.sqrt(counts), np.nan)
     bands = [
         f"{wording.seconds(low)} to {wording.seconds(high)}"

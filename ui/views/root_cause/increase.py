@@ -1,4 +1,7 @@
-"""Draw the increase as a horizontal waterfall. Its steps sum to the increase. Pure."""
+"""Draw the increase of a latency as a waterfall of horizontal bars. Pure.
+
+Each step of the waterfall is the growth of one part of the latency. The steps sum to the increase.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +14,19 @@ from ui.kit import charts, colours, wording
 from ui.kit.part_names import part_name
 
 SMALL: Final = 0.02
-"""Share of the growth. All parts with a smaller change are combined into one step."""
+"""Share of the growth of the latency. All parts that changed by a smaller share are combined into
+one step."""
 
 REST: Final = "all other parts"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part's growth, on an axis from 0 to the total. The growth in seconds may be negative."""
+    """The growth of a part of the latency, as one bar of the waterfall.
+
+    The bar begins at `from_s` on an axis in seconds, and ends at `from_s` + `growth_s`. The growth
+    may be negative.
+    """
 
     name: str
     colour: str
@@ -30,8 +38,8 @@ class Step:
 
 
 def steps(parts: Sequence[PartGrowth]) -> list[Step]:
-    """Return a step per part, in the order of a request's phases. The last step combines the small
-    parts.
+    """Return a step for each part, in the order of a request's phases. The last step combines all
+    parts with a small growth.
 
     The growths of all steps sum to the total growth.
     """

@@ -31,7 +31,8 @@ from ui.views.root_cause import heatmap, increase, words
 from ui.views.root_cause.read import Material, read_material, stored_answers
 
 MOST_STORED: Final = 20
-"""Maximum number of incidents in the range whose stored answers are read, the latest ones."""
+"""Maximum number of incidents whose stored answers are read. They are the latest incidents in the
+range."""
 INCREASE_HELP: Final = (
     "By how much each part of the slow requests' latency grew from the baseline to the range, in "
     "the order of a request's phases. The parts sum to the increase."
@@ -103,8 +104,8 @@ def show(context: Context, found: Material) -> None:
 
 
 def _joined_section(context: Context, explanation: Explanation) -> None:
-    """Show the user's latency and the cause in each pool, if prefill and decode are on different
-    servers. Everything above is about all servers."""
+    """Show the latency of the joined requests, and the causes in each pool of servers, if prefill
+    and decode are on different servers. The rest of the page is about all servers together."""
     question = explanation.question
     joined = context.shared(
         lambda: explain_joined(context.engine, question),
@@ -118,7 +119,7 @@ def _joined_section(context: Context, explanation: Explanation) -> None:
 
 
 def for_incident(context: Context, incident: IncidentRow) -> View:
-    """Return the view of an incident with the latency that explains it best."""
+    """Return the view of an incident. It shows the latency that the incident's verdict is about."""
     found = read(context)
     answer = found.stored_answer(incident)
     verdict = found.verdict(incident) if answer is None else answer.verdict
@@ -128,10 +129,10 @@ def for_incident(context: Context, incident: IncidentRow) -> View:
 
 
 def explaining(context: Context, found: Material, part: Window) -> View:
-    """Return the view that explains a dragged part of the chart.
+    """Return the view that explains a part of the chart over which the reader dragged.
 
-    The baseline is the time on the chart before this part, if that time is at least as long as the
-    part and had no incident. Otherwise the view has the default baseline.
+    The baseline is the time from the start of the chart to the start of the part, if this time is
+    at least as long as the part and had no incident. Otherwise the view has the default baseline.
     """
     before = Window(found.whole.from_unix_ns, part.from_unix_ns)
     long_enough = before.to_unix_ns - before.from_unix_ns >= part.to_unix_ns - part.from_unix_ns
@@ -141,9 +142,12 @@ def explaining(context: Context, found: Material, part: Window) -> View:
 
 
 def _tested(context: Context, found: Material, explanation: Explanation) -> Explanation:
-    """Return the explanation with shares by replay. The shares come from the stored answer to the
-    same question, if there is one. Explanations of the same causes share one replay, so the verdict
-    on an incident and the causes below it have the same shares."""
+    """Return the explanation with shares that were computed by replay.
+
+    The shares come from the stored answer to the same question, if there is one. Explanations of
+    the same causes use the result of the same replay. The verdict on an incident and the list of
+    causes below it therefore have the same shares.
+    """
     if (stored := found.stored_shares(explanation)) is not None:
         return stored
     question, causes = explanation.question, [*explanation.causes, *explanation.others]
@@ -160,7 +164,13 @@ def _incident(
     found: Material,
     tested: Callable[[Explanation], Explanation] = lambda explanation: explanation,
 ) -> str:
-    """Return the incident and its verdict, or an empty text if the view shows no incident."""
+    """Return the incident and its verdict as HTML, or an empty text if the view shows no incident.
+
+    Args:
+        context: the page's context.
+        found: the data of the page.
+        tested: returns an explanation with shares that were computed by replay.
+    """
     incident = _shown_incident(context.view, found)
     if incident is None:
         return ""
@@ -180,8 +190,8 @@ def _incident(
 
 
 def _is_whole(context: Context, found: Material, answer: StoredAnswer) -> bool:
-    """Return whether the view shows a whole incident: its filter and its baseline are the same as
-    those of the stored answer."""
+    """Return whether the view shows the whole incident: the view's filters and baseline are those
+    of the incident's stored answer."""
     view, question = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
         return False
@@ -190,13 +200,14 @@ def _is_whole(context: Context, found: Material, answer: StoredAnswer) -> bool:
 
 
 def _shown_incident(view: View, found: Material) -> IncidentRow | None:
-    """Return the incident to show: the named one, or by default the first one about requests."""
+    """Return the incident that the address names. By default, return the first incident of an
+    objective on requests."""
     ordered = sorted(found.incidents, key=found.counts_probes)
     return incident_links.named(view, ordered)
 
 
 def _reason(context: Context, explanation: Explanation) -> str:
-    """Return the causes, and how their shares were computed."""
+    """Return the causes, and a sentence about how their shares were computed, as HTML."""
     if not explanation.causes:
         return words.reason(explanation)
     window = context.window
@@ -206,8 +217,8 @@ def _reason(context: Context, explanation: Explanation) -> str:
 
 
 def _answer(context: Context, explanation: Explanation, found: Material) -> tuple[Any, Any]:
-    """Draw the answer. Return the page elements with the incident and with the causes; None if
-    there is no incident, or no cause."""
+    """Draw the answer. Return two page elements: the one with the incident, and the one with the
+    causes. An element is None if there is no incident, or no cause."""
     view, zone = context.view, context.zone
     headline = None
     if incident := _incident(context, found):
@@ -246,8 +257,8 @@ def _answer(context: Context, explanation: Explanation, found: Material) -> tupl
 
 
 def _shape(context: Context, explanation: Explanation, found: Material) -> None:
-    """Draw the whole distribution of the latency. The reader can drag over a range to compare it
-    with the time before.
+    """Draw the whole distribution of the latency. The reader can drag over a part of the chart, to
+    compare this part with the time before it.
     """
     view, zone = context.view, context.zone
     shape = found.shape(view.latency)
@@ -255,8 +266,8 @@ def _shape(context: Context, explanation: Explanation, found: Material) -> None:
         return
     name = LATENCY_NAMES[view.latency]
     window = found.window
-    # Each range has its own chart key, so that the selection box does not stay when the range
-    # changes.
+    # Each range has its own chart key. Otherwise, the selection box would stay on the chart when
+    # the range changes.
     key = f"shape_{view.latency}_{window.from_unix_ns}_{window.to_unix_ns}"
     if view.live:
         key = f"shape_{view.latency}_{view.last}"

@@ -1,7 +1,7 @@
 """Read the Root cause page's data from the store.
 
-The cache keeps the columns together with the explanations computed from them. Explaining another
-latency of the same range therefore does not read the columns again.
+The cache keeps the columns of a range together with the explanations that were computed from them.
+If the reader chooses another latency for the same range, the columns are not read again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,8 @@ class Shape(NamedTuple):
 class Material:
     """The columns of a range and its baseline, and the results of the analysis.
 
-    `requests` contains all requests; `equals` selects the requests to analyse.
+    `requests` contains all requests of the range and the baseline. `equals` selects the requests to
+    analyse.
     """
 
     window: Window
@@ -69,12 +70,13 @@ class Material:
     incidents: Sequence[IncidentRow]
     """The incidents that overlap the window, earliest first."""
     before: IncidentRow | None
-    """The incident whose start is the end of the baseline, or None if the reader selected a
-    baseline."""
+    """The incident before which the baseline ends. None if the baseline ends where the window
+    begins, or if the reader selected a baseline."""
     known: Sequence[IncidentRow]
     """The incidents in the window and in the time before the window."""
     burned: Mapping[str, Objective]
-    """The objectives of `known` by name, including the objectives of groups."""
+    """The objectives of the incidents in `known`, by name. A group of an objective is an entry of
+    its own."""
     requests: Requests
     servers: Servers
     newest_unix_ns: int | None
@@ -111,7 +113,7 @@ class Material:
         return self._explain_metric(METRICS[latency], () if by_size else self.objectives)
 
     def verdict(self, incident: IncidentRow) -> IncidentVerdict | None:
-        """Return the verdict on an incident, in one sentence for all latencies of its objective.
+        """Return the verdict on an incident: one sentence about all latencies of its objective.
 
         As in `tailspan explain --incident`, only the objective of the incident is considered.
         """
@@ -126,8 +128,8 @@ class Material:
         return self.stored.get(key_of(incident))
 
     def stored_shares(self, explanation: Explanation) -> Explanation | None:
-        """Return the explanation with the shares of the stored answer to its question, or None if
-        there is no such answer."""
+        """Return the explanation with the shares of a stored answer to the same question. Return
+        None if no stored answer answers this question."""
         for answer in self.stored.values():
             known = answer.explained(explanation.question)
             if known is not None and known.verdict is explanation.verdict is Verdict.INCIDENT:
@@ -145,14 +147,14 @@ class Material:
         return None
 
     def counts_probes(self, incident: IncidentRow) -> bool:
-        """Return whether the objective of an incident counts probes. This page has no cause for
-        such an incident."""
+        """Return whether the objective of an incident counts probes. The page cannot show a cause
+        for an incident of an objective on probes."""
         objective = self.burned.get(incident.slo)
         return objective is not None and isinstance(objective.indicator, GoodProbes)
 
     @property
     def request_incidents(self) -> list[IncidentRow]:
-        """The incidents that overlap the window, without those of objectives on probes."""
+        """The incidents that overlap the window, without incidents of objectives on probes."""
         return [each for each in self.incidents if not self.counts_probes(each)]
 
     def _explain_metric(self, metric: Metric, objectives: Sequence[Objective]) -> Explanation:
@@ -170,16 +172,16 @@ class Material:
 
     @property
     def whole(self) -> Window:
-        """The range of the chart: the window and its baseline, or only the window if the two are
-        far apart.
+        """The range of the chart: the baseline, the window, and the time between them. If the
+        baseline is far from the window, the range is only the window.
         """
         found = windows_of(self._question(Metric.TTFT))
         return found[0] if len(found) == 1 else self.window
 
     def shape(self, latency: str) -> Shape | None:
-        """Return all requests by time and latency, and the servers' state.
+        """Return the numbers of requests by time and latency, and the servers' state.
 
-        Returns None if no request has this latency.
+        Return None if the latency is unknown for all requests.
         """
         metric = METRICS[latency]
         if metric not in self._shapes:
@@ -197,7 +199,8 @@ class Material:
         return None if grid is None else Shape(grid, state_lines(self.servers.engines, grid.bins))
 
     def slowest_unix_ns(self, latency: str) -> list[int]:
-        """Return the receipt times of the slowest requests in the window, slowest first."""
+        """Return the times at which the slowest requests in the window were received, in unix
+        nanoseconds. The time of the slowest request is first."""
         inside = self._inside
         values = selected_latency_s(inside, self._question(METRICS[latency]))
         known = np.flatnonzero(np.isfinite(values))
@@ -222,8 +225,9 @@ def read_material(
     Args:
         engine: from `open_database`.
         window: the range to analyse.
-        baseline: the range to compare with. None selects the previous range without an incident,
-            or, if the data of that range has expired, the range just before the window.
+        baseline: the range to compare with. None selects the previous range without an incident. If
+            the data of this previous range has been deleted, None selects the range just before the
+            window.
         equals: labels of the requests to analyse.
         objectives: the current objectives.
         known: the incidents in the window and in the time before the window.
@@ -266,7 +270,7 @@ def read_material(
 
 
 def key_of(incident: IncidentRow) -> IncidentKey:
-    """Return the key of an incident."""
+    """Return the key of an incident: its SLO, its severity, and when its alert fired."""
     return incident.slo, incident.severity, incident.fired_unix_s
 
 
@@ -301,5 +305,6 @@ def _question(
 
 
 def _span(window: Window) -> Span:
-    # An address may contain an empty range, and a range must not begin before 1970.
+    # An address may contain an empty range, but a span must not be empty. Its end is moved, because
+    # a moved start could be before 1970.
     return Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))

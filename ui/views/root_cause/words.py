@@ -1,7 +1,7 @@
 """Write the texts of the Root cause page.
 
-Pure. The result is HTML in which all external text is escaped: tenants, replicas and models appear
-in causes, actions, evidence and contradictions.
+Pure. The result is HTML. External text, such as the names of tenants, replicas and models in causes
+and evidence, is escaped.
 """
 
 import html
@@ -26,7 +26,7 @@ from ui.kit.terms import LATENCY_NAMES, term
 
 MOST_HITS: Final = 6
 LEFT: Final = 0.05
-"""The page mentions the unexplained share of the increase only if it is at least this large."""
+"""Minimum unexplained share of the increase that the page mentions."""
 
 DAY_S: Final = 86_400
 
@@ -106,7 +106,8 @@ def _baseline_time(explanation: Explanation) -> str:
 
 
 def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
-    """Return the incident and its verdict, with the same text as the command and the alert."""
+    """Return the incident and its verdict as HTML. The verdict has the same text as in
+    `tailspan explain` and in the alert."""
     name = wording.for_html(row.slo, 63)
     cause = None if verdict is None else verdict.sentence
     finding = "no cause found yet" if cause is None else wording.for_html(cause, 600)
@@ -157,7 +158,8 @@ def attained(explanation: Explanation) -> str:
 
 
 def _subject_of_counts(each: Attainment, metric: str) -> str:
-    """Return what the counts are about: an objective, or its part about the latency."""
+    """Return the subject of the counts: an objective, or the part of an objective that is about the
+    latency."""
     name = f"<b>{wording.for_html(each.slo, 63)}</b>"
     if each.whole:
         return f"Objective {name}"
@@ -167,7 +169,7 @@ def _subject_of_counts(each: Attainment, metric: str) -> str:
 def still_slow(
     explanation: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo
 ) -> str | None:
-    """Return a sentence if requests are still slow although nothing changed, otherwise None."""
+    """Return a sentence if requests are slow although the latency has not grown, otherwise None."""
     for row in incidents:
         if row.ended_unix_s is None:
             name = wording.for_html(row.slo, 63)
@@ -183,7 +185,8 @@ def still_slow(
 
 
 def compared(explanation: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
-    """Return a sentence about the compared ranges, and why the baseline ends before an incident."""
+    """Return a sentence about the two ranges that are compared. If the baseline ends before an
+    incident, the sentence states the reason."""
     window, baseline = explanation.question.window, explanation.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
@@ -223,12 +226,12 @@ def reason(explanation: Explanation) -> str:
 
 
 def method(explanation: Explanation, frozen_link: str | None) -> str:
-    """Return how the shares were computed.
+    """Return a sentence about how the shares of the causes were computed.
 
     Args:
-        explanation: the explanation, which has causes.
-        frozen_link: the address of the displayed range as a fixed range; None if the page is not
-            live.
+        explanation: the explanation, which must have causes.
+        frozen_link: the address of a page that shows the displayed range and is not live. None if
+            the current page is not live.
     """
     if explanation.replay is not None or explanation.not_replayed is not None:
         text = wording.for_html(method_sentence(explanation, wording.seconds), 300)
@@ -248,8 +251,8 @@ def evidence(cause: Cause, *, with_levers: bool) -> str:
 
     Args:
         cause: the cause.
-        with_levers: whether to include the actions. The page shows the actions of the first cause
-            elsewhere.
+        with_levers: whether to include the actions. It is false for the first cause, because the
+            page shows the actions of the first cause elsewhere.
     """
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     rows = "".join(_row(each) for each in known)
@@ -282,8 +285,10 @@ def title(cause: Cause) -> str:
 
 
 def hits(explanation: Explanation) -> str:
-    """Return the kinds of requests that are slow more often, and the number of kinds that were
-    tested.
+    """Return the kinds of requests that are slow more often than other requests, as HTML.
+
+    An example of a kind is "requests of tenant acme". The text also has the number of kinds that
+    were tested.
     """
     shown = explanation.dimensions[:MOST_HITS]
     tested = wording.counted(explanation.dimensions_tested, "kind") + " of request"
@@ -335,7 +340,7 @@ def _value(value: str) -> str:
 
 
 def network(explanation: Explanation) -> str:
-    """Return the regions whose network time grew, as HTML."""
+    """Return sentences about the regions from which the network time grew, as HTML."""
     return "".join(
         f"<p class='notice'>{wording.for_html(network_sentence(each, wording.seconds), 400)}</p>"
         for each in explanation.network

@@ -11,8 +11,9 @@ from ui.kit import wording
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An objective before and after the change. `now` is None for a new objective, and `then` for a
-    removed objective.
+    """An objective before the change (`now`) and after the change (`then`).
+
+    `now` is None for a new objective. `then` is None for a removed objective.
     """
 
     name: str
@@ -21,7 +22,11 @@ class Change:
 
 
 def changes(before: Objectives, after: Objectives) -> list[Change]:
-    """Return the objectives that differ. Names and descriptions are not compared."""
+    """Return the objectives that the change adds, removes or alters.
+
+    An objective with the same name is altered if its indicator, its target or its period differs.
+    Its description is not compared.
+    """
     old, new = ({each.name: each for each in one.parsed} for one in (before, after))
     return [
         Change(name, old.get(name), new.get(name))
@@ -37,8 +42,14 @@ def _definition(objective: Objective | None) -> object:
 
 
 def sentence(change: Change, now: Counts | None, then: Counts | None) -> str:
-    """Return the effect as HTML. Counts are None for an objective whose requests Tailspan does not
-    count.
+    """Return a sentence about the effect of a change, as HTML.
+
+    Args:
+        change: the objective before and after the change.
+        now: the counts of requests by the objective before the change. None if Tailspan does not
+            count the requests of this objective.
+        then: the counts of requests by the objective after the change. None if Tailspan does not
+            count the requests of this objective.
     """
     name = f"<b>{wording.for_html(change.name, 63)}</b>"
     if change.then is None:

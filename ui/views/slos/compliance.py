@@ -35,12 +35,15 @@ class Step:
 def read(
     engine: Engine, objective: Objective, goodput: GoodEvents, at_s: int, zone: tzinfo, by: str
 ) -> tuple[Step, ...]:
-    """Return the steps with counts, oldest first: the days of a period, or hours.
+    """Return the steps with their counts, oldest first.
+
+    The steps are the days of the objective's period, or the last 72 hours. Steps without requests
+    are left out.
 
     Args:
         engine: from `open_database`.
         objective: the objective.
-        goodput: the indicator to count.
+        goodput: the indicator whose good and bad requests are counted.
         at_s: the end of the last step, in unix seconds.
         zone: time zone of the days and hours.
         by: "day" or "hour".
@@ -67,7 +70,8 @@ def _start(at_s: int, zone: tzinfo, by: str) -> datetime:
 
 def _next(start: datetime, by: str) -> datetime:
     if by == "day":
-        return start + timedelta(days=1)  # on the wall clock: a day may have 23 hours
+        # The result is the same local time on the next day, so a step may last 23 or 25 hours.
+        return start + timedelta(days=1)
     return datetime.fromtimestamp(start.timestamp() + _HOUR_S, start.tzinfo)
 
 

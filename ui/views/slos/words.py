@@ -11,8 +11,8 @@ MOST_NAMED: Final = 3
 
 
 def sentence(found: Sequence[SloState], defined: int) -> str:
-    """Return a sentence with the numbers of objectives that are burning, spent, or within their
-    error budget.
+    """Return a sentence with the numbers of objectives that burn their error budget too fast, that
+    have spent it, and that are within it.
 
     Args:
         found: the states of the objectives that Tailspan counts itself, one per group.

@@ -22,11 +22,12 @@ from ui.kit.store_reads import is_simulated
 
 _log: Final = logging.getLogger(__name__)
 MOST_REPLAYED: Final = 500_000
-"""Maximum number of requests to replay for all draws of a sweep: about 5 s of CPU time. A sweep
-over more requests has fewer draws."""
+"""Maximum number of requests to replay for the intervals of a sweep. Replaying them takes about 5 s
+of CPU time. The intervals need several draws, which are replays of resampled traffic. If the range
+has many requests, there are fewer draws."""
 LEAST_DRAWS: Final = 8
-"""Minimum number of draws for an interval. With fewer draws, the error of their standard
-deviation is more than 25 %."""
+"""Minimum number of draws for an interval. The interval is computed from the standard deviation of
+the draws. With fewer draws, the error of this standard deviation is more than 25 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,14 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The data of the page. Without a prediction, `problem` is the reason."""
+    """The data of the page. If nothing can be predicted, `problem` is the reason."""
 
     present: Present | None
     answer: WhatIfAnswer | None
     """The prediction of one change; None if there is no change, or if there is a sweep."""
     swept: Swept | None
     advised: Advised | None
-    """The changes to try, or None if the reader already chose a change."""
+    """The changes to try, or None if the reader already chose a change or a sweep."""
     problem: str | None
     newest_unix_ns: int | None
     simulated: bool
@@ -92,7 +93,7 @@ def read_what_if(
             applies to each value of the sweep.
         objectives: the current objectives.
         prices: the current prices.
-        now_unix_ns: the current time, at which a prediction is kept.
+        now_unix_ns: the current time. It is stored with the prediction of the change.
     """
     present, answer, found, advised, problem = None, None, None, None, None
     usd = engines_usd_per_hour(engine, window, prices)
@@ -108,7 +109,8 @@ def read_what_if(
             answer = predict(recorded, question)
             _keep(engine, answer, equals, now_unix_ns)
         else:
-            # No draws are needed, because the link to a change shows the intervals.
+            # No draws are needed here, because the list of changes has no intervals. The page that
+            # a change links to has intervals.
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)

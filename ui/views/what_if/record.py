@@ -1,7 +1,7 @@
-"""Show how many kept predictions contained the value that was measured later.
+"""Show in how many stored predictions the interval contained the value that was measured later.
 
-The record compares the requests around up to ten deploys, which takes up to 20 s. So it is computed
-in the background, after the prediction is drawn, and shared by all viewers.
+This record compares the requests before and after up to ten deploys, which takes up to 20 s. It is
+therefore computed in the background, after the prediction is drawn. All viewers share the record.
 """
 
 from typing import Any, Final
@@ -20,14 +20,16 @@ _SUBJECT: Final = "track record"
 
 
 def show(context: Context) -> Any:
-    """Draw the newest known record. Return its place on the page."""
+    """Draw the newest record that was already computed. Return its place on the page."""
     place = st.empty()
     _draw(context, place)
     return place
 
 
 def complete(context: Context, place: Any) -> None:
-    """Start to compute a newer record, if it is due. Call this after everything else is drawn.
+    """Start to compute a newer record, if the shown record is older than `EVERY_S`.
+
+    Call this function after everything else is drawn.
 
     A live page shows the result at its next refresh. Any other page waits for the result.
     """

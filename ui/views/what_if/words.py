@@ -31,7 +31,8 @@ WAITS: Final = {
 SHOWN: Final = ("p50", "p99")
 CANNOT_KEEP_UP: Final = "cannot keep up"
 EQUALLY_GOOD: Final = 1.01
-"""Values count as equally good if their P99 is at most this factor times the shortest P99."""
+"""A value of a sweep counts as good as the best value if its P99 is at most this factor times the
+shortest P99."""
 
 
 def sentence(answer: WhatIfAnswer, latency: str) -> str:
@@ -58,7 +59,7 @@ def sentence(answer: WhatIfAnswer, latency: str) -> str:
 
 
 def interval(each: Predicted) -> str:
-    """Return the interval in brackets, after a space; an empty string if there is none."""
+    """Return a space and the interval in brackets, or an empty string without an interval."""
     if each.low is None or each.high is None:
         return ""
     return f" [{wording.seconds(each.low)} to {wording.seconds(each.high)}]"
@@ -74,8 +75,10 @@ def present(swept: Swept) -> str:
 
 
 def sweep_sentence(swept: Swept, latency: str) -> str:
-    """Return a sentence with the highest load that the engines can serve, or with the value of a
-    setting with the shortest P99.
+    """Return a sentence about the result of a sweep.
+
+    For a sweep of the load, it has the highest load that the engines can serve. For a sweep of a
+    setting, it has the value with the shortest P99.
     """
     name, title = html.escape(swept.name), NAMES[latency]
     now = swept.points[0].answer.now[latency]["p99"]
@@ -117,7 +120,7 @@ def sweep_sentence(swept: Swept, latency: str) -> str:
 
 
 def _meeting_slos(swept: Swept) -> str:
-    """Return a sentence with the highest load at which all SLOs are met, or "" without an SLO.
+    """Return a sentence with the highest load at which all SLOs are met, or "" if no SLO is judged.
 
     Engines may keep up with a load at which requests are too slow for the SLOs.
     """
