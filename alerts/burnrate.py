@@ -8,8 +8,8 @@ these guards suppresses it:
 
 - cold start: if counting began within the window, the part of the window before that instant is
   assumed to have good traffic with the same request rate. So the burn rate is multiplied by the
-  share of the window in which events were counted. Detection always takes factor · budget · window
-  / bad ratio, even directly after a start;
+  share of the window in which events were counted. Detection always takes
+  factor · budget · window / bad ratio, even directly after a start;
 - low traffic: the long window has fewer bad events than the policy's minimum;
 - no data: a window without events has no burn rate. This differs from a burn rate of 0.
 

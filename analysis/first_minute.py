@@ -23,7 +23,7 @@ GIVE_UP_S: Final = 120
 the simulation."""
 RECENT_S: Final = 45
 """Maximum age in seconds of the newest request and of the newest evaluation. An evaluation waits 15
-s for requests that have just ended, and evaluations are 15 s apart."""
+seconds for requests that have just ended, and evaluations are 15 seconds apart."""
 
 _NS: Final = 10**9
 
