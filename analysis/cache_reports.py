@@ -19,8 +19,8 @@ def one_of_each(
 
     Within a trace, only the reports of the service that reported first are used. If the application
     itself reports lookups, its reports are first. If a span and its parent report the same lookup,
-    the parent's report is used. Reports with a known result are preferred. Lookups of embeddings
-    and of answers are separate.
+    the parent's report is used. Reports with a known result are preferred. A lookup of an embedding
+    and a lookup of an answer in the same trace are two lookups.
 
     Args:
         reports: the reports.

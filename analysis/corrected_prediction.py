@@ -101,7 +101,7 @@ class RankCorrection:
         """Return the values of the edited replay, each corrected at its rank."""
         found = then.copy()
         known = np.flatnonzero(np.isfinite(then))
-        # The values are sorted, so that the ranks and the values that `_at` receives ascend.
+        # Sort the values, because `_at` needs ranks and values in ascending order.
         order = known[np.argsort(then[known], kind="stable")]
         found[order] = self._at(_ranks(known.size), then[order])
         return found
@@ -215,8 +215,8 @@ def intervals(
     correction: RankCorrection,
     error_ratios: FloatArray,
 ) -> list[Predicted]:
-    """Return the intervals that contain the quantiles q of 95 % of later windows with the same
-    distribution.
+    """Return an interval for each quantile q. In 95 % of later windows with the same distribution,
+    the quantile q lies in this interval.
 
     Args:
         values: (k,) the predictions; NaN if unknown.

@@ -9,8 +9,9 @@ other bytes and FLOPs belong to the tokens that need them. `undivided` is the ti
 a step model.
 
 Prefill is usually limited by arithmetic and decode by memory, so each side has both an MFU (share
-of the peak FLOP/s) and an MBU (share of the peak memory bandwidth). The KV cache that prompt chunks
-read again is not counted, so the bytes of prefill are slightly too low.
+of the peak FLOP/s) and an MBU (share of the peak memory bandwidth). If a prompt is computed in
+several chunks, each chunk reads the KV cache of the earlier chunks. These reads are not counted, so
+the bytes of prefill are slightly too low.
 
 Pure.
 """

@@ -133,8 +133,8 @@ def prefixes_of(
     prefixes.
 
     Two prompts begin to differ somewhere between their last equal rung and the next rung. The
-    caches of the engines show more exactly where. So if a cache found more of a shared segment than
-    its last equal rung, the end of the segment is moved to the end of the found tokens.
+    caches of the engines show this point more exactly. So if a cache found more of a shared segment
+    than its last equal rung, the end of the segment is moved to the end of the found tokens.
 
     Args:
         ladders: the prefix ladders of n requests, in order of time.

@@ -24,8 +24,8 @@ from telemetry.sketches import IntArray
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 IDENTITIES: Final = ("trace_id", "span_id", "request_id")
-"""Labels that identify a single request. Requests cannot be grouped by them, because each group
-would contain one request."""
+"""Labels that identify a single request. Requests cannot be grouped by these labels, because each
+group would contain one request."""
 
 DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
 """Labels that requests can be grouped by."""

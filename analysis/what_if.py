@@ -53,7 +53,7 @@ from telemetry.quantiles import Z_95
 
 POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 PLACES: Final[Mapping[str, int]] = {name: CURVE.index(q) for name, q in POINTS.items()}
-"""The indices of these percentiles in `CURVE`."""
+"""The indices of the percentiles `POINTS` in `CURVE`."""
 JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 """A prediction is made only if the unchanged replay reproduces these latencies."""
 
@@ -591,8 +591,8 @@ def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
 
 
 def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> Predicted:
-    """Return a share of good requests, with an interval that contains the share of 95 % of later
-    windows.
+    """Return a predicted share of good requests with its interval. In 95 % of later windows, the
+    share of good requests lies in this interval.
 
     Args:
         value: the predicted ratio.

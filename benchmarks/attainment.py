@@ -56,7 +56,7 @@ BEFORE_S: Final = 300.0
 LOADS: Final = (0.55, 1.0)
 """Lowest and highest mean load, as a share of the server's capacity.
 
-The busiest minutes use a third more.
+In the busiest minutes, the load is a third higher.
 """
 
 _BEGAN_UNIX_NS: Final = 1_750_000_000 * 10**9

@@ -83,7 +83,7 @@ def summary(all_of_them: Sequence[Judged]) -> str:
 
 
 def shares_line(of: Judged, true: Sequence[float]) -> str:
-    """Return the line of the shares of one fault or pair."""
+    """Return the line with the shares of one fault, or of one pair of faults."""
     found = dict(zip(of.found, of.shares, strict=True))
     intervals = dict(zip(of.found, of.intervals, strict=False))
     parts = []

@@ -226,8 +226,8 @@ def stalled(server: Server) -> list[Result]:
         ).encode()
         with ExitStack() as stack, peak_mb(server) as grown:
             for number in range(count):
-                # The connections come from four addresses, because one address may use only half of
-                # the total.
+                # The connections come from four addresses, because one address may open only half
+                # of the connections that the collector allows in total.
                 source = (f"127.0.0.{2 + number % 4}", 0)
                 sender = stack.enter_context(
                     socket.create_connection(("127.0.0.1", server.http), 1, source_address=source)

@@ -104,7 +104,7 @@ def least_requests(percentile: str) -> int:
 
 
 def spend(budget: Budget, seconds: FloatArray, known: Sequence[str]) -> Spending:
-    """Return how the tail spent the budget.
+    """Return how much of the budget each layer used in the tail.
 
     Args:
         budget: the budget.

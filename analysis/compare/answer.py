@@ -231,7 +231,8 @@ def _coefficients(
 def _expected(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen], found: Decision
 ) -> Expected | None:
-    """Return the prediction of the change between two ranges of all requests."""
+    """Return the stored what-if prediction of the change. Return None if there is none, or if the
+    sides are not two separate ranges of all requests."""
     known = [] if question.overlap or question.labels else predictions(engine)
     if not known:
         return None

@@ -33,7 +33,7 @@ TINY_S: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Observed:
-    """The requests of one side that have the latency."""
+    """The requests of one side for which the compared latency is known."""
 
     at_s: FloatArray
     """(n,) when each request was received."""

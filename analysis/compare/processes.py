@@ -40,7 +40,7 @@ class Process(NamedTuple):
     from_unix_ns: int
     to_unix_ns: int
     configuration: str
-    """Fingerprint of the arguments, and version; empty if the start is unknown."""
+    """Fingerprint of the arguments, and the version of vLLM. Empty if the start is unknown."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

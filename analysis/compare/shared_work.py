@@ -43,21 +43,24 @@ class SharedWork:
     waiting: FloatArray
     """(n,) number of requests that were not scheduled yet at arrival."""
     wait_running: FloatArray
-    """(n,) mean number of decoding requests from the arrival to the first token."""
+    """(n,) mean number of decoding requests between the arrival and the first token."""
     wait_context: FloatArray
-    """(n,) mean number of tokens in the KV cache of these requests."""
+    """(n,) mean number of tokens in the KV cache of the requests in `wait_running`."""
     wait_prefill_tokens: FloatArray
-    """(n,) prompt tokens of other requests that were computed until the first token."""
+    """(n,) prompt tokens of other requests that were computed between the arrival and the first
+    token."""
     wait_prefill_pairs: FloatArray
-    """(n,) attention pairs of these tokens."""
+    """(n,) attention pairs of the tokens in `wait_prefill_tokens`."""
     decode_running: FloatArray
-    """(n,) mean number of decoding requests during the decode; NaN without a decode."""
+    """(n,) mean number of decoding requests during the decode; NaN if a request has no decode."""
     decode_context: FloatArray
-    """(n,) mean number of tokens in the KV cache of these requests."""
+    """(n,) mean number of tokens in the KV cache of the requests in `decode_running`."""
     decode_prefill_tokens: FloatArray
-    """(n,) prompt tokens that were computed during the decode, per output token after the first."""
+    """(n,) prompt tokens of other requests that were computed during the decode, per output token
+    after the first."""
     decode_prefill_pairs: FloatArray
-    """(n,) attention pairs of these tokens, per output token after the first."""
+    """(n,) attention pairs of the tokens in `decode_prefill_tokens`, per output token after the
+    first."""
 
 
 def pairs_of(uncached_tokens: FloatArray, cached_tokens: FloatArray) -> FloatArray:

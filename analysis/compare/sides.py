@@ -46,7 +46,8 @@ class Requests:
     def observed(
         self, metric: str, groups: IntArray, chosen: BoolArray
     ) -> tuple[Observed, IntArray]:
-        """Return the chosen requests that have the latency, and their rows in the table.
+        """Return the chosen requests for which the latency is known, and the row numbers of these
+        requests in the table.
 
         Args:
             metric: a key of `METRICS`.

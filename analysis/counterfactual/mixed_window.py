@@ -324,9 +324,9 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _routed_as_in_baseline(self, mixed: Requests) -> IntArray:
-        """Assign the requests to the engines in turn, so that each engine receives its share of the
-        baseline. A random assignment would make the arrivals of each engine burstier than the
-        arrivals from a router."""
+        """Assign the requests to the engines in turn, so that each engine receives the same share
+        of the requests as in the baseline. A random assignment would make the arrivals of each
+        engine burstier than the arrivals from a router."""
         counts = np.bincount(self._baseline_requests.engine, minlength=len(self._names))
         numbers = np.ceil(counts / counts.sum() * len(mixed.at_s)).astype(np.int64)
         turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]

@@ -49,9 +49,9 @@ itself.
 _THREADS: Final = min(4, os.cpu_count() or 1)
 """Number of replays at the same time. The compiled loop releases Python's lock."""
 MODEL_ERROR: Final = 0.04
-"""Standard deviation of the error that the model adds to a share. The error of the replayed growth
-does not include this error. The value was measured on seed 503 of `benchmarks/diagnosis.py`, which
-was used for development."""
+"""Standard deviation of the error that the model adds to a share, in addition to the error of the
+replayed growth. The value was measured on seed 503 of `benchmarks/diagnosis.py`, which was used for
+development."""
 
 PARTIAL_ERROR: Final = 0.8
 """Factor for the error of replays in which a part of the growth remains. If a server remains

@@ -56,7 +56,7 @@ class Requests:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the requests of all parts, in order of time."""
+        """Return the requests of all `parts` together, in order of time."""
         columns: dict[str, Any] = {
             each.name: np.concatenate([getattr(part, each.name) for part in parts])
             for each in fields(cls)

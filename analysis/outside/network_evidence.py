@@ -27,7 +27,7 @@ _SHARES: Final = (0.5, 0.99)
 
 
 class NetworkTimes(NamedTuple):
-    """The seconds outside the server of a region's probes."""
+    """For one region, the seconds outside the server of each probe."""
 
     region: str
     before_s: FloatArray
