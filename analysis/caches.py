@@ -187,8 +187,8 @@ def _matches(lookup: Report, where: Mapping[str, str | None]) -> bool:
 
 
 _Key = tuple[str | None, str]
-"""The requests over which a mean is computed: those of a tenant to a model, or those of all tenants
-(`EVERY`) to a model."""
+"""The requests over which a mean is computed: the requests of a tenant to a model, or the requests
+of all tenants (`EVERY`) to a model."""
 EVERY: Final = "\x00every tenant"
 """Stands for all tenants. No tenant has this name, because the collector replaces null
 characters."""

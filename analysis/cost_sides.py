@@ -161,7 +161,7 @@ def _add_work(
     gpus = start.gpus or 1
     linear, plain = _peaks(shape, device)
     for of, part, sign in ((sums[0], share, -1.0), (sums[1], 1.0 - share, 0.0)):
-        # The bytes and FLOPs of prefill are the total minus those of decode.
+        # The bytes and FLOPs of prefill are the total minus the bytes and FLOPs of decode.
         whole = both if sign else decodes_only
         linear_flops = float((whole.linear_flops + sign * decodes_only.linear_flops)[0])
         plain_flops = float((whole.plain_flops + sign * decodes_only.plain_flops)[0])

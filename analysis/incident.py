@@ -1,8 +1,8 @@
 """Find the verdict on an incident from all latencies of its objective.
 
 An objective may have one threshold for each of several latencies. The verdict is about the latency
-whose threshold the most requests missed. Commands, pages and alerts all use this module, so their
-texts agree.
+with the threshold that the largest number of requests missed. Commands, pages and alerts all use
+this module, so their texts agree.
 """
 
 from collections.abc import Callable, Mapping, Sequence

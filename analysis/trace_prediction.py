@@ -315,6 +315,6 @@ def _extrapolations(recorded: Recorded, trace: Arrivals, edits: Edits, engines: 
 
 
 def _highest_rate(received_s: FloatArray) -> float:
-    """Return the requests per second of the busiest `RATE_S`."""
+    """Return the requests per second in the busiest interval of `RATE_S` seconds."""
     places = np.floor((received_s - received_s.min()) / RATE_S).astype(np.int64)
     return float(np.unique(places, return_counts=True)[1].max()) / RATE_S

@@ -52,7 +52,7 @@ class Pair:
     data: tuple[Dataset, Dataset]
 
     def sides(self, metric: str) -> tuple[Observed, Observed]:
-        """Return the requests of both sides that have a latency."""
+        """Return the requests of both sides for which the latency is known."""
         groups = group_numbers([self.before.table, self.after.table])
         every = np.ones(self.before.ended_s.size, dtype=bool)
         before, _ = self.before.observed(metric, groups[0], every)

@@ -6,8 +6,8 @@ The benchmark runs `tailspan up` without the explorer, on a SQLite database with
 simulated fleet.
 
 - Time: `GET /api/v1/stats` for this hour, the command `tailspan stats --format json`, and a SELECT
-  of the same columns of the same requests. The three are measured in rotation, and medians are
-  printed.
+  of the same columns of the same requests. These three durations are measured in rotation, and
+  their medians are printed.
 - Cost: one sender sends spans as fast as they are accepted (as in `ingest.py`). It sends them
   alternately without a question and while one or two questions are being computed all the time. A
   question is an explanation of the simulated hour, with replay. The committed spans per second are

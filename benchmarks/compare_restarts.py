@@ -56,7 +56,7 @@ class Verdicts(NamedTuple):
 
 
 def case(change: float, seed: int, spread: float) -> dict[str, Verdicts]:
-    """Simulate all processes of a case and decide.
+    """Simulate all processes of a case, and return the verdicts by latency.
 
     Args:
         change: how much longer each step takes after the change.

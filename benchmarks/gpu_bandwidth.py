@@ -1,4 +1,4 @@
-"""Compare the memory bandwidth that Tailspan's reader measures with a known number of bytes.
+"""Compare the memory bandwidth that Tailspan's reader measures with the known bandwidth of copies.
 
     python benchmarks/gpu_bandwidth.py [--gib 1] [--seconds 5]
 
@@ -141,7 +141,7 @@ def main(
     """Print the table. Return 0, even if the measurement is not possible.
 
     Args:
-        words: options; None for those of the command line.
+        words: options; None for the options of the command line.
         clock: returns monotonic seconds.
         pause: waits for a number of seconds.
     """

@@ -56,7 +56,7 @@ RECENT, SLACK = 40, 6
 """The router counts how many of the last 40 requests each replica received.
 
 It selects the replica with the longest cached prefix, if this replica received at most 6 requests
-more than the replica with the fewest.
+more than the replica that received the fewest requests.
 """
 
 CHARS_LIMIT = 200

@@ -91,7 +91,7 @@ def native(requests: int) -> float:
 
 
 def ours(requests: int) -> float:
-    """Return the CPU seconds per request with the plugin, from the HTTP edge on."""
+    """Return the CPU seconds per request with the plugin, from the HTTP layer on."""
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm import names
     from tailspan_vllm.engine_core.link_messages import RequestAccount, decode, encode_account

@@ -52,7 +52,7 @@ class Hang:
     in_flight: int
     last_step_age_s: float
     engines: tuple[int, ...] = ()
-    """The engines that hang, if the replica has several; empty otherwise."""
+    """The engines that hang. Empty if the replica has only one engine."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "replica", visible(self.replica))

@@ -1,8 +1,8 @@
 """Rules on recent P99 latencies, for users without an objective.
 
-These rules create tickets and not pages, because a P99 does not measure how many users are affected
-or for how long, as a burn rate does. The quantiles come from `/metrics`. They have an error of at
-most 1 %.
+These rules create tickets and not pages, because a P99, unlike a burn rate, does not measure how
+many users are affected or for how long. The quantiles come from `/metrics`. They have an error of
+at most 1 %.
 
 Each quantile is computed over the requests of all replicas of a model; it is not an average of the
 replicas' quantiles. If there are too few requests for a P99, `/metrics` has a lower quantile

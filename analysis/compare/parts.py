@@ -132,7 +132,8 @@ class Equal(NamedTuple):
 
         Args:
             q: the percentile, in (0, 1).
-            floor_s: added to both, so that a latency of 0 has a ratio.
+            floor_s: seconds that are added to both percentiles, so that a percentile of 0 has a
+                ratio.
         """
         after_s = percentile(self.compared.value_s, q) + floor_s
         return log(max(after_s, TINY_S) / max(percentile(self.before_s, q) + floor_s, TINY_S))

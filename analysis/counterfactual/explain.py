@@ -145,8 +145,9 @@ def _with_decision(
 
 
 def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
-    """Return the part of the window that has `MOST_REQUESTS` consecutive requests and the most slow
-    requests. Return the whole window if it has at most `MOST_REQUESTS` requests."""
+    """Return the part of the window with the most slow requests, among all parts that have
+    `MOST_REQUESTS` consecutive requests. Return the whole window if it has at most `MOST_REQUESTS`
+    requests."""
     window = _window(question.window)
     latency = COLUMN[question.metric]
     columns = list(dict.fromkeys(["received_unix_ns", latency, *question.where]))

@@ -77,8 +77,8 @@ KIND_OF_CAUSE: Final[Mapping[str, Kind]] = {
     "preemption": Kind.OUTGROWN_BLOCKS,
     "config_change": Kind.CONFIG,
 }
-"""The causes that a replay can remove. The others are restarts, hangs, retries, adapters and
-encoders, which `replay/` does not model."""
+"""The causes that a replay can remove. The remaining causes are restarts, hangs, retries, adapters
+and encoders, which `replay/` does not model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -414,8 +414,9 @@ def transfers_of(recorded: Recorded) -> FloatArray:
 
 
 def _link_ratio(window: Recorded, baseline: Recorded) -> float:
-    """Return the baseline's seconds of KV transfer per token, divided by the window's. Both values
-    are medians over the requests with transfers. The result is 1 if a range has no transfers."""
+    """Return the seconds of KV transfer per token in the baseline, divided by the seconds per token
+    in the window. Both values are medians over the requests with transfers. The result is 1 if a
+    range has no transfers."""
     each_s = []
     for recorded in (window, baseline):
         tokens = np.nan_to_num(recorded.column("external_cached_tokens"))
