@@ -64,7 +64,7 @@ class StoredAnswer:
     Attributes:
         computed_unix_s: when it was computed.
         version: the version of the method.
-        phase: the phase of the incident in which the answer was computed.
+        phase: the part of the incident that the answer is about (`Phase`).
         verdict: the verdict, with the explanations of all latencies of the objective.
     """
 
