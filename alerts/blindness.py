@@ -6,16 +6,16 @@ from typing import Final, NamedTuple
 from alerts.burnrate import Counts
 
 HIDING: Final = ("unknown", "late")
-"""The reasons for excluding a request that point to a fault in the telemetry. The other reasons (a
-cancellation, a client error) are properties of the request."""
+"""The reasons for excluding a request that indicate a fault in the telemetry. Requests are also
+excluded for reasons that indicate no fault, such as a cancellation or a client error."""
 
 LOOKED_AT_S: Final = 3_600
-"""The check covers the last `LOOKED_AT_S` seconds."""
+"""The check covers the requests or probes of the last `LOOKED_AT_S` seconds."""
 
 EXPECTED: Final = 100
-"""An objective is blind if there are at least this many requests and it selects none of them. If an
-objective covers 5 % of the traffic, it selects none of 100 requests with a probability of 1 in 170
-(0.95 to the power of 100)."""
+"""An objective is blind if there are at least this many requests and it selects none of them. An
+objective that covers 5 % of the traffic selects none of 100 requests with a probability of 0.95 to
+the power of 100, which is 1 in 170."""
 
 LEAST_LEFT_OUT: Final = 5
 """Minimum number of excluded requests that makes an objective blind; fewer may be chance. The

@@ -6,9 +6,10 @@ display. The burn rate of a window is Σ bad / Σ all, divided by the budget.
 An alert fires if the burn rates of both windows of a pair exceed the pair's factor, and none of
 these guards suppresses it:
 
-- cold start: if counting began within the window, the time before is assumed to have good traffic
-  with the same request rate. So the burn rate is multiplied by the covered share of the window.
-  Detection always takes factor · budget · window / bad ratio, even directly after a start;
+- cold start: if counting began within the window, the part of the window before that instant is
+  assumed to have good traffic with the same request rate. So the burn rate is multiplied by the
+  share of the window in which events were counted. Detection always takes
+  factor · budget · window / bad ratio, even directly after a start;
 - low traffic: the long window has fewer bad events than the policy's minimum;
 - no data: a window without events has no burn rate. This differs from a burn rate of 0.
 
@@ -47,8 +48,10 @@ class Pair:
 
     Args:
         severity: page or ticket.
-        long_s: length of the long window, which shows that enough of the budget was spent.
-        short_s: length of the short window, which shows that the budget is still being spent.
+        long_s: length of the long window. Its burn rate shows that enough of the budget was spent
+            to alert.
+        short_s: length of the short window. Its burn rate shows that the budget is still being
+            spent.
         factor: the burn rate that both windows must exceed.
     """
 
@@ -145,8 +148,8 @@ def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> di
 
 
 def detection_s(pair: Pair, budget: Fraction, bad_ratio: Fraction) -> Fraction | None:
-    """Return the seconds from the start of a burn with this share of bad events to its alert.
-    Return None if it never triggers an alert."""
+    """Return the seconds from the start of a burn to its alert, if this share of the events is bad.
+    Return None if this share never triggers an alert."""
     if bad_ratio <= pair.factor * budget:
         return None
     return pair.factor * budget * pair.long_s / bad_ratio

@@ -1,8 +1,8 @@
 """Links from alerts to the explorer. Pure.
 
-The link of a Prometheus alert opens the last hour of the objective's requests. The link in an
-incident's message opens this incident, with the same range, baseline and latency as `tailspan
-explain --incident`.
+The link of a Prometheus alert opens the last hour of the objective's requests. The link in the
+message about an incident opens the page of this incident. The page shows the same range, baseline
+and latency as `tailspan explain --incident`.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def group_filters(objective: Objective) -> str:
 
 
 def required(where: Expression | None, labels: Sequence[str]) -> dict[str, str]:
-    """Return the values that a condition requires of these labels."""
+    """Return the value that a condition requires for each of these labels."""
     return {
         each.field: str(each.value)
         for each in (conjuncts(where) if where else ())

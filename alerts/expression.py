@@ -134,8 +134,8 @@ def comparisons(expression: Expression) -> Iterator[Comparison | IsUnknown]:
 
 
 def conjuncts(expression: Expression) -> tuple[Expression, ...]:
-    """Return the operands of a conjunction. For any other expression, return only the expression
-    itself."""
+    """Return the operands of a conjunction. If the expression is not a conjunction, return only the
+    expression itself."""
     return expression.operands if isinstance(expression, And) else (expression,)
 
 
@@ -200,7 +200,7 @@ class _Parser:
         return token
 
     def _taken(self, text: str) -> bool:
-        # A quoted text keeps its quotes, so "and" differs from the keyword.
+        # A quoted text keeps its quotes, so that the text "and" differs from the keyword `and`.
         if self._next.text == text and self._next.kind in ("word", "sign"):
             self._at += 1
             return True
@@ -287,8 +287,9 @@ class _Parser:
         if kind is int and token.kind == "number" and re.fullmatch(r"[0-9]{1,18}", token.text):
             return int(token.text), token.text
         if kind is float and token.kind == "number":
-            # Parse the literal as a double, because measured values are doubles. Compared with an
-            # exact decimal, a latency of 0.1 s would not meet `<= 0.1`.
+            # Parse the literal as a double, because measured values are doubles. The double of a
+            # latency of 0.1 s is slightly more than the exact decimal 0.1, so it would not meet an
+            # exact `<= 0.1`.
             value = float(token.text)
             if value != float("inf"):
                 return value, token.text

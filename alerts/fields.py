@@ -57,7 +57,8 @@ PROBE_ANSWER_DURATIONS: Final = (
     *(WAIT, "first_content_s", "first_reasoning_s", "first_event_s", "first_byte_s"),
     *("itl_max_s", "e2e_s"),
 )
-"""The durations of a probe that include work of the model or cache that answered it."""
+"""The durations of a probe that include the work of the model, or of the cache that answered
+instead of the model."""
 PROBE_DURATIONS: Final = (*PROBE_ANSWER_DURATIONS, *SET_UP_PARTS)
 PROBE_JUDGING: Final = (*PROBE_DURATIONS, "outcome", "output_tokens", "cost_usd")
 

@@ -1,8 +1,8 @@
 """Groups of an objective: each combination of values of its `by` fields has its own error budget.
 
-Pure. Only a limited number of groups are counted separately: `alerts.evaluation.group_places` gives
-each of them a place. All other requests form the group `other`. An unknown value is the empty
-string, as in Prometheus.
+Pure. Only a limited number of groups are counted separately. These groups have a "place", which
+`alerts.evaluation.group_places` assigns. All other requests form the group `other`. The empty
+string stands for an unknown value, as in Prometheus.
 """
 
 import json
@@ -25,8 +25,8 @@ OTHER: Final = "other"
 PLACES: Final = 50
 """Maximum number of groups of one objective, besides `other`. The rules record about 45 series for
 each group. With three days of counts, one evaluation of 50 groups took 0.4 s on two cores (0.03 s
-without groups). There is one evaluation every 15 s. A group with more than 2 % of the traffic is
-always among the 50 largest."""
+without groups). There is one evaluation every 15 s. If a group has more than 2 % of the traffic, it
+is always among the 50 largest groups."""
 
 
 def other(by: Sequence[str]) -> Group:
@@ -35,7 +35,7 @@ def other(by: Sequence[str]) -> Group:
 
 
 def key(group: Group) -> str:
-    """Return the key of a group: text that any database can store."""
+    """Return the key of a group as text, in a form that any database can store."""
     return (
         f".{urlsafe_b64encode(json.dumps(group, ensure_ascii=False).encode()).decode().rstrip('=')}"
     )
@@ -96,8 +96,9 @@ def _all(operands: list[Expression]) -> Expression:
 
 
 def _field_equals(field: str, value: str) -> Expression:
-    """Return an expression that is true if the field has this value. The result of the expression
-    is never unknown, so the expression can be negated."""
+    """Return an expression that is true if the field has this value, and otherwise false. The value
+    "" stands for an unknown field. The result of the expression is never unknown, so the expression
+    can be negated."""
     if not value:
         return IsUnknown(field)
     return And(

@@ -55,15 +55,15 @@ class History:
         return self.part_of(Span(at_s - length_s, at_s), at_s)
 
     def part_of(self, period: Span, at_s: int) -> Window:
-        """Return the counts of a period up to an instant. The rest of the period is treated as not
-        covered."""
+        """Return the counts of a period up to an instant. The rest of the period counts as time
+        without data."""
         counted_s = min(at_s - period.start_s, max(0, at_s - self._since_s + self._step_s))
         covered = min(Fraction(1), Fraction(counted_s, period.length_s))
         return Window(self.counts(period.start_s, at_s), covered)
 
 
 def states_at(history: History, at_s: int, policy: Policy, budget: Fraction) -> dict[str, State]:
-    """Return for each severity the most urgent state of its pairs at an instant."""
+    """For each severity, return the most urgent state of its window pairs at an instant."""
     lengths = {length for pair in policy.pairs for length in (pair.long_s, pair.short_s)}
     windows = {length: history.window(length, at_s) for length in lengths}
     states: dict[str, State] = {}

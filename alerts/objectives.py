@@ -1,9 +1,10 @@
-"""An objective: the requests it covers, the condition of a good request, target and period. Pure.
+"""An objective: the requests that it covers, the condition that a good request meets, the target
+and the period. Pure.
 
-An `Indicator` counts all events and the bad events. For `Goodput`, each request is an event, and
-for `GoodProbes`, each probe. For `QueryRatio`, two Prometheus queries count the events. For
-`RawRatio`, a Prometheus query returns a ratio, and each second is an event. With `slices`, each
-time slice is an event instead.
+An `Indicator` counts all events and the bad events. For `Goodput`, each request is an event. For
+`GoodProbes`, each probe is an event. For `QueryRatio`, two Prometheus queries count the events. For
+`RawRatio`, a Prometheus query returns a ratio, and each second is an event. If the indicator has
+`slices`, each time slice is an event instead.
 """
 
 from collections.abc import Iterator
@@ -22,8 +23,8 @@ from store.alerting.slo_counts import PROBE_DEFINITIONS
 from telemetry import durations
 
 JUDGED: Final = 2
-"""Version of the verdicts. Increase it when `alerts.evaluation.request_verdicts` changes, so that
-old stored counts are not used."""
+"""Version of the rules for verdicts. Increase it when `alerts.evaluation.request_verdicts` changes,
+so that counts that were stored by an earlier version are not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class GoodEvents:
         by: fields whose values define groups; each group has its own budget.
         reserved: groups that always have a place (`alerts.evaluation.group_places`).
         part: the group that is counted; None to count all groups together.
-        slices: the time slices, if these are the events. None if each row is an event.
+        slices: the time slices, if each time slice is an event. None if each request or probe is an
+            event.
     """
 
     rows: ClassVar[str]
@@ -83,8 +85,8 @@ class GoodEvents:
 
     @property
     def digest(self) -> str:
-        """A key for stored counts: what is counted, the definition in 16 characters, and the
-        group."""
+        """A key for stored counts. It consists of the kind of event, a hash of the definition in 16
+        characters, and the group."""
         if self.part:
             return self.part.whole.digest + self.group_key
         whole = f"judged {JUDGED}; {self.definition}"
@@ -116,8 +118,8 @@ class Part:
 
     @property
     def family(self) -> str:
-        """A key that is the same for all groups of an objective, because they are counted
-        together."""
+        """A key that is the same for all groups of an objective, because one call counts all of
+        these groups."""
         every = "".join(map(groups.key, self.groups))
         return self.whole.digest + sha256(every.encode()).hexdigest()[:16]
 
@@ -139,7 +141,8 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class QueryRatio:
-    """Two Prometheus queries: one counts all events, the other the good or the bad events."""
+    """Two Prometheus queries: one counts all events, and the other one counts either the good or
+    the bad events."""
 
     total: Query
     part: Query
@@ -166,13 +169,13 @@ class Objective:
     """An SLO with one target.
 
     Args:
-        period_s: the length of the period; the nominal length of a calendar period.
+        period_s: the length of the period in seconds; for a calendar period, its nominal length.
         calendar: the calendar of the period; None for a rolling period.
         policy: the window pairs that alert.
         labels: labels that are added to every alert.
         annotations: annotations that are added to every alert.
         alert_when_no_data: True if missing counters should page.
-        file: the file that defines the objective, in line `line`.
+        file: the file that defines the objective, starting at line `line`.
     """
 
     name: str
@@ -232,7 +235,8 @@ class Objective:
         return self.calendar.text if self.calendar else durations.render(self.period_s)
 
     def period_at(self, at_s: int) -> Span:
-        """Return the rolling period that ends at an instant, or the calendar period around it."""
+        """Return the rolling period that ends at an instant, or the calendar period that contains
+        the instant."""
         if self.calendar:
             return self.calendar.at(at_s)
         return Span(at_s - self.period_s, at_s)

@@ -85,8 +85,8 @@ class Calendar:
         return Span(self._starts_s(index), self._starts_s(index + 1))
 
     def boundaries(self, from_s: int, to_s: int) -> Iterator[int]:
-        """Yield the starts of periods in unix seconds, from the last start up to `from_s` to the
-        first start after `to_s`."""
+        """Yield the starts of periods in unix seconds. The first one is the start of the period
+        that contains `from_s`. The last one is the first start after `to_s`."""
         index = self._index(from_s)
         while True:
             starts_s = self._starts_s(index)
@@ -103,8 +103,8 @@ class Calendar:
             index = months // (self.number * _MONTHS[self.unit])
         else:
             index = (local - self.start) // timedelta(days=self.number * NOMINAL_DAYS[self.unit])
-        # The estimate is off by one if the day of the month is still to come, or if the clock was
-        # set back.
+        # The estimated index may be off by one: if the period begins later in this month, or if the
+        # local clock was set back (end of daylight saving time).
         while self._starts_s(index) > at_s:
             index -= 1
         while self._starts_s(index + 1) <= at_s:

@@ -19,13 +19,13 @@ POLICIES: Final = Path(__file__).parent / "policies"
 SEVERITIES: Final = ("page", "ticket")
 
 MOST_BAD_RATIO: Final = Fraction(9, 10)
-"""Upper limit of the share of bad events that a pair requires. The limit applies if the pair's
-factor would require a larger share.
+"""Upper limit of the share of bad events that a window pair requires to alert. The limit applies if
+the pair's factor would require a larger share.
 
-A loose target has a large budget. At a target of 90 %, even a total failure burns it only 10 times
-too fast, so the burn rate never reaches a factor of 14.4. With a limit of 9/10, the pair alerts
-when a total failure has lasted for 9/10 of the long window. With a limit of 10/10, a single good
-event would prevent the alert.
+A loose target has a large budget. At a target of 90 %, the burn rate of a total failure is only 10,
+so it never reaches a factor of 14.4. With a limit of 9/10, the pair alerts when a total failure has
+lasted for 9/10 of the long window. With a limit of 10/10, a single good event in the window would
+prevent the alert.
 """
 
 
@@ -53,9 +53,9 @@ class PolicyFile:
     def over(self, period_s: int, budget: Fraction) -> Policy:
         """Return the policy for a period and a budget.
 
-        The factors are `budget_share × period / long`, but at most the burn rate at which
-        `MOST_BAD_RATIO` of the events are bad. If this limit gives two pairs of a severity the same
-        factor, the result contains only the pair with the shorter windows.
+        The factor of each pair is `budget_share × period / long`, but at most the burn rate at
+        which `MOST_BAD_RATIO` of the events are bad. If this limit gives two pairs of a severity
+        the same factor, the result contains only the pair with the shorter windows.
         """
         cap = MOST_BAD_RATIO / budget
         pairs: list[Pair] = []
@@ -70,8 +70,8 @@ class PolicyFile:
 def policy_for(period_s: int, budget: Fraction) -> Policy:
     """Return the built-in policy of an objective.
 
-    The result is the policy with the longest period that is not longer than the objective's period.
-    So no factor is lower than in the source of the policy.
+    Among the built-in policies whose period is at most the objective's period, the result is the
+    policy with the longest period. So no factor is lower than in the source of the policy.
 
     Args:
         period_s: the length of the objective's period in seconds, at least the period of the

@@ -9,8 +9,8 @@ from alerts.errors import shown
 from alerts.strict_yaml import Reader
 
 SOURCES: Final = ("", "_env", "_file")
-"""Suffixes of a key: no suffix for the secret itself, `_env` for the name of an environment
-variable, `_file` for the path of a file."""
+"""Suffixes of a key. A key without a suffix contains the secret itself, a key with `_env` contains
+the name of an environment variable, and a key with `_file` contains the path of a file."""
 LONGEST: Final = 4_096
 
 
@@ -73,5 +73,5 @@ def _content(reader: Reader, name: str, path: Path) -> str:
     except OSError as error:
         raise reader.error(name, f"{shown(str(path))}: {error.strerror}") from error
     except UnicodeDecodeError:
-        # The exception is not chained, because its cause contains the file's content.
+        # The original exception is not chained, because it contains the file's content.
         raise reader.error(name, f"{shown(str(path))}: is not ASCII text") from None

@@ -1,8 +1,8 @@
 """Time slices: time is divided into slices of equal length, and each slice is good or bad. Pure.
 
-A slice is bad if its share of good events is below the target of a slice. A slice without events is
-neither good nor bad. The error budget is a number of bad slices, so a bad minute at night uses as
-much budget as a bad minute at noon.
+A slice is bad if its share of good events is below the target for slices (`Slices.target`). A slice
+without events is neither good nor bad. The error budget is a number of bad slices. So a bad minute
+at night, with few requests, uses as much budget as a bad minute at noon.
 
 Slices end at multiples of their length, counted from unix time 0, as the steps of a PromQL
 subquery do. So the rules and the live evaluator use the same slices.

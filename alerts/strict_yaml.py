@@ -58,7 +58,7 @@ def read_documents(text: str, file: str) -> list[Node]:
     """Return the non-empty documents of a YAML text.
 
     Raises:
-        DocumentError: the text is not YAML, or contains more than plain data.
+        DocumentError: the text is not YAML, or contains something that this module does not allow.
     """
     if len(text) > MAX_CHARACTERS:
         raise DocumentError(
@@ -107,7 +107,8 @@ class _Builder:
                 "",
                 "anchors and aliases (& and *) are not allowed: write the value out",
             )
-        # `tag` is set only for explicit tags. A quoted string has no explicit tag.
+        # `tag` is set only for explicit tags, which are not allowed. A quoted string has no
+        # explicit tag.
         if getattr(event, "tag", None) is not None:
             raise DocumentError(self._file, line, "", "tags (!) are not allowed")
         if isinstance(event, yaml.ScalarEvent):

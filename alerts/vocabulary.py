@@ -17,11 +17,11 @@ REQUESTS: Final = "tailspan_requests_total"
 PROBES: Final = "tailspan_probe_results_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
-"""The timestamp of the rule's evaluation. It is recorded only while the counters exist, so its
-minimum over a window is the earliest time in the window at which they existed."""
+"""The timestamp of the rule's evaluation. It is recorded only while the objective's counters exist.
+So its minimum over a window is the earliest time in the window at which the counters existed."""
 
 PLACED: Final = "slo:tailspan_group_places:increase6h"
-"""The groups that have a place, for objectives with Prometheus queries and `by`."""
+"""The groups that are counted separately, for objectives with Prometheus queries and `by`."""
 
 TARGET: Final = "slo:tailspan_target:ratio"
 BUDGET_LEFT: Final = "slo:tailspan_budget_left:ratio"
@@ -65,8 +65,8 @@ def coverage(window: str) -> str:
 
 
 def alerting_burn(window: str) -> str:
-    """Return the name of the series with a pair's long burn rate. The series is absent unless the
-    pair alerts.
+    """Return the name of the series with a pair's burn rate over its long window. The series exists
+    only while the pair alerts.
 
     If several pairs share the long window, `window` also contains the short window and the
     severity.

@@ -1,7 +1,8 @@
-"""Rank changes: replay each common optimisation on the recorded traffic.
+"""Rank possible changes of the servers: replay the recorded traffic with each common optimisation.
 
-A replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
-output, or the distance to the users. If a lever depends on one of these, its precondition names it.
+One possible change is called a lever. A replay predicts latencies, attainment and cost. It cannot
+predict the quality of another model's output, or the distance to the users. If a lever depends on
+the quality or the distance, its precondition names this.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,17 +19,17 @@ from roofline.shape_from_config import read_shape
 from telemetry.starts import read
 
 LEAST_GAIN: Final = 0.02
-"""Minimum gain that counts as a gain, because the replay of an unchanged simulated window is up to
-3 % off (docs/benchmarks.md#what-if)."""
+"""Minimum relative reduction of a latency that counts as a gain. It is not 0, because the replay of
+an unchanged simulated window is up to 3 % off (docs/benchmarks.md#what-if)."""
 
 FEWER_DRAWS: Final = 8
-"""Number of draws for a lever that does not help. Its interval does not affect the ranking, so the
-standard deviation may have an error of 25 %."""
+"""Number of resampled replays (draws) for a lever that does not shorten the latency. Its interval
+does not affect the ranking, so the standard deviation may have an error of 25 %."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
-"""The effort of each kind of change, relative to a changed argument with a restart. Machines cost
-money and capacity, and another model or number format must be evaluated. The numbers only define an
-order. They were not measured.
+"""The effort of each kind of change, relative to a restart with a changed argument. Machines cost
+money and capacity. Another model or number format must be evaluated before use. The numbers only
+define an order. They were not measured.
 """
 
 
@@ -159,7 +160,7 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
         if budget >= config.max_num_seqs:
             yield lever(name, f"max_num_batched_tokens={budget}", _SETTING, "a restart")
     if not config.long_prefill_token_threshold:
-        # vLLM's default if partial prefills are limited is 4 % of max_model_len.
+        # If vLLM limits partial prefills, its default threshold is 4 % of max_model_len.
         limit = max(1, round(config.max_model_len * 0.04))
         yield lever(
             "limit long prefills", f"long_prefill_token_threshold={limit}", _SETTING, "a restart"
@@ -184,7 +185,8 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
 
 
 def _not_quantisable(recorded: Recorded, lever: Lever, name: str) -> str | None:
-    """Return why the effect of a quantisation cannot be extrapolated, or None if it can be."""
+    """Return why the effect of a quantisation cannot be extrapolated. Return None if the effect can
+    be extrapolated."""
     for each in recorded.engines:
         try:
             now = read_shape(each.start.shape or "{}").precision.linear_bytes

@@ -1,7 +1,8 @@
 """Compute answers in a child process with limits on memory and time.
 
 If the computation needs too much memory or hangs, only the child ends. A computation may yield
-several answers, each better than the one before: if the child ends early, the newest one remains.
+several answers, and each answer is better than the previous one. If the child ends early, the
+result is the newest answer.
 """
 
 import os
@@ -20,20 +21,23 @@ from store.errors import StoreError
 from telemetry import child_process
 
 MOST_BYTES: Final = 4 * 2**30
-"""Limit on the address space of the process. The diagnosis of 1.4 million requests takes 2.6 GB, of
-which it uses 1.6 GB. A replay takes less (docs/benchmarks.md#shares-by-replay)."""
-
-MOST_S: Final = 120.0
-"""Limit on the elapsed time. The diagnosis of a million requests takes about a second. On a busy
-machine, a replay takes at most 36 s, and its first compilation about 15 s
+"""Limit on the address space of the child process, in bytes. The diagnosis of 1.4 million requests
+reserves 2.6 GB of address space, of which it uses 1.6 GB. A replay needs less
 (docs/benchmarks.md#shares-by-replay)."""
 
+MOST_S: Final = 120.0
+"""Limit on the elapsed time of the child process, in seconds. The diagnosis of a million requests
+takes about a second. On a busy machine, a replay takes at most 36 s, and its first compilation
+about 15 s (docs/benchmarks.md#shares-by-replay)."""
+
 MOST_AT_A_TIME: Final = 2
-"""Maximum number of these processes that one process starts at a time. Other questions wait."""
+"""Maximum number of child processes that one process runs at the same time. Further computations
+wait."""
 
 _STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
-"""The first byte of each message of the child. `_STEP` and `_COMPILING` have no content. In the
-other messages, the length of the content follows in `_LENGTH` bytes, and then the content."""
+"""The first byte of each message that the child sends. Messages of the types `_STEP` and
+`_COMPILING` have no content. In messages of the other types, the first byte is followed by the
+length of the content in `_LENGTH` bytes, and then by the content."""
 _LENGTH: Final = 8
 _LONGEST: Final = 2**26
 """Maximum length of a content in bytes. An explanation has about 20,000."""
@@ -42,13 +46,15 @@ _turns: Final = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 Step = Callable[[], None]
 Compute = Callable[[Engine, Step, Step], Iterator[Any]]
-"""Yields answers, each better than the one before. It must be a function of a module, or a
-`functools.partial` of one, so that the child can import it. It calls its second argument after each
-step, and its third argument if it compiles the replay first."""
+"""A function that yields answers, each better than the previous one. It must be a function of a
+module, or a `functools.partial` of such a function, so that the child can import it. The function
+calls its second argument after each step of the computation, and its third argument if it must
+compile the replay first."""
 
 
 class ChildAnswer(NamedTuple):
-    """The newest answer, or None if there is no answer yet, and why there is no better answer.
+    """The result of a child process. `answer` is the newest answer, or None if there is no answer
+    yet. `problem` states why there is no better answer; None if the computation finished.
 
     `unavailable` is true if the reason is that the database could not be read.
     """
@@ -75,8 +81,8 @@ def answer_in_child(
         engine: from `open_database`. The database must be readable from another process.
         compute: computes the answers.
         progress: called after each step.
-        compiling: called if the replay is compiled first, which takes about 15 s.
-        nice: by how much to lower the priority of the child.
+        compiling: called if the replay must be compiled first, which takes about 15 s.
+        nice: added to the niceness of the child process, which lowers its priority.
     """
     # The URLs may contain a password, so they are sent on standard input, not as arguments.
     opened, access = urls(engine), access_of(engine)
@@ -96,7 +102,7 @@ def answer_in_child(
         timer = threading.Timer(MOST_S, end)
         timer.start()
         try:
-            with suppress(BrokenPipeError):  # it ended before it had read the question
+            with suppress(BrokenPipeError):  # the child ended before it had read the question
                 child.stdin.write(pickle.dumps((opened, access, compute, nice)))
                 child.stdin.flush()
             found = _read(child.stdout, progress, compiling)

@@ -1,8 +1,8 @@
 """Choose the default baseline of a window: the latest range before it without an incident.
 
-Pure. Usually the baseline is the range just before the window. If an incident was open then, both
-ranges are slow, and the comparison finds no difference. In this case the baseline ends where the
-incident began, or earlier if it would overlap another incident.
+Pure. Usually the baseline is the range just before the window. If an incident was open in that
+range, both ranges are slow, and the comparison finds no difference. In this case, the baseline ends
+at the start of the incident. It ends even earlier if it would overlap another incident.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ _NS = 10**9
 class Baseline:
     """A baseline, and the incident that follows it.
 
-    `before` is the incident at whose start the baseline ends; None if the baseline ends at the
-    start of the window.
+    If the baseline ends at the start of an incident, `before` is this incident. If the baseline
+    ends at the start of the window, `before` is None.
     """
 
     span: Span

@@ -1,8 +1,8 @@
 """Check in the store whether an objective counted the requests or probes of the last hour.
 
 `tailspan slo status`, `tailspan doctor` and the pages use this module. The generated Prometheus
-rules do the same check on `/metrics`. Only the rules have the reason `late`, because the store
-counts late requests at the time when they ended.
+rules do the same check on `/metrics`. The reason `late` exists only in the rules, because the store
+counts a late request at the time when the request ended.
 """
 
 from collections import Counter
@@ -44,7 +44,8 @@ def blind_reason(
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))
-    # If the objective excluded a request, its filter matches some requests.
+    # If the objective excluded a request as neither good nor bad, its `where` matches some
+    # requests, so it is not blind for the reason that `where` matches none.
     requests = 0
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))

@@ -18,8 +18,9 @@ def one_of_each(
     """Return one report of each lookup.
 
     Within a trace, only the reports of the service that reported first are used. If the application
-    reports lookups, it is this service. If a span and its parent both report, the parent is used.
-    Reports with a known result are preferred. Lookups of embeddings and of answers are separate.
+    itself reports lookups, its reports are first. If a span and its parent report the same lookup,
+    the parent's report is used. Reports with a known result are preferred. A lookup of an embedding
+    and a lookup of an answer in the same trace are two lookups.
 
     Args:
         reports: the reports.

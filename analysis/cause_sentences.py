@@ -18,15 +18,17 @@ NAMES: Final = {
 
 
 MOST: Final = 0.5
-"""A share by accounting above this value is described as most of the growth. In simulations, the
-word "most" is right for 94 % of single faults and 63 % of two simultaneous faults. More precise
-words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
+"""If a share that is computed by accounting is above this value, the text calls it "most" of the
+growth. In simulations, the word "most" is right for 94 % of single faults and 63 % of two
+simultaneous faults. More precise words were wrong more often
+(docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:
-    """Return a share in words. Use it for shares by accounting, which have no reliable percentage.
+    """Return a share of the growth in words. Use the words for shares that are computed by
+    accounting, because their percentages are not reliable.
 
-    Every page, command and message describes a share without an interval with these words.
+    Every page, command and message uses these words for a share that has no interval.
     """
     return "probably most" if share > MOST else "a part"
 

@@ -1,7 +1,8 @@
 """Compute predictions from measured values and two replays (decision 079).
 
-The prediction is the measured value times the ratio of the edited and the unchanged replay. An
-error of the model affects both replays, so it cancels out in the ratio.
+The prediction is: measured value × edited replay / unchanged replay. The unchanged replay has the
+recorded configuration; the edited replay has the change. An error of the model affects both
+replays, so it cancels out in the ratio.
 """
 
 from collections.abc import Sequence
@@ -13,8 +14,9 @@ from replay.arrivals import FloatArray
 from telemetry.quantiles import Z_95
 
 NEGLIGIBLE_S: Final = 1e-3
-"""Below this duration in seconds, a prediction adds the difference of the two replays instead of
-multiplying by their ratio, which is then not meaningful."""
+"""If the values are below this duration in seconds, the ratio of two replays is not meaningful. In
+this case, a prediction adds the difference of the two replays instead of multiplying by their
+ratio."""
 
 LEAST_BLOCKS: Final = 5
 """Minimum number of blocks for an interval. Fewer blocks give Student's t fewer than 4 degrees of
@@ -44,9 +46,11 @@ class Predicted(NamedTuple):
 
 
 def nested(parts: Sequence[Predicted], wholes: Sequence[Predicted]) -> list[Predicted]:
-    """Limit the percentiles of a latency to those of a longer latency that contains it.
+    """Limit the predicted percentiles of a latency to the predicted percentiles of a longer latency
+    that contains it.
 
-    Both latencies are corrected separately, so without this limit the part may exceed the whole.
+    For example, TTFT is a part of E2E. Both latencies are corrected separately, so without this
+    limit the part could exceed the whole.
     """
     return [
         Predicted(*(_at_most(*pair) for pair in zip(part, whole, strict=True)))
@@ -59,10 +63,11 @@ def _at_most(value: float | None, limit: float | None) -> float | None:
 
 
 def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArray:
-    """Return the measured values times the ratios of the replayed values `then` and `now`.
+    """Return `measured` × `then` / `now`, for each percentile.
 
-    The ratios of neighbouring percentiles may differ, so the result for a percentile may be below
-    the result for a lower percentile. It is then raised to the result for the lower percentile.
+    The ratios of neighbouring percentiles may differ, so the product for a percentile may be below
+    the product for a lower percentile. In this case, the result for the higher percentile is raised
+    to the result for the lower percentile.
 
     Args:
         measured: the measured percentiles in ascending order; NaN if unknown.
@@ -78,9 +83,10 @@ def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArra
 
 
 class RankCorrection:
-    """Corrects replayed values by the error of the unchanged replay at their ranks.
+    """Corrects the values of an edited replay by the error that the unchanged replay has at the
+    same rank.
 
-    A rank is from 0, the smallest value, to 1, the largest.
+    The rank of the smallest value is 0, and the rank of the largest value is 1.
 
     Args:
         now: the values of the unchanged replay; NaN if unknown.
@@ -95,7 +101,7 @@ class RankCorrection:
         """Return the values of the edited replay, each corrected at its rank."""
         found = then.copy()
         known = np.flatnonzero(np.isfinite(then))
-        # The values are sorted, so that the ranks and the values that `_at` receives ascend.
+        # Sort the values, because `_at` needs ranks and values in ascending order.
         order = known[np.argsort(then[known], kind="stable")]
         found[order] = self._at(_ranks(known.size), then[order])
         return found
@@ -124,15 +130,16 @@ def values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
 
 
 class RankBounds(NamedTuple):
-    """For each quantile, the range of a window's ranks in which the same quantile of a later window
-    is expected."""
+    """For each quantile, a range of ranks in the recorded window. The same quantile of a later
+    window is expected within this range."""
 
     low: FloatArray
     high: FloatArray
 
 
 def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> RankBounds | None:
-    """Return ranks in a window. The quantiles q of 95 % of later windows lie between these ranks.
+    """Return, for each quantile q, a lower and an upper rank in the recorded window. In 95 % of
+    later windows, the quantile q lies between the values at these two ranks.
 
     The error of a predicted quantile comes from the share of requests below it, which differs
     between two windows of the same traffic. A share is a mean over many requests, so a few blocks
@@ -165,8 +172,8 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
 
 def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
-    """Return the factor that widens a normal interval because it comes from few resampled blocks,
-    or None for fewer than `LEAST_BLOCKS`.
+    """Return the factor by which a normal interval must be wider because it comes from few
+    resampled blocks. Return None if there are fewer blocks than `LEAST_BLOCKS`.
 
     Args:
         blocks: number of blocks.
@@ -208,8 +215,8 @@ def intervals(
     correction: RankCorrection,
     error_ratios: FloatArray,
 ) -> list[Predicted]:
-    """Return the intervals that contain the quantiles q of 95 % of later windows with the same
-    distribution.
+    """Return an interval for each quantile q. In 95 % of later windows with the same distribution,
+    the quantile q lies in this interval.
 
     Args:
         values: (k,) the predictions; NaN if unknown.
@@ -227,7 +234,8 @@ def intervals(
     error = Z_95 * np.log1p(np.maximum(error_ratios, -0.9))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         down, up = np.log(middle / low), np.log(high / middle)
-        # The largest value is not an upper bound, so the interval is made symmetric: the difference
+        # A later window may exceed the largest value of the recorded window, so the largest value
+        # is not an upper bound. Instead, the interval is made symmetric, because the difference
         # between two windows of the same traffic has a symmetric distribution.
         largest = bounds.high > 1 - 0.5 / ordered.size
         up = np.where(largest, np.maximum(up, down), up)

@@ -44,13 +44,14 @@ class CostQuestion:
     by: Sequence[str] = ()
     """Labels to group by, which may include `hour`."""
     where: Mapping[str, str | None] = field(default_factory=dict)
-    """Labels that select the requests to group and compare. The value None selects requests without
-    the label. Only the label `replica` changes the bill, because a bill is computed per engine.
+    """Labels that select the requests to group and compare. If the value of a label is None,
+    requests without this label are selected. Only the label `replica` changes the bill, because a
+    bill is computed for each engine.
     """
     objectives: Sequence[Objective] = ()
     """The objectives that a sustainable request rate must meet."""
     peaks: Mapping[str, Any] = field(default_factory=dict)
-    """Peaks of devices that override the built-in table."""
+    """Peak rates of devices, which override the rates of the built-in table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class SelectedRequests:
     usd: float | None
     """Cost of these requests, or None if no request has a price."""
     usd_per_hour: float | None
-    """Mean cost per hour, over the time in which at least one engine was up."""
+    """Mean cost per hour in US dollars, over the time in which at least one engine was up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +73,14 @@ class CostAnswer:
     bill: Bill
     compared: Sequence[Comparison]
     not_compared: Sequence[str]
-    """Reasons why some traffic has no managed price."""
+    """Reasons why a part of the traffic has no managed price."""
     break_even: BreakEven | None
     """The break-even volume, or None if part of the traffic has no price."""
     energy: Energy | None
     group_energy: Sequence[GroupEnergy | None]
     """Energy of each group of the bill."""
     sides: Sides
-    """The bill's time in steps, divided between prefill and decode."""
+    """The time in engine steps that is billed, divided between prefill and decode."""
     group_managed_usd: Sequence[float | None] = ()
     """Managed price of each group's tokens, or None if a model of the group has no managed
     price."""
@@ -123,8 +124,8 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
 
 
 def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> float | None:
-    """Return the price of all engines in a window, in dollars per hour, or None if one has no
-    price, or if the reader's role does not allow a bill.
+    """Return the price of all engines in a window, in dollars per hour. Return None if an engine
+    has no price, or if the reader's role does not allow a bill.
 
     Args:
         engine: from `open_database`.
@@ -141,7 +142,7 @@ def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> f
 def usd_per_hour(usd: float | None, of: Bill) -> float | None:
     """Divide an amount by the hours in which at least one engine was up.
 
-    Summed over all groups, the results are the requests' share of the bill's dollars per hour.
+    The results of all groups sum to the requests' share of the bill's dollars per hour.
     """
     return None if usd is None or not of.uptime.up_s else usd / of.uptime.up_s * 3_600
 
@@ -197,7 +198,8 @@ def managed_prices(
 def sustained_rate(
     engine: Engine, window: Window, objectives: Sequence[Objective]
 ) -> SustainableRate:
-    """Return the highest rate at which all objectives were met, from the stored counts."""
+    """Return the highest request rate at which all objectives were met, computed from the stored
+    counts."""
     start_s, end_s = window.from_unix_ns // 10**9, window.to_unix_ns // 10**9
     first = start_s // RANGE_S
     number = max(1, -(-end_s // RANGE_S) - first)

@@ -3,13 +3,15 @@
     requests + wasted + unbilled = prefill + decode + undivided
 
 The step model divides the time (`weights`): work on prompt tokens is prefill, work on output tokens
-is decode, and the sequences of a step share its fixed time. The weights that a step reads from
-memory are divided like its fixed time. All other bytes and FLOPs belong to the tokens that need
-them. `undivided` is the time of hours without a step model.
+is decode, and the fixed time of a step is divided among the sequences of the step. The bytes of the
+model's weights that a step reads from memory are divided in the same way as the fixed time. All
+other bytes and FLOPs belong to the tokens that need them. `undivided` is the time of hours without
+a step model.
 
-Prefill is usually limited by arithmetic and decode by memory, so each side has both an MFU and an
-MBU. The KV cache that prompt chunks read again is not counted, so the bytes of prefill are slightly
-too low.
+Prefill is usually limited by arithmetic and decode by memory, so each side has both an MFU (share
+of the peak FLOP/s) and an MBU (share of the peak memory bandwidth). If a prompt is computed in
+several chunks, each chunk reads the KV cache of the earlier chunks. These reads are not counted, so
+the bytes of prefill are slightly too low.
 
 Pure.
 """
@@ -37,7 +39,8 @@ SideName = Literal["prefill", "decode"]
 SIDES: Final[tuple[SideName, SideName]] = ("prefill", "decode")
 
 MOST_SHAPES: Final = 256
-"""Maximum number of model shapes that are kept in memory. A sender chooses their texts."""
+"""Maximum number of parsed model shapes that are kept in memory. The number must be limited,
+because a sender can send any number of different shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +83,11 @@ class _Sum:
     flops: float = 0.0
     moved_bytes: float = 0.0
     shaped_s: float = 0.0
-    """The part of `busy_s` with known FLOPs and bytes."""
+    """The part of `busy_s` whose FLOPs and bytes are known."""
     compute_s: float = 0.0
     memory_s: float = 0.0
     peaked_s: float = 0.0
-    """The part of `busy_s` with known FLOPs, bytes and peaks."""
+    """The part of `busy_s` whose FLOPs, bytes and device peaks are known."""
 
 
 def sides_of(
@@ -133,7 +136,7 @@ def _role(start: EngineStart) -> str | None:
 
 
 def _hours(bill: Bill) -> Mapping[tuple[str, int], Sequence[tuple[int, Hour]]]:
-    """Return the engines' hours by replica and start of the hour."""
+    """Return the hours of the engines, by replica and start of the hour."""
     found: defaultdict[tuple[str, int], list[tuple[int, Hour]]] = defaultdict(list)
     for ((replica, engine), at), hour in bill.uptime.hours.items():
         found[replica, at].append((engine, hour))
@@ -158,7 +161,7 @@ def _add_work(
     gpus = start.gpus or 1
     linear, plain = _peaks(shape, device)
     for of, part, sign in ((sums[0], share, -1.0), (sums[1], 1.0 - share, 0.0)):
-        # Prefill is the whole minus decode.
+        # The bytes and FLOPs of prefill are the total minus the bytes and FLOPs of decode.
         whole = both if sign else decodes_only
         linear_flops = float((whole.linear_flops + sign * decodes_only.linear_flops)[0])
         plain_flops = float((whole.plain_flops + sign * decodes_only.plain_flops)[0])

@@ -26,8 +26,8 @@ from store.queries import Window
 from telemetry.starts import EngineStart
 
 _BACK_NS = 7 * 86_400 * 10**9
-"""The oldest possible start of a baseline, in nanoseconds before the window: the default retention
-of rows."""
+"""A baseline begins at most this many nanoseconds before the window. It is the default retention of
+rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Answer:
     explanation: Explanation
     incidents: tuple[IncidentRow, ...] = ()
     before: IncidentRow | None = None
-    """The incident that follows the baseline. None if the caller set the baseline, or if the
-    baseline is just before the window."""
+    """The incident that begins at the end of the baseline. None if the caller set the baseline, or
+    if the baseline is just before the window."""
     just_before: bool = False
     """Whether the baseline is the range just before the window."""
 
@@ -129,8 +129,9 @@ def explain_question(
 def windows_of(question: Question) -> list[Window]:
     """Return the time ranges to read.
 
-    One range covers baseline and window. If the gap between baseline and window is longer than both
-    together, the result has two ranges.
+    Usually, the result is a single range from the earlier to the later of baseline and window. If
+    the gap between baseline and window is longer than their total length, the result has two
+    ranges.
     """
     whole, parts = question.whole, [question.baseline, question.window]
     if whole.seconds <= 2 * sum(each.seconds for each in parts):

@@ -1,7 +1,9 @@
-"""Report how much of the simulated past is stored, in the first minute of `tailspan up --simulate`.
+"""Report how much of the simulated past is stored. Used in the first minute of `tailspan up
+--simulate`.
 
-Until the whole past is stored and evaluated, a page would show incomplete data, such as a burning
-SLO without an incident, or no requests.
+This command first stores the requests of a simulated past. Until the whole past is stored and
+evaluated, a page would show incomplete data, such as a burning SLO without an incident, or no
+requests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,10 +19,11 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_SIMULATED_PAST"
 """The environment variable with the simulated past, as FROM/TO in unix seconds. `tailspan up` sets
 it for the explorer."""
 GIVE_UP_S: Final = 120
-"""Maximum time to wait for the simulated past after its end."""
+"""Maximum number of seconds to wait until the simulated past is stored, counted from the start of
+the simulation."""
 RECENT_S: Final = 45
-"""Maximum age of the newest request and of the newest evaluation. An evaluation waits 15 s for
-requests that have just ended, and evaluations are 15 s apart."""
+"""Maximum age in seconds of the newest request and of the newest evaluation. An evaluation waits 15
+seconds for requests that have just ended, and evaluations are 15 seconds apart."""
 
 _NS: Final = 10**9
 

@@ -1,11 +1,12 @@
 """Extrapolate an engine to another GPU, or to other weights, with the roofline model.
 
-The fitted coefficients are scaled by the ratio of the peaks: prefill tokens and attention by
-FLOP/s, context tokens by bytes/s. A step's base time contains the time to read the weights. The
-part of the base time that reading the weights takes at peak bandwidth is also scaled. The rest of
-the base time is overhead and stays the same. A real GPU does not reach its peak bandwidth, so some
-of the time that counts as overhead is also spent on reading weights. The extrapolation therefore
-understates the effect of faster memory or smaller weights.
+The fitted coefficients are scaled by the ratio of the two GPUs' peaks. The coefficients of prefill
+tokens and attention are scaled by the ratio of the peak FLOP/s. The coefficient of context tokens
+is scaled by the ratio of the peak bytes/s. The base time of a step contains the time to read the
+weights. This time is computed for the peak bandwidth, and is scaled too. The rest of the base time
+is overhead and stays the same. A real GPU does not reach its peak bandwidth, so some of the time
+that counts as overhead is also spent on reading weights. The extrapolation therefore understates
+the effect of faster memory or smaller weights.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from telemetry.starts import EngineStart, read
 class _Format(NamedTuple):
     weight_bytes: float
     math: str | None
-    """Number format of the products, or None for the number format of the activations."""
+    """Number format of the matrix products. None means the number format of the activations."""
 
 
 QUANTISATIONS: Final[Mapping[str, _Format]] = {
@@ -47,8 +48,8 @@ def on_hardware(
     Args:
         config: the fitted configuration.
         start: the start that the engine reported.
-        edits: `device` and `quantization` are used. Without both, the configuration is returned
-            unchanged.
+        edits: `device` and `quantization` are used. If neither is set, the configuration is
+            returned unchanged.
         peaks: the user's peaks, which override the built-in table.
 
     Raises:
@@ -88,7 +89,8 @@ def on_hardware(
 
 
 def assumption(edits: Edits) -> str | None:
-    """Return the assumption of a prediction with other hardware, or None without other hardware."""
+    """Return the sentence that states what a prediction for other hardware assumes. Return None if
+    the edits change no hardware."""
     changed = [each for each in (edits.device, edits.quantization) if each is not None]
     if not changed:
         return None

@@ -1,8 +1,8 @@
 """Find the verdict on an incident from all latencies of its objective.
 
-An objective may set thresholds for several latencies, one for each. The verdict is about the
-latency with the most bad requests. Commands, pages and alerts all use this module, so their texts
-agree.
+An objective may have one threshold for each of several latencies. The verdict is about the latency
+with the threshold that the largest number of requests missed. Commands, pages and alerts all use
+this module, so their texts agree.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,8 @@ from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 
 LEAST_EXPLAINED_S: Final = 300
-"""Minimum length of the window in seconds. An incident that has just alerted is shorter."""
+"""Minimum length of the window in seconds. The window of an incident that has just alerted would be
+shorter, so it is extended."""
 LEAST_BEFORE_S: Final = 1_800
 """Minimum length of the baseline in seconds."""
 
@@ -52,7 +53,8 @@ class IncidentQuestions:
 
 @dataclass(frozen=True, slots=True)
 class IncidentVerdict:
-    """The explanation that gives the verdict, and the explanations of the other latencies."""
+    """The explanation of the latency that the verdict is about, and the explanations of the other
+    latencies."""
 
     first: Explanation
     others: tuple[Explanation, ...] = ()
@@ -125,7 +127,7 @@ def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | 
 def read_questions(
     engine: Engine, objective: Objective, incident: IncidentRow, at_s: int
 ) -> IncidentQuestions:
-    """Return the questions about an incident, with the other incidents read from the database."""
+    """Return the questions about an incident. The other incidents are read from the database."""
     span = Span(incident.began_unix_s * _NS, max(at_s, incident.began_unix_s + 1) * _NS)
     return questions_of(objective, incident, at_s, known_incidents(engine, span))
 
@@ -160,7 +162,8 @@ def growth(explanation: Explanation) -> float:
 
 
 def _attainment_loss(explanation: Explanation) -> float:
-    """Return by how much the share of requests that missed a threshold increased."""
+    """Return the increase from baseline to window of the share of requests that missed a
+    threshold."""
     return max(
         (each.baseline_attained_ratio - each.attained_ratio for each in explanation.attainments),
         default=0.0,

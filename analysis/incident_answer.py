@@ -1,9 +1,9 @@
 """The stored answer of an incident, which every page, command and message shows.
 
-Two replays of the same incident, a minute apart, have different windows, so their shares differ.
-Therefore only the server computes the answer, at defined times (`server.likely_cause`), and pages,
-commands and messages read it. A question with another filter or range is not about the whole
-incident. Its answer is computed on request.
+If the same incident is replayed twice, a minute apart, the windows differ, so the shares of the
+causes differ too. Therefore only the server computes the answer, at defined times
+(`server.likely_cause`), and pages, commands and messages read it. If a question has another filter
+or range, it is not about the whole incident. The answer to this question is computed on request.
 """
 
 import json
@@ -38,7 +38,8 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Explanations:
-    """The explanations of the objective's latencies. The first one is the verdict's."""
+    """The explanations of the objective's latencies. The first one is about the latency that the
+    verdict is about."""
 
     explanations: Sequence[Explanation]
 
@@ -63,7 +64,7 @@ class StoredAnswer:
     Attributes:
         computed_unix_s: when it was computed.
         version: the version of the method.
-        phase: the part of the incident that it is about.
+        phase: the part of the incident that the answer is about (`Phase`).
         verdict: the verdict, with the explanations of all latencies of the objective.
     """
 
@@ -82,7 +83,8 @@ class StoredAnswer:
 
     @property
     def explanations(self) -> Sequence[Explanation]:
-        """The explanations of all latencies. The first one is the verdict's."""
+        """The explanations of all latencies. The first one is about the latency that the verdict is
+        about."""
         return (self.verdict.first, *self.verdict.others)
 
     @property
@@ -91,7 +93,8 @@ class StoredAnswer:
         return self.verdict.first.method is Method.COUNTERFACTUAL
 
     def explained(self, question: Question) -> Explanation | None:
-        """Return the explanation of a question, or None if the answer is about another question."""
+        """Return the stored explanation of a question, or None if this answer is about another
+        question."""
         return next((each for each in self.explanations if each.question == question), None)
 
     def answers_whole(self, where: Mapping[str, str | None]) -> bool:
@@ -122,8 +125,8 @@ def stored_answer(
 ) -> StoredAnswer | None:
     """Return the newest answer of an incident, or None if there is none.
 
-    An answer is ignored if the objective has changed since, because it answers another question. An
-    answer that cannot be read is ignored, with a line in the log.
+    If the objective has changed since the answer was computed, the answer is ignored, because it
+    answers another question. An answer that cannot be read is ignored, with a line in the log.
 
     Raises:
         StoreUnavailable: the database cannot be read.
@@ -188,8 +191,8 @@ def keep_verdict(
 def _newest(
     rows: Sequence[AnswerRow], objective: Objective, incident: IncidentRow
 ) -> StoredAnswer | None:
-    # The evaluator may withdraw the end of an incident that it ended while the clock was wrong.
-    # Answers about the ended incident are then not used.
+    # If the evaluator ended an incident while the clock was wrong, it may open the incident again.
+    # In this case, answers about the ended incident are not used.
     over = incident.ended_unix_s is not None
     usable = [row for row in rows if over or row.phase == Phase.OPEN]
     usable.sort(key=lambda row: (row.phase == Phase.ENDED, row.computed_unix_s), reverse=True)

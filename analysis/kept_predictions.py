@@ -1,9 +1,11 @@
-"""Keep predictions of what-if, and compare them with the latencies after a deploy of the change.
+"""Store the predictions of `tailspan what-if`, and compare them with the latencies after a deploy
+of the change.
 
-A prediction is kept if a deploy can make its change: engine arguments and the number of replicas.
-The measured change is the percentile after the deploy, divided by the percentile that the requests
-before the deploy have when they are reweighted to the mix after it. The measured change includes
-the load, because what-if predicts the load too.
+A prediction is stored if a deploy can make its change: a change of engine arguments or of the
+number of replicas. The measured change is: percentile after the deploy / percentile before the
+deploy − 1. For the percentile before the deploy, the requests are reweighted to the mix of requests
+after the deploy. The measured change includes the effect of the load, because what-if predicts this
+effect too.
 """
 
 import json
@@ -29,8 +31,8 @@ POINTS: Final = ("p50", "p95", "p99")
 REPLICAS: Final = "replicas"
 ROUTER: Final = "router"
 AGAIN_NS: Final = 3_600 * 10**9
-"""A prediction of the same change is kept at most once in this time, because a live page predicts
-again at each refresh."""
+"""A prediction of the same change is stored at most once in this many nanoseconds, because a live
+page computes the prediction again at each refresh."""
 REPORTED: Final[Mapping[str, str]] = {
     "max_num_seqs": "scheduler.max_num_seqs",
     "max_num_batched_tokens": "scheduler.max_num_batched_tokens",
@@ -55,7 +57,7 @@ ABSENT: Final[Mapping[str, Argument]] = {
 
 
 class Ratio(NamedTuple):
-    """A predicted relative change of a percentile: −0.1 is 10 % faster."""
+    """A predicted relative change of a percentile, with its interval: −0.1 is 10 % faster."""
 
     value: float
     low: float
@@ -87,7 +89,8 @@ class Expected:
 
 
 def canonical(edits: Sequence[str]) -> str | None:
-    """Return the edits of a prediction in canonical form, or None if no deploy makes them.
+    """Return the edits of a prediction in canonical form, or None if a deploy cannot make these
+    edits.
 
     The router is left out if the number of replicas changes, because no server reports it.
 
@@ -112,9 +115,10 @@ def keep(
 ) -> Prediction | None:
     """Store a prediction. Return the stored row, or None if the prediction is not stored.
 
-    A prediction is not stored if labels select a part of the requests, if the reader may not see
-    all requests, or if the engines cannot keep up, because the latencies then depend on how long
-    the load lasts. The same change is stored at most once an hour.
+    A prediction is not stored if labels select a part of the requests, or if the reader may not see
+    all requests. A prediction is not stored either if the engines cannot keep up with the load,
+    because the latencies then depend on how long the load lasts. The same change is stored at most
+    once an hour.
 
     Args:
         engine: from `open_database`.
@@ -189,7 +193,8 @@ def deployed(
 
 
 def replicas_of(column: pa.ChunkedArray) -> set[str]:
-    """Return the replicas in a column of requests, without unknown ones."""
+    """Return the names of the replicas in a column of requests. Unknown (null) names are left
+    out."""
     return {each for each in column.unique().to_pylist() if each is not None}
 
 
@@ -200,14 +205,15 @@ def expected(
     quantile: str,
     parts: Parts | None,
 ) -> Expected | None:
-    """Return the latest prediction of a change, or None if it was not predicted before. Pure.
+    """Return the latest prediction of a change, or None if the change was not predicted before it
+    was deployed. Pure.
 
     Args:
         known: the kept predictions.
         deploy: from `deployed`.
         metric: the latency that was compared.
         quantile: the percentile that was compared.
-        parts: what was measured; None is unknown.
+        parts: the measured parts of the difference. None means unknown.
     """
     made = of_change(known, deploy)
     if not made or parts is None or not parts.mixed_s > 0:
@@ -236,7 +242,8 @@ def _ratio(now: float | None, predicted: Any) -> Ratio | None:
 
 
 class _Arguments(NamedTuple):
-    """The arguments of some engines: those that what-if can change, and the others."""
+    """The arguments of some engines: the arguments that what-if can change, and all other
+    arguments."""
 
     known: Mapping[str, Argument]
     others: Mapping[str, Argument]

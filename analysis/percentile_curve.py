@@ -12,8 +12,8 @@ CURVE: Final = (
     *(0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.9),
     *(0.95, 0.975, 0.99, 0.995, 0.999),
 )
-"""Percentiles with about equal distances in standard deviations of a normal distribution, so that a
-chart with equal distances shows both the middle and the tail."""
+"""Percentiles whose distances, in standard deviations of a normal distribution, are about equal. A
+chart that shows them at equal distances shows both the middle and the tail of the distribution."""
 
 
 def curve_of(values: FloatArray) -> FloatArray:
@@ -39,6 +39,6 @@ def _rank_indices(number: int) -> IntArray:
 
 
 def shown(number: int) -> list[int]:
-    """Return the indices in `CURVE` of the percentiles for which this number of values is
-    enough."""
+    """Return the indices in `CURVE` of the percentiles that can be computed from this number of
+    values."""
     return [place for place, q in enumerate(CURVE) if number >= least_number(q)]

@@ -1,8 +1,11 @@
-"""The shared prefixes of the recorded prompts, for questions that change what the KV cache holds.
+"""The shared prefixes of the recorded prompts, for what-if questions that change the contents of
+the KV cache.
 
-A recorded request contains the number of tokens that its engine found in the cache. With another
-router, number of blocks or rate, the engine would have found a different number. The prefix ladders
-show which requests begin with the same tokens, so the replay can compute the cache hits again.
+A recorded request contains the number of tokens that its engine found in the cache. If the router,
+the number of blocks or the request rate changes, the engine finds a different number. The prefix
+ladder of a request contains hashes of prefixes of its prompt at increasing lengths (rungs). Equal
+rungs show which requests begin with the same tokens, so the replay can compute the cache hits
+again.
 """
 
 from collections.abc import Sequence
@@ -25,8 +28,8 @@ LEAST_KNOWN: Final = 0.95
 block."""
 
 COMMON_FROM: Final = 10
-"""A prefix with at least this many different continuations is common to many users. The turns of a
-conversation, and agents that work on one context, have fewer."""
+"""A prefix with at least this many different continuations is common to many users. The prefixes of
+a conversation, or of agents that work on one context, have fewer continuations."""
 
 _BLOCKS: Final = np.array(POSITIONS)
 
@@ -39,7 +42,8 @@ class Shared(NamedTuple):
 
 
 def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
-    """Return the traffic with shared prefixes, if the question and the ladders allow it.
+    """Return the traffic with the prefixes that its prompts share, if the question needs them and
+    the ladders are usable.
 
     Args:
         recorded: the window; `cached_tokens` as recorded.
@@ -47,8 +51,8 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
 
     Returns:
         If some edits change what the cache finds and the ladders can be used, the traffic with
-        `prefixes`. Its `cached_tokens` then count only tokens of prompts from before the recording.
-        Otherwise the same traffic.
+        `prefixes`. In this case, `cached_tokens` counts only tokens of prompts from before the
+        recording. Otherwise, the traffic is returned unchanged.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
@@ -91,13 +95,13 @@ def repeated_tokens(recorded: Recorded) -> IntArray:
 
 
 def _edits_affect_cache(edits: Edits) -> bool:
-    """Return whether the edits change what the cache finds."""
+    """Return whether the edits change which tokens are found in the cache."""
     arguments = {name.replace("-", "_") for name in edits.arguments or {}}
     return edits.pools or bool(edits.rates) or bool(arguments & ARGUMENTS)
 
 
 def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | None:
-    """Return why the ladders cannot be used; None if they can.
+    """Return why the ladders cannot be used. Return None if they can be used.
 
     Args:
         recorded: the window.
@@ -128,9 +132,9 @@ def prefixes_of(
     """Return the prefixes that prompts share, and the requests whose cache hits exceed these
     prefixes.
 
-    Two prompts begin to differ between their last equal rung and the next one. So the end of a
-    shared segment is moved to the point up to which the engines' caches found the segment, if that
-    point is before the next rung.
+    Two prompts begin to differ somewhere between their last equal rung and the next rung. The
+    caches of the engines show this point more exactly. So if a cache found more of a shared segment
+    than its last equal rung, the end of the segment is moved to the end of the found tokens.
 
     Args:
         ladders: the prefix ladders of n requests, in order of time.
@@ -184,8 +188,8 @@ class _Nodes(NamedTuple):
 
 
 def _shared_nodes(ladders: Ladders) -> _Nodes:
-    """Follow the rungs of all requests, level by level, as long as another request has the same
-    rungs."""
+    """Find the nodes. The rungs of each request are compared level by level, as long as another
+    request has the same rungs."""
     lengths = np.diff(ladders.offsets)
     rows = np.flatnonzero(lengths)
     # Requests with different block sizes share no blocks.
@@ -207,7 +211,7 @@ def _shared_nodes(ladders: Ladders) -> _Nodes:
         shared = count[key] > 1
         rows, parents = rows[shared], known + key.reshape(-1)[shared]
         known += len(pairs)
-        if level:  # the first rung is that of the empty prompt
+        if level:  # the first rung belongs to the empty prompt
             found.append((rows, np.full(len(rows), level - 1), parents))
     row, level_of, key = (
         np.concatenate([each[place] for each in found]) if found else np.zeros(0, dtype=np.int64)
@@ -233,7 +237,8 @@ def _moved_ends(
     """Return the position of each node's end, in blocks from the start of the prompt.
 
     Some requests found the node's rung in the cache, but not the next rung. The end is the smallest
-    number of blocks that one of these requests found; without such a request, the node's position.
+    number of blocks that one of these requests found. If there is no such request, the end is the
+    position of the node's rung.
     """
     ends = np.zeros(len(nodes.requests), dtype=np.int64)
     ends[nodes.key] = positions[nodes.level]
@@ -246,8 +251,8 @@ def _moved_ends(
 
 
 def _common(nodes: _Nodes) -> BoolArray:
-    """Return for each segment of a request whether many different prompts continue it, or continue
-    a longer segment of the request."""
+    """For each segment of a request, return whether it is common to many users: many different
+    prompts continue this segment, or a longer segment of the same request."""
     many = nodes.continuations[nodes.key] >= COMMON_FROM
     last = np.full(int(nodes.row.max(initial=-1)) + 1, -1)
     np.maximum.at(last, nodes.row[many], nodes.level[many])

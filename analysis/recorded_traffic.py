@@ -44,7 +44,7 @@ LEAD_S: Final = 60
 engine is not empty when the window begins.
 """
 STRETCH_S: Final = 5
-"""Length in seconds of the intervals over which counters are summed. Each has about five
+"""Length in seconds of the intervals over which counters are summed. An interval has about five
 samples."""
 LEAST_REQUESTS: Final = 100
 """Minimum number of requests.
@@ -61,7 +61,7 @@ A prediction needs 82 replays, which take about two minutes of CPU time for this
 MOST_LEFT_OUT: Final = 0.05
 """Maximum share of requests without phases from the plugin.
 
-The engine's steps also contained these requests, but the replay cannot include them.
+The replay cannot include these requests, although they were a part of the engine's steps.
 """
 UNLIMITED: Final = 2**31 - 1
 
@@ -89,7 +89,8 @@ _NS: Final = 10**9
 UNMODELLED: Final[Mapping[str, str]] = {
     "lora.max_loras": "LoRA adapters",
 }
-"""Engine arguments that the replay does not model, each with its feature's name for messages."""
+"""Engine arguments that the replay does not model. For each argument, the name of the feature for
+messages."""
 
 
 class NotReplayableError(ValueError):
@@ -110,7 +111,7 @@ class RecordedEngine:
     start: EngineStart
     """The engine's start event."""
     waiting: Sequence[int] = ()
-    """The tenants whose clients wait for each answer before the next request."""
+    """The tenants whose clients wait for each answer before they send the next request."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,7 +251,7 @@ def _recorded_engine(
 
     frontend_s = column("frontend_s") - np.nan_to_num(column("handoff_s"))
     received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
-    # If a server has no Python front end, its rows begin with the queue.
+    # If a server has no Python front end, the rows of its requests begin with the queue phase.
     first_token_s = np.nan_to_num(column("frontend_s")) + column("queue_s") + column("prefill_s")
     streamed = pc.fill_null(requests["streamed"], True).to_numpy(zero_copy_only=False)
     front_end = fit_front_end(

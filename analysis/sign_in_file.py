@@ -106,7 +106,8 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
 def in_force() -> SignIn | None:
     """Return the sign-in configuration of this process, or None if sign-in is not used.
 
-    Raises the errors of `load_sign_in`, so that the explorer shows no page.
+    If the file is invalid, this function raises the errors of `load_sign_in`, so that the explorer
+    shows no page without sign-in.
     """
     path = os.environ.get(SIGN_IN_KEY)
     return load_sign_in(Path(path), os.environ) if path else None

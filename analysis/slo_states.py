@@ -32,7 +32,7 @@ _NS: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """The status of one group of an objective, and the counts from which it is computed."""
+    """The status of one group of an objective, and the counts from which the status is computed."""
 
     status: Status
     tally: Tally
@@ -43,7 +43,8 @@ class SloIncident:
     """One burn of an objective: its page, its ticket, or both if they overlap."""
 
     row: IncidentRow
-    """The page's row if there is a page, otherwise the ticket's row. Links point to this row."""
+    """The row of the incident with severity `page` if there is one; otherwise, the row of the
+    ticket. Links open the incident of this row."""
     severity: str
     """Severity of the incident: `page` if both a page and a ticket are open."""
     began_unix_s: int
@@ -159,8 +160,8 @@ def is_open(row: IncidentRow, at_s: int) -> bool:
 
 
 def instant_s(window: Window, now_unix_ns: int) -> int:
-    """Return the instant at which to show the states, in unix seconds: the end of the range, or the
-    time of the last possible evaluation if that is earlier."""
+    """Return the instant at which to show the states, in unix seconds. It is the end of the range,
+    or the time of the last possible evaluation if this time is earlier."""
     end_s = min(window.to_unix_ns, now_unix_ns - ARRIVAL_S * _NS) // _NS
     return max(0, end_s // EVALUATION_S * EVALUATION_S)
 
@@ -215,8 +216,8 @@ def objective_status(
         objective: an objective that Tailspan counts.
         at_s: the instant of the status, in unix seconds.
         count: from `by_second`. Pass the same object for several objectives.
-        since: returns additional instants of a group, in unix seconds, from which its counts can be
-            summed.
+        since: returns additional instants of a group, in unix seconds. The caller may sum the
+            group's counts from each of these instants on.
     """
     groups = []
     for group in expanded(engine, [objective]):
@@ -256,7 +257,7 @@ def incident_of(
 
     Args:
         rows: at least one row: the burn's page, its ticket, or both.
-        status: the objective's current status, whose burn rate may be above the stored peak.
+        status: the objective's current status. Its burn rate may be higher than the stored peak.
         history: the counts.
         causes: likely causes by severity and time of the alert.
     """
@@ -292,7 +293,8 @@ def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) ->
 
 
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
-    """Return the start of the earliest burn that overlaps the previous range of the same length."""
+    """Return the start of the earliest burn that overlaps the range of the same length just before
+    the given range."""
     length_s = (window.to_unix_ns - window.from_unix_ns) // _NS
     from_s = window.from_unix_ns // _NS
     began = [

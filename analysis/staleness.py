@@ -11,8 +11,8 @@ The instrumentation exports samples even if there are no requests.
 """
 
 STALE_S: Final = 6 * EXPORT_S
-"""Seconds without data after which data counts as missing: six exports in a row have failed, or no
-sender is active."""
+"""Seconds without new data after which data counts as missing. By then, six exports in a row have
+failed, or no sender is active."""
 
 _NS: Final = 10**9
 

@@ -1,8 +1,9 @@
 """Divide the starts of engines into parts, and find the slow first requests after a start.
 
-The parts of a start sum to the time until the server was ready. After that, the first request of
-each shape can still be slow, because kernels are compiled when they are first used. This time
-belongs to the request, not to the start.
+The parts of a start sum to the time until the server was ready. After the start, the first request
+of each shape can still be slow, because kernels are compiled when they are first used. The time of
+the compilation belongs to the request, not to the start. Requests have the same shape if their
+numbers of prompt tokens to compute are between the same two powers of two.
 """
 
 from collections import defaultdict
@@ -21,17 +22,19 @@ from telemetry.cold_starts import ColdStart
 
 LABELS: Final = ("replica", "model", "region")
 MOST_LISTED: Final = 20
-"""Maximum number of starts in an answer. If there are more, it contains only the newest."""
+"""Maximum number of starts in an answer. If there are more starts, the answer contains only the
+newest."""
 FIRST_NS: Final = 600 * 10**9
-"""The first request of a shape is compared with the requests of this time after the start."""
+"""The first request of a shape is compared with the requests that arrive within this many
+nanoseconds after the start."""
 MOST_REQUESTS: Final = 5_000
 """Maximum number of requests to read for each start. The first requests after the start are
 read."""
 EXITED: Final = "exit"
-"""The failure of a start if the server ended without an exception."""
+"""This value is reported as the failure of a start if the server ended without an exception."""
 LATER: Final = 19
-"""Required number of later requests of the same shape. The first of 20 equal requests is the
-slowest by chance with a probability of 1 in 20.
+"""Minimum number of later requests of the same shape. The first of 20 equal requests is the slowest
+by chance with a probability of 1 in 20.
 """
 _COLUMNS: Final = (
     *("received_unix_ns", "engine", "prompt_tokens", "cached_tokens", "prefill_s"),
@@ -50,13 +53,14 @@ class StartsQuestion:
 
 @dataclass(frozen=True, slots=True)
 class FirstRequest:
-    """The first request of a shape, which was slower than all later ones of its shape.
+    """The first request of a shape, if it was slower than all later requests of this shape.
 
     Attributes:
         from_tokens: the shape has at least this many prompt tokens to compute.
-        to_tokens: the shape has fewer than this.
-        prefill_s: the prefill of the first request, without the work of other requests.
-        usual_s: the median of the later requests.
+        to_tokens: the shape has fewer prompt tokens to compute than this.
+        prefill_s: the duration of the first request's prefill in seconds, without the time for the
+            work of other requests.
+        usual_s: the median of this duration over the later requests.
         later: the number of later requests.
     """
 
@@ -68,7 +72,8 @@ class FirstRequest:
 
     @property
     def excess_s(self) -> float:
-        """Return how much longer the first request took than the median of the later ones."""
+        """Return by how many seconds the prefill of the first request was longer than the median of
+        the later requests."""
         return self.prefill_s - self.usual_s
 
 
@@ -83,8 +88,8 @@ class Start:
 
     @property
     def advice(self) -> str | None:
-        """Return a sentence with the largest part and an action, or None if there are no parts or
-        the start failed."""
+        """Return a sentence with the largest part of the start and an action. Return None if the
+        parts are unknown or the start failed."""
         found = largest_part(self.cold_start)
         if found is None or self.cold_start.reached is not None:
             return None
@@ -95,7 +100,8 @@ class Start:
 
     @property
     def failed(self) -> str | None:
-        """Return a sentence with the part in which the start failed, or None if it did not."""
+        """Return a sentence with the part in which the start failed. Return None if the start did
+        not fail."""
         start = self.cold_start
         if start.reached is None:
             return None
@@ -118,8 +124,8 @@ class StartsAnswer:
 
 
 def answer_starts(engine: Engine, question: StartsQuestion) -> StartsAnswer:
-    """Return the starts of a window with their parts and slow first requests, also those that
-    failed."""
+    """Return the starts of a window with their parts and slow first requests. Failed starts are
+    included."""
     window = question.window
     found = [
         each
@@ -158,7 +164,8 @@ def _start(engine: Engine, start: ColdStart) -> Start:
 
 
 def slow_first_requests(shapes: IntArray, prefill_s: FloatArray) -> tuple[list[FirstRequest], int]:
-    """Return the shapes whose first request was the slowest, and the number of compared shapes.
+    """Return the shapes whose first request was slower than all later requests, and the number of
+    shapes that were compared.
 
     Args:
         shapes: (n,) the power of two below each request's computed prompt tokens, in order of

@@ -24,7 +24,8 @@ from telemetry.sketches import IntArray
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 IDENTITIES: Final = ("trace_id", "span_id", "request_id")
-"""Labels that identify one request, so that each group would contain one request."""
+"""Labels that identify a single request. Requests cannot be grouped by these labels, because each
+group would contain one request."""
 
 DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
 """Labels that requests can be grouped by."""
@@ -33,7 +34,7 @@ MOST_READ: Final = 300_000
 """Maximum number of requests to read one by one, which takes about a second."""
 
 UNROLLED: Final = tuple(name for name in STORED_LATENCIES if name not in LATENCIES)
-"""The latencies that rollups do not have."""
+"""The latencies that rollups do not contain."""
 
 _POINTS = (*PERCENTILES, "p99_low", "p99_high")
 
@@ -62,8 +63,8 @@ class StatsAnswer:
     """Number of requests in groups that have `_other` as the value of a label. Rollups store
     `_other` instead of the value if the label has too many values."""
     hidden: int = 0
-    """Number of requests that the rollups store under `_other`, although they may belong to a group
-    whose `partial` is true, or may match the filter."""
+    """Number of requests that rollups store under `_other` and that therefore may be missing: they
+    may belong to a group whose `partial` is true, or they may match the filter."""
     sources: Mapping[str, int] = field(default_factory=dict)
     """Number of requests by source. Empty for `sketch`, because rollups do not store the source."""
 
@@ -137,17 +138,18 @@ def largest_first(groups: list[dict[str, Any]], dimensions: Sequence[str]) -> li
 
 
 def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the same statistics as `group_stats`, from rollups.
+    """Return the same statistics as `group_stats`, computed from rollups.
 
-    Percentiles of latencies that rollups do not store are unknown. `partial` is true for a group
-    that may have more requests, which are stored under `_other`.
+    Percentiles of latencies that rollups do not store are unknown. `partial` is true for a group if
+    more requests of the group may be stored under `_other`.
     """
     window = found.plan.window
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     sums = found.sums(["output_tokens"])
     incomplete = found.hidden().groups
     quantiles = {latency: found.quantiles(latency, _ranks) for latency in LATENCIES}
-    # Errors and aborted requests of a group are found by grouping by outcome.
+    # The rollups are also grouped by outcome, to count the errors and the aborted requests of each
+    # group.
     by_outcome = found.again(by=(*dimensions, "outcome"))
     outcomes = by_outcome.sums(())
     ended = {
@@ -184,8 +186,8 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
 
 
 def _ranks(total: IntArray) -> IntArray:
-    """Return the ranks of the percentiles, and of the confidence interval of the 99th
-    percentile."""
+    """Return the ranks of the percentiles, and the ranks of the bounds of the 99th percentile's
+    confidence interval."""
     interval = [interval_ranks(number, PERCENTILES["p99"]) or (0, 0) for number in total.tolist()]
     points = nearest_ranks(tuple(PERCENTILES.values()))(total)
     return np.concatenate([points, np.array(interval, np.int64).reshape(-1, 2)], axis=1)

@@ -86,9 +86,10 @@ class _Counts:
 
 
 def _evaluate(expression: Expression, requests: Requests) -> tuple[BoolArray, BoolArray]:
-    """Return two masks (n,): where an expression is true, and where it is false.
+    """Return two masks (n,): the requests for which an expression is true, and the requests for
+    which it is false.
 
-    For all other requests the result is unknown.
+    For all other requests, the result of the expression is unknown.
     """
     match expression:
         case Not(operand):

@@ -1,4 +1,5 @@
-"""Requests of a window as arrivals, for a trace file. Prompts, tenants and ids are not read."""
+"""Convert the requests of a window to arrivals for a trace file. Prompts, tenants and ids are not
+read."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from telemetry.prefix_ladders import read_ladders
 
 PART_REQUESTS: Final = 500_000
 """Number of requests in a part. The requests are read in parts, so that a long window needs little
-memory. Prefixes that prompts of different parts share are not exported."""
+memory. If prompts of different parts share a prefix, the shared prefix is not exported."""
 
 _COLUMNS: Final = ("received_unix_ns", "prompt_tokens", "output_tokens")
 _CACHE: Final = ("cached_tokens", "external_cached_tokens")
@@ -29,9 +30,10 @@ class ExportedPart:
     """A part of a window's requests, in order of receipt."""
 
     arrivals: Arrivals
-    """`received_s` counts from the start of the window."""
+    """The arrivals. `received_s` is in seconds since the start of the window."""
     left_out: int
-    """Requests whose prompt or answer tokens are unknown or 0, such as rejected ones."""
+    """Number of requests that are left out, because the number of their prompt tokens or output
+    tokens is unknown or 0. An example is a rejected request."""
     without_ladder: int
     """Number of requests without a prefix ladder, for which shared prefixes are unknown."""
 

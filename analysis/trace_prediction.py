@@ -1,9 +1,10 @@
 """Predict the latencies of a trace on the engines of a window.
 
-A step model is fitted to each engine of the window. The window is then replayed unchanged, and the
-difference from the measured latencies is the model's error. Then the requests of the trace are
-replayed on equal engines behind one router. No latency of the trace is measured, so its replayed
-percentiles are corrected by the window's error, and this error widens their intervals.
+A step model is fitted to each engine of the window. The window is then replayed unchanged. The
+difference between the replayed and the measured latencies of the window is the model's error. Then
+the requests of the trace are replayed on equal engines behind one router. The latencies of the
+trace are not measured, so the error of the window is used to correct the replayed percentiles of
+the trace, and it widens their intervals.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -69,20 +70,23 @@ class TraceAnswer:
     """Predicted latencies of a trace's requests."""
 
     of_window: WhatIfAnswer
-    """The unchanged window. If it is not reproduced, there is no prediction."""
+    """The replay of the unchanged window. If this replay does not reproduce the measured latencies,
+    there is no prediction."""
     requests: int
     length_s: float
-    """From the first request of the trace to the last."""
+    """Seconds from the first request of the trace to the last request."""
     edits: Sequence[str]
     predicted: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     objectives: Sequence[TraceAttainment] = ()
     engines: int = 0
     usd_per_hour: float | None = None
     rejected: int = 0
-    """Number of requests that are longer than `max_model_len`, or arrive when the queue is full."""
+    """Number of requests that the engines reject, because they are longer than `max_model_len` or
+    arrive when the queue is full."""
     binds: Bind = "none"
     saturated: bool = False
-    """The engines cannot keep up: the queue is full, or grows for as long as the trace lasts."""
+    """True if the engines cannot keep up: the queue is full, or grows until the end of the
+    trace."""
     extrapolated: Sequence[str] = ()
 
     @property
@@ -129,7 +133,7 @@ def predict_trace(
     if of_window.refused is not None:
         return answer
     served = _served(recorded, trace, edits)
-    # The model of the pool already contains the router and the number of engines.
+    # The model of the pool already contains the edits of the router and of the number of engines.
     rest = replace(edits, replicas=None, data_parallel_size=None, router=None)
     window = _Window(recorded, question, now)
     then = replayed(served, traffic_of(served), rest, "trace", np.random.default_rng(0))
@@ -160,7 +164,7 @@ def predict_trace(
         return dict(zip(POINTS, found, strict=True))
 
     engines = served.engines[0].model.replicas
-    # The price of another device is not known here.
+    # If the edits change the device, its price is unknown here.
     usd = None if edits.device else question.usd_per_hour
     return replace(
         answer,
@@ -206,7 +210,8 @@ def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
 
 
 def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
-    """Return the stalls and paces of the window's engines, repeated over the trace."""
+    """Return the stalls and changes of speed (paces) of the window's engines. They are repeated
+    until the end of the trace."""
     window = recorded.window
     period_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     lead_s = recorded.lead_s
@@ -237,7 +242,8 @@ class _Window:
         self.objectives = counted_objectives(question)
 
     def good_ratios(self, then: Replayed, trace: Arrivals) -> list[float | None]:
-        """Return the good ratio of each objective; None if it selects no request of a trace."""
+        """Return the share of good requests for each objective. The share is None if the objective
+        selects no request of the trace."""
         served = ~then.rejected
         known: dict[str, Any] = {
             name: self.corrections[name].corrected(then.values[name][served]) for name in METRICS
@@ -276,7 +282,7 @@ def _table(known: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
 
 
 def _extrapolations(recorded: Recorded, trace: Arrivals, edits: Edits, engines: int) -> list[str]:
-    """Return what the prediction assumes beyond what was recorded."""
+    """Return the assumptions of the prediction that the recorded window does not confirm."""
     engine = edited_engine(recorded.engines[0].model.engine, edits.arguments or {})
     window = [each.arrivals for each in recorded.engines]
     found = []
@@ -309,6 +315,6 @@ def _extrapolations(recorded: Recorded, trace: Arrivals, edits: Edits, engines: 
 
 
 def _highest_rate(received_s: FloatArray) -> float:
-    """Return the requests per second of the busiest `RATE_S`."""
+    """Return the requests per second in the busiest interval of `RATE_S` seconds."""
     places = np.floor((received_s - received_s.min()) / RATE_S).astype(np.int64)
     return float(np.unique(places, return_counts=True)[1].max()) / RATE_S

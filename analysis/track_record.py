@@ -1,7 +1,7 @@
 """Count how many stored predictions contain the change that was measured after the deploy.
 
-It reads the requests around the deploys again, so it covers deploys whose requests are still
-stored.
+The requests before and after each deploy are read again. So only deploys whose requests are still
+stored are counted.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,14 @@ from store.queries import Window, request_table
 
 METRICS: Final = ("ttft", "tpot", "e2e")
 MOST_DEPLOYS: Final = 10
-"""Maximum number of deploys, the latest ones. A comparison takes a second or two."""
+"""Maximum number of deploys. If there are more, only the latest deploys are used, because the
+comparison of one deploy takes one or two seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrackRecord:
-    """The predicted percentiles of deploys, and how many intervals contain the measured change."""
+    """The number of predicted percentiles of deploys, and the number of them whose interval
+    contains the measured change."""
 
     deploys: int
     percentiles: int
@@ -41,7 +43,8 @@ class TrackRecord:
 
 
 def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
-    """Return the track record, or None if no deploy was predicted.
+    """Return the track record. Return None if there is no deploy whose change was predicted before
+    it.
 
     Args:
         engine: from `open_database`.
@@ -67,7 +70,8 @@ def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
 def _contained(
     engine: Engine, deploy: Deploy, known: Sequence[Prediction], to_unix_ns: int
 ) -> list[bool]:
-    """Return for each predicted percentile of a deploy whether its interval contains the change.
+    """For each predicted percentile of a deploy, return whether its interval contains the measured
+    change.
 
     `to_unix_ns` is the start of the next deploy, or the current time.
     """

@@ -1,6 +1,6 @@
-"""Add requests that a hung engine has not ended to the data for an explanation.
+"""Add the requests in flight on a hung engine to the data for an explanation.
 
-They have no row yet. Their newest reports contain their age.
+These requests have no stored row yet. Their newest reports contain their age.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,8 @@ def _hung(engines: pa.Table) -> bool:
 
 
 def _as_rows(reports: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return reports with the types of the request columns. Their latency is their age."""
+    """Return the reports of requests in flight as a table with the columns of requests. The age of
+    a request is used as its latency."""
     age_ns = pc.subtract(reports["seen_unix_ns"], reports["received_unix_ns"])
     reports = reports.append_column("e2e_s", pc.divide(age_ns.cast(pa.float64()), 1e9))
     columns = {

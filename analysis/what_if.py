@@ -53,15 +53,15 @@ from telemetry.quantiles import Z_95
 
 POINTS: Final[Mapping[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 PLACES: Final[Mapping[str, int]] = {name: CURVE.index(q) for name, q in POINTS.items()}
-"""The indices of these percentiles in `CURVE`."""
+"""The indices of the percentiles `POINTS` in `CURVE`."""
 JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 """A prediction is made only if the unchanged replay reproduces these latencies."""
 
 MOST_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
 """Maximum relative error of the unchanged replay. There is no prediction if the error is larger.
 
-Windows of a real vLLM are within 5 % at P50 and 25 % at P99. A window that other processes
-disturbed was 50 % off at P99 (docs/benchmarks.md#what-if-on-a-real-vllm).
+For windows of a real vLLM, the error is at most 5 % at P50 and 25 % at P99. A window that other
+processes disturbed was 50 % off at P99 (docs/benchmarks.md#what-if-on-a-real-vllm).
 """
 
 RESAMPLED: Final = 40
@@ -82,7 +82,7 @@ class WhatIfQuestion:
     """Labels that select the requests to report. All requests are replayed."""
     objectives: Sequence[Objective] = ()
     usd_per_hour: float | None = None
-    """Current cost of the engines, or None if they have no price."""
+    """Current cost of the engines in US dollars per hour, or None if they have no price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +122,13 @@ class WhatIfAnswer:
     gains: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     """The change of each percentile on exactly this traffic, as a ratio: −0.1 is 10 % faster."""
     curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
-    """The percentiles of each latency from P1 to P99.9, without those for which there are too few
-    requests."""
+    """The percentiles of each latency from P1 to P99.9. Percentiles for which there are too few
+    requests are left out."""
     predicted_rps: float | None = None
     predicted_usd_per_hour: float | None = None
     rejected: int = 0
-    """Number of requests that the edited engines reject, because they are longer than
-    `max_model_len` or the queue is full."""
+    """Number of requests that the edited engines reject, because the requests are longer than
+    `max_model_len` or because the queue is full."""
     objectives: Sequence[Attainment] = ()
     binds: Bind = "none"
     binds_now: Bind = "none"
@@ -138,7 +138,7 @@ class WhatIfAnswer:
 
     @property
     def usd_per_1000_requests(self) -> float | None:
-        """Return the cost of 1,000 requests now."""
+        """Return the cost of 1,000 requests without the edits."""
         return usd_per_1000(self.usd_per_hour, self.throughput_rps)
 
     @property
@@ -185,7 +185,8 @@ def read_for(engine: Engine, question: WhatIfQuestion) -> Recorded:
 
 
 def counted_objectives(question: WhatIfQuestion) -> list[tuple[Objective, Goodput]]:
-    """Return the objectives that Tailspan counts, each with its indicator."""
+    """Return the objectives that Tailspan counts itself. Each objective is paired with its
+    indicator."""
     return [
         (each, each.indicator)
         for each in question.objectives
@@ -231,7 +232,7 @@ def predict_each(
         alternatives: the edits.
         draws: number of resampled replays for the intervals, or 0 for no intervals.
         progress: called after each resampled replay. If only some of the edits set replicas or a
-            router, the edits are replayed in two groups, so the function is called twice as often.
+            router, the edits are replayed in two groups. `progress` is then called twice as often.
         draws_for: a function that receives a prediction without intervals, and returns the number
             of draws that it needs. By default, each prediction has `draws` draws.
 
@@ -263,7 +264,7 @@ def _predict_group(
     recorded, assumptions = with_prefixes(recorded, alternatives)
     reporting = _Reporting(recorded, question, assumptions)
     first = alternatives[0]
-    # What the caches found depends on the engine that served each request.
+    # The number of tokens that a cache found depends on the engine that served the request.
     by_cache = any(each.arrivals.prefixes is not None for each in recorded.engines)
     pooled = first.pools and not by_cache
     same = Edits(router=first.pool_router) if pooled else Edits()
@@ -306,7 +307,7 @@ def reproduce(recorded: Recorded, question: WhatIfQuestion) -> tuple[WhatIfAnswe
 
 
 class _Reporting:
-    """The measured latencies of the reported requests of a window."""
+    """Selects the requests of a window that are reported, and has their measured latencies."""
 
     def __init__(
         self, recorded: Recorded, question: WhatIfQuestion, assumptions: Sequence[str]
@@ -333,7 +334,7 @@ class _Reporting:
         self.blocks = blocks_of(recorded).number
 
     def number(self, name: str) -> int:
-        """Return how many of the reported requests have this latency."""
+        """Return the number of reported requests for which this latency is known."""
         return int(np.isfinite(self.measured[name][self.chosen]).sum())
 
     def values(self, run: Replayed, name: str) -> FloatArray:
@@ -346,9 +347,10 @@ class _Reporting:
 
 
 class _Sample:
-    """Measured and replayed latencies of recorded or resampled traffic, without edits.
+    """The measured latencies and the latencies of a replay without edits, for recorded or resampled
+    traffic.
 
-    The predictions of all edits share a sample.
+    The predictions of all edits use the same sample.
     """
 
     def __init__(self, reporting: _Reporting, traffic: Traffic, now: Replayed) -> None:
@@ -364,15 +366,15 @@ class _Sample:
 
 
 class _Effect(NamedTuple):
-    """The effect of edits on one sample."""
+    """The effect of a set of edits on one sample of traffic."""
 
     curves: Mapping[str, FloatArray]
     """The percentiles `CURVE` of each latency of the edited replay; NaN if unknown."""
     gains: Mapping[str, FloatArray]
-    """The relative change of each percentile between the two replays (−0.1 is 10 % lower); NaN if
-    unknown."""
+    """The relative change of each percentile from the unchanged replay to the edited replay (−0.1
+    is 10 % lower). It is NaN if unknown."""
     good_ratios: Sequence[float | None]
-    """The good ratio of each objective."""
+    """The share of good requests in the edited replay, for each objective."""
 
 
 class _Prediction:
@@ -391,8 +393,8 @@ class _Prediction:
         self.refused = _refusal(_points(self._reproduced))
         self._draws: list[_Effect] = []
         self._shares: list[dict[str, FloatArray]] = []
-        """For each draw and each percentile of the edited replay of the whole traffic, the share of
-        the draw's latencies that do not exceed this percentile."""
+        """One entry for each draw. For each percentile of the edited replay of the whole traffic,
+        it has the share of the draw's latencies that do not exceed this percentile."""
         if self.refused is None:
             self._then = (
                 self._replay(whole, "now", np.random.default_rng(0))
@@ -441,7 +443,7 @@ class _Prediction:
             return answer
         then = self._then
         engines = self._edits.engines(recorded.replicas, len(recorded.engines))
-        # The price of another device is unknown here.
+        # If the edits change the device, its price is unknown here.
         usd = None if self._edits.device else question.usd_per_hour
         reported = self._of.chosen[then.source]
         predicted = {name: self._predicted(name) for name in METRICS}
@@ -505,7 +507,7 @@ class _Prediction:
         )
 
     def _good_ratios(self, sample: _Sample, after: Replayed) -> list[float | None]:
-        """Return the predicted good ratio of each objective that Tailspan counts."""
+        """Return the predicted share of good requests, for each objective that Tailspan counts."""
         if not self._of.objectives:
             return []
         reported = self._of.chosen[after.source] & ~after.rejected
@@ -513,7 +515,8 @@ class _Prediction:
         table = self._of.recorded.requests.select(self._of.judged_columns).take(pa.array(source))
         for name in self._of.judged_metrics:
             values = sample.corrections[name].corrected(after.values[name][reported])
-            # A latency that does not exist, such as TPOT of one token, stays unknown.
+            # A latency that is undefined, such as the TPOT of a response with one token, stays
+            # unknown.
             values[~np.isfinite(self._of.measured[name][source])] = np.nan
             place = table.column_names.index(name)
             table = table.set_column(place, name, pa.array(values, from_pandas=True))
@@ -546,7 +549,8 @@ def _points(curves: Mapping[str, Sequence[Value]]) -> dict[str, dict[str, Value]
 
 
 def _changes(before: FloatArray, after: FloatArray) -> FloatArray:
-    """Return the changes as ratios; NaN for durations that are too short for a ratio."""
+    """Return the relative changes. A change is NaN if the durations are too short for a meaningful
+    ratio."""
     return after / np.where(before >= NEGLIGIBLE_S, before, np.nan) - 1
 
 
@@ -579,7 +583,7 @@ def _text(value: object) -> str | None:
 
 
 def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
-    """Return the share of good requests; None if the objective selects none of them."""
+    """Return the share of good requests. Return None if the objective selects no request."""
     codes = judge_table(indicator.where, indicator.good, table)
     good = int((codes == VERDICTS.index(Verdict.GOOD)).sum())
     bad = int((codes == VERDICTS.index(Verdict.BAD)).sum())
@@ -587,7 +591,8 @@ def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
 
 
 def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> Predicted:
-    """Return a good ratio with the interval in which the ratios of 95 % of later windows lie.
+    """Return a predicted share of good requests with its interval. In 95 % of later windows, the
+    share of good requests lies in this interval.
 
     Args:
         value: the predicted ratio.
@@ -599,7 +604,8 @@ def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> 
     if not known or widening is None:
         return Predicted(value)
     low, high = np.quantile([*known, value], [0.025, 0.975])
-    # The recorded window and a later window are two samples, so the variance counts twice.
+    # The interval is for the difference between two samples, the recorded window and a later
+    # window. So the variance counts twice.
     low, high = (value + np.sqrt(2) * widening * (each - value) for each in (low, high))
     return Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
 

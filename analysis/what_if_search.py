@@ -14,13 +14,14 @@ from replay.engine_config import EngineConfig
 MOST_POINTS: Final = 12
 """Maximum number of values of a sweep, because each value takes `RESAMPLED` replays."""
 STEPS: Final = 9
-"""Number of values in a range of factors. The ratio of neighbouring values is constant."""
+"""Number of values in a range of factors such as 1x..2x. The ratio of neighbouring values is
+constant."""
 MOST_REPLICAS: Final = 1_024
 MOST_RATE: Final = 64.0
 LEAST_RATE: Final = 1 / 64
 RATE_STEP: Final = 1.02
-"""A search for the rate ends when the rate is known to 2 %, because a queue that grows by up to 2 %
-counts as stable."""
+"""A search for the rate ends when the rate is known to within 2 %. More precision is useless,
+because a queue counts as stable if the rate exceeds the capacity by at most 2 %."""
 
 _WHOLE: Final = (
     *("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "num_speculative_tokens"),
@@ -87,7 +88,8 @@ class Found:
     tried: Sequence[Tried]
     """The steps of the search, in the order of the values."""
     shown: float
-    """The value, or the best value that was tried if none was found."""
+    """The step of the value that was found. If no value was found, the step of the best value that
+    was tried."""
     answer: WhatIfAnswer
     """The prediction for `shown`."""
 
@@ -95,8 +97,8 @@ class Found:
 def sweep_of(text: str) -> Sweep:
     """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
 
-    In a range with more than `MOST_POINTS` whole numbers, the values double from LOW on. A range of
-    factors has `STEPS` values.
+    If a range has more than `MOST_POINTS` whole numbers, each value is twice the previous value,
+    starting at LOW. A range of factors has `STEPS` values.
 
     Raises:
         EditError: the text has another form, or there are too many values.
@@ -151,9 +153,10 @@ def find(
     slo: str,
     progress: Callable[[], None] = lambda: None,
 ) -> Found:
-    """Find the fewest replicas, or the highest rate, with which an SLO is met.
+    """Find the smallest number of replicas, or the highest rate, with which an SLO is met.
 
-    An SLO is met if its predicted good ratio reaches the target and the queue does not grow.
+    An SLO is met if the predicted share of good requests reaches the target and the queue does not
+    grow.
 
     Args:
         recorded: the window.
@@ -237,8 +240,8 @@ def _edits(question: WhatIfQuestion, wanted: Wanted, value: float) -> Edits:
 
 
 def _with_edit(edits: Edits, name: str, value: str) -> Edits:
-    """Return edits with one additional edit. A rate is added to the existing rates, and their
-    factors are multiplied."""
+    """Return edits with one additional edit. If this edit is a rate, it is added to the existing
+    rate edits, and the factors of all rate edits are multiplied."""
     return edits_of([*_without_edit(edits.listed(), name), f"{name}={value}"])
 
 

@@ -20,20 +20,22 @@ from roofline.peakfile import peaks_in_force
 
 METRICS: Final = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 BLOCK_S: Final = 30
-"""Length of a resampled block: longer than most requests, and shorter than most changes of the
-request rate."""
+"""Length of a resampled block in seconds. It is longer than most requests, and shorter than the
+time in which the request rate usually changes."""
 BLOCKS: Final = 10
 """Minimum number of blocks. In a short window, blocks are shorter than `BLOCK_S`, because a
 variance that is computed from few blocks is uncertain."""
 SATURATED: Final = 0.02
-"""Growth of the queueing time, in seconds per second of the window, above which the engines cannot
-keep up. 0.02 is a request rate 2 % above the engines' capacity. The same limit applies to the share
-of requests that are rejected because the queue is full."""
+"""If the queueing time grows faster than this, in seconds per second of the window, the engines
+cannot keep up. It grows by 0.02 s per second if the request rate is 2 % above the engines'
+capacity. The same limit applies to the share of requests that are rejected because the queue is
+full."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
-    """Recorded or resampled requests of each engine, and its stalls and changes of speed."""
+    """The recorded or resampled requests of each engine, and the stalls and changes of speed of
+    each engine."""
 
     arrivals: Sequence[Arrivals]
     conditions: Sequence[Conditions]
@@ -72,8 +74,8 @@ class Blocks(NamedTuple):
     since_s: float
     """Start of the first block."""
     length_s: float
-    """Length of each block: a multiple of `STRETCH_S`, so that each stretch of
-    constant speed is in one block."""
+    """Length of each block in seconds. It is a multiple of `STRETCH_S`, so that a stretch of
+    constant speed is never divided between two blocks."""
     number: int
 
 
@@ -153,7 +155,7 @@ def replayed(
 
 def _on_hardware(engine: RecordedEngine, edits: Edits) -> ServerModel:
     if not edits.hardware:
-        return engine.model  # this avoids reading the file of peaks in each replay
+        return engine.model  # so the file of peaks is not read in each replay
     config = on_hardware(engine.model.engine, engine.start, edits, peaks_in_force(os.environ))
     return replace(engine.model, engine=config)
 
@@ -161,7 +163,8 @@ def _on_hardware(engine: RecordedEngine, edits: Edits) -> ServerModel:
 def _pooled(
     recorded: Recorded, models: Sequence[ServerModel], traffic: Traffic, edits: Edits
 ) -> tuple[ServerModel, Arrivals, Conditions, IntArray]:
-    """Return one model of equal replicas behind a router, with the requests of all engines."""
+    """Return one model of equal replicas behind a router. The model receives the requests of all
+    engines."""
     received_s = np.concatenate([each.received_s for each in traffic.arrivals])
     order = np.argsort(received_s, kind="stable")
     conditions = Conditions(

@@ -1,4 +1,5 @@
-"""Kill and stop collectors at random moments while objectives burn, and count what went wrong."""
+"""Kill and stop collectors at random moments while objectives burn, and count the wrong
+messages."""
 
 import json
 import random
@@ -27,7 +28,7 @@ class LeaseWatch:
 
     def __init__(self, dsn: str) -> None:
         self.changes: list[tuple[float, str, str]] = []
-        """The monotonic time, the lease and the new holder of each change."""
+        """Each change of a holder: the monotonic time, the lease and the new holder."""
         self._dsn = dsn
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -49,7 +50,8 @@ class LeaseWatch:
         holder.
 
         Args:
-            lost: the time of each failure, and the part of the holder that names the collector.
+            lost: the time of each failure, and the text that identifies the failed collector in the
+                name of a lease's holder.
         """
         found = []
         changes = list(self.changes)
@@ -79,7 +81,8 @@ class Outcome:
 
     burns: int
     messages: Counter[str]
-    """The number of received messages by key: incident, transition and whether it is an update."""
+    """The number of received messages by key. A key is the incident, the transition, and whether
+    the message is an update."""
     acknowledged: int
     lost: int
     doubled: int
@@ -174,7 +177,7 @@ def run(
         deadline_s = time.monotonic() + 120
         while _resolved(webhook) < burns and time.monotonic() < deadline_s:
             time.sleep(1)
-        time.sleep(20)  # a further message would come with the next evaluation
+        time.sleep(20)  # wait until the next evaluation, which would send any further message
         traffic.__exit__()
         messages = Counter(key for key, _ in _messages(webhook))
         engine = open_database(url, state_url, create=False)

@@ -1,7 +1,7 @@
-"""Requests for several collectors.
+"""Send requests to several collectors.
 
-Senders distribute messages over the collectors as a load balancer does, and send a message again,
-to the next collector, until it is acknowledged.
+Senders distribute messages over the collectors as a load balancer does. If a collector does not
+acknowledge a message, the sender sends it to the next collector, until a collector acknowledges it.
 """
 
 import random
@@ -20,7 +20,7 @@ from benchmarks._collectors import Collectors
 from rig.program import PATIENCE_S
 
 TIMEOUT_S = 2.0
-"""Maximum time that a sender waits for a collector."""
+"""Maximum number of seconds that a sender waits for a collector."""
 EACH = 6
 """The number of requests of each model in a message."""
 
@@ -31,7 +31,7 @@ class Traffic:
     Args:
         collectors: the collectors.
         models: the models of the requests.
-        every_s: the pause of each thread between two messages.
+        every_s: the pause of each thread between two messages, in seconds.
     """
 
     def __init__(self, collectors: Collectors, models: Sequence[str], every_s: float = 0.2) -> None:

@@ -1,6 +1,6 @@
 """Several collectors on one database, in separate processes.
 
-They evaluate an objective for each model, and all of them notify a webhook.
+The collectors evaluate an objective for each model, and all of them notify the same webhook.
 """
 
 import sys

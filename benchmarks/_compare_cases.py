@@ -16,7 +16,7 @@ from simulator.token_lengths import PROMPTS, Lengths
 from simulator.workload import TENANTS, Prefix, Tenant, Workload
 
 SLOWER: Final = 1.1
-"""Each step takes 10 % longer on the slower server."""
+"""The duration of a step on the slower server, divided by the duration on the usual server."""
 NEW_TENANT: Final = Tenant("wayne", 2.0, (Prefix("wayne/notes", 256),))
 REPLICAS: Final = 2
 RATES: Final = (0.75, 3.0)
@@ -25,7 +25,8 @@ RATES: Final = (0.75, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The differences after the change: the prompts, the rate, a new tenant, the server."""
+    """The differences after the change: whether the prompts, the rate, the tenants or the server
+    differ."""
 
     name: str
     prompts: float = 1.0
@@ -51,7 +52,7 @@ class Pair:
     data: tuple[Dataset, Dataset]
 
     def sides(self, metric: str) -> tuple[Observed, Observed]:
-        """Return the requests of both sides that have a latency."""
+        """Return the requests of both sides for which the latency is known."""
         groups = group_numbers([self.before.table, self.after.table])
         every = np.ones(self.before.ended_s.size, dtype=bool)
         before, _ = self.before.observed(metric, groups[0], every)
@@ -62,8 +63,8 @@ class Pair:
     def without_change(self, metric: str) -> np.ndarray:
         """Return the latency that each request after the change would have had without the change.
 
-        All coefficients of the steps are `slower` times as large, so the same work would have taken
-        1/`slower` of the engine's time.
+        After the change, all step coefficients are `slower` times as large. So without the change,
+        the same work would have taken 1/`slower` of the engine's time.
 
         Args:
             metric: ttft or tpot.

@@ -1,8 +1,9 @@
 """The measured change between two windows with the same arrivals, and whether a verdict agrees.
 
-Pure. Both windows have the same requests at the same instants, on different configurations, so the
-difference of a percentile is the change at the same mix. This difference includes the effect of the
-load that the change itself causes.
+Pure. Both windows have the same requests at the same instants, on different configurations. So the
+difference of a percentile is the effect of the change at the same mix of requests. This difference
+includes the effect of the load that the change itself causes: for example, more requests run at the
+same time on a slower server.
 """
 
 from dataclasses import dataclass
@@ -39,9 +40,9 @@ class Truth:
     high: float
 
     def expects(self, margin: float) -> CompareVerdict | None:
-        """Return the expected verdict, or None if the interval crosses the margin.
+        """Return the expected verdict, or None if the margin lies within the interval.
 
-        A change within the margin expects `no_worse`.
+        If the change is within the margin, the expected verdict is `no_worse`.
         """
         limit = expm1(-log1p(margin))
         if self.low > margin:
@@ -73,12 +74,12 @@ class Truth:
 def truth_of(before: Latencies, after: Latencies, q: float, seconds: float, seed: int = 0) -> Truth:
     """Return the measured change of a percentile.
 
-    The interval is from resampled blocks of time. The same blocks are drawn on both sides, because
-    both sides have the same requests.
+    The interval is computed from resampled blocks of time. The same blocks are drawn on both sides,
+    because both sides have the same requests.
 
     Args:
         before: the requests before the change.
-        after: the same requests after it.
+        after: the same requests after the change.
         q: the percentile, in (0, 1).
         seconds: length of both windows.
         seed: determines the draws.

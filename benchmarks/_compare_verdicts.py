@@ -1,4 +1,4 @@
-"""The cases of benchmarks/compare_real, their verdicts, and the lines about them."""
+"""The cases of benchmarks/compare_real, their verdicts, and the lines that report the verdicts."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,8 +30,8 @@ Windows = Mapping[tuple[str, str], Served]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Two windows to compare, and two windows with the same arrivals, whose difference is the
-    truth."""
+    """Two windows to compare, and two windows with the same arrivals. The difference between the
+    latter two is the true change."""
 
     before: tuple[str, str]
     after: tuple[str, str]
@@ -50,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The answer to one question, and the truth."""
+    """The answer to one question, and the true change."""
 
     case: Case
     truth: Truth
@@ -98,7 +98,8 @@ def latencies_of(engine: Engine, served: Served, metric: str) -> Latencies:
 def judged(
     engine: Engine, case: Case, windows: Windows, metric: str, quantile: str, looks: bool
 ) -> Judged | None:
-    """Measure the truth of a case and ask for its verdict; None if a window has too few requests.
+    """Measure the true change of a case, and compute the verdict of the comparison. Return None if
+    a window has too few requests.
 
     Args:
         engine: the database of the recording.
@@ -106,7 +107,8 @@ def judged(
         windows: the recording.
         metric: ttft or tpot.
         quantile: p50 or p95.
-        looks: whether the interval must hold at all looks together.
+        looks: whether the interval must hold at all looks together. A look is one comparison while
+            the window after the change grows.
     """
     sides = [latencies_of(engine, windows[each], metric) for each in case.truth]
     if min(each.value_s.size for each in sides) < LEAST_REQUESTS:

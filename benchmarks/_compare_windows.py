@@ -1,6 +1,6 @@
 """Records a real vLLM in several configurations under seeded traffic, for benchmarks/compare_real.
 
-All windows are in one database, as on a machine whose server is restarted with other arguments.
+All windows are in one database, as if one machine's server had been restarted with other arguments.
 """
 
 import json
@@ -24,8 +24,9 @@ CONFIGURATIONS: Final = {
     "compiled": (*_SEATS, "--no-enforce-eager"),
     AGAIN: _SEATS,
 }
-"""vLLM's arguments, in the order of the recording. The restarted server is the last one, so that a
-drift of the machine appears in its windows."""
+"""vLLM's arguments of each configuration, in the order of the recording. The last configuration is
+the usual one after a restart. If the speed of the machine drifts during the recording, the windows
+of this configuration show it."""
 
 FIRST: Final = "first"
 SAME: Final = "same mix"
@@ -36,8 +37,8 @@ EARLIER: Final = 4
 restart alone changes a latency."""
 SETTLED_S: Final = 10.0
 """Seconds of traffic before the windows of each configuration. This traffic is not compared.
-Without it, the first window of a server would differ from the later windows, which follow other
-traffic."""
+Without this traffic, the first window of a server would follow an idle time, but the later windows
+follow other traffic."""
 
 
 class WindowsError(Exception):
@@ -61,7 +62,7 @@ class Served:
 
 
 def traffics(rate_per_s: float) -> dict[str, Traffic]:
-    """Return the traffic of each window by name. The first window and the one with the same mix
+    """Return the traffic of each window by name. The first window and the window with the same mix
     differ only in their seeds.
 
     Args:
@@ -79,7 +80,7 @@ def traffics(rate_per_s: float) -> dict[str, Traffic]:
 
 
 def _mixed(usual: Traffic, long_share: float) -> Traffic:
-    """Return the traffic, in which a share of the requests has long prompts."""
+    """Return the traffic of one window. A share of its requests has long prompts."""
     long = replace(usual, rate_per_s=long_share * usual.rate_per_s, prompt_tokens=(300, 600))
     return replace(usual, rate_per_s=(1 - long_share) * usual.rate_per_s, extra=(long,))
 

@@ -6,7 +6,7 @@
 - BARO: find the series with the largest robust z-score against the normal window; name the cause
   that this series indicates. Source: BARO, Pham et al., FSE 2024, the RobustScorer.
 
-These diagnosers always name a cause; they cannot report that there is no incident.
+These simpler diagnosers always name a cause. They cannot report that there is no incident.
 """
 
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ TAIL: Final = 0.05
 
 
 def by_phase(requests: Requests, question: Question) -> list[str]:
-    """Return causes by the growth of their phase, largest first."""
+    """Return causes in the order of the growth of their phase, largest growth first."""
     now = requests.within(question.window.from_unix_ns, question.window.to_unix_ns)
     before = requests.within(question.baseline.from_unix_ns, question.baseline.to_unix_ns)
     latency, usual = latency_s(now, question.metric), latency_s(before, question.metric)
@@ -77,7 +77,7 @@ def by_phase(requests: Requests, question: Question) -> list[str]:
 
 
 def by_score(requests: Requests, servers: Servers, question: Question) -> list[str]:
-    """Return causes by the robust z-score of their series, largest first."""
+    """Return causes in the order of the robust z-score of their series, largest z-score first."""
     scores: dict[str, float] = {}
     for name, at_unix_ns, values in _series(requests, servers, question):
         cause = _CAUSE_OF_METRIC[name]
@@ -93,7 +93,7 @@ def _robust(at_unix_ns: IntArray, values: FloatArray, question: Question) -> flo
     if normal.size < 5 or not now.size:
         return 0.0
     low, middle, high = np.quantile(normal, [0.25, 0.5, 0.75])
-    # A spread of zero is replaced by one, as in the original scaler.
+    # If the spread of a series is zero, one is used instead, as in the original scaler.
     spread = high - low if high > low else 1.0
     return float(np.abs((now - middle) / spread).max())
 
@@ -174,14 +174,16 @@ _NOTICED_S: Final = {
     Metric.E2E: 0.5,
     Metric.QUEUE: 0.05,
 }
-"""Added to both latencies before their ratio is computed.
+"""Seconds that are added to both latencies before their ratio is computed, so that small latencies
+do not trigger an alert.
 
-An alert ignores smaller latencies: a queue of 2 ms is not ten times worse than one of 0.2 ms.
+For example, a queue time of 2 ms is not ten times worse than a queue time of 0.2 ms.
 """
 
 
 def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:
-    """Return the latency of the alert: the one whose tail grew by the largest ratio."""
+    """Return the latency that an alert would be about: the latency whose tail grew by the largest
+    ratio."""
     growth = {
         metric: (tail_s(requests, metric, window) + noticed_s)
         / (tail_s(requests, metric, baseline) + noticed_s)

@@ -27,11 +27,12 @@ class Everyone:
     cause: str
     first: str
     answers: tuple[tuple[str, str, str], ...]
-    """Label of the filter, value of the label, and the first cause or the verdict."""
+    """For each filter: the label, the value of the label, and the first cause, or the verdict if
+    there is no cause."""
 
 
 def asked_by_everyone(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Everyone:
-    """Simulate one fault, and ask for its cause without a filter and with each filter."""
+    """Simulate one fault. Find its cause without a filter and with each filter."""
     case = drawn(number, seed, kind, causes)
     data = dataset.run(case.config)
     requests = requests_of(data.request_table())
@@ -61,9 +62,10 @@ def _first(answer: Explanation) -> str:
 
 
 def compared(of: Everyone) -> Counter[str]:
-    """Return how many filters give the same first cause, no incident, or another cause.
+    """Return three numbers of filters.
 
-    The results are compared with the result without a filter.
+    With a filter, the first cause is the same as without a filter, or there is no incident, or the
+    first cause is another one.
     """
     return Counter(
         SAME if first == of.first else QUIET if first == QUIET else OTHER

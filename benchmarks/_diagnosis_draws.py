@@ -1,4 +1,4 @@
-"""Draws simulated cases: causes, severity, fleet and load.
+"""Draws simulated cases at random: their causes, severity, fleet and load.
 
 A seed determines every case, so a detector can be developed on some cases and tested on others. The
 draws do not depend on the code of the detectors or of the simpler diagnosers.
@@ -65,7 +65,7 @@ def kinds_of(count: int, seed: int, only: str | None) -> list[tuple[str, tuple[s
 def _pair(draw: random.Random) -> tuple[str, str]:
     """Return two causes that affect the same latency.
 
-    With different latencies, an alert would be about only one of the causes.
+    If they affected different latencies, an alert would be about only one of the causes.
     """
     first = draw.choice(CAUSES)
     same_latency = [
@@ -81,7 +81,7 @@ def drawn(
 ) -> Drawn:
     """Draw the fleet, the load and the severities of a case.
 
-    With `foreign`, the servers have properties that the fitted model does not have.
+    If `foreign` is True, the servers have properties that the fitted model does not have.
     """
     draw = random.Random(f"{seed}/{number}")
     engine = EngineConfig(
@@ -132,10 +132,10 @@ def drawn(
 
 
 def _foreign(config: FleetConfig, draw: random.Random) -> FleetConfig:
-    """Return the fleet in a foreign world.
+    """Return the fleet with properties that the fitted model does not have.
 
-    In this world, the duration of a step also depends on products of sequences and other work, the
-    pace drifts, and one step in twenty takes up to four times as long as usual.
+    The duration of a step also depends on products of the number of sequences and other work. The
+    speed of the engines drifts. One step in twenty takes up to four times as long as usual.
     """
     world = ForeignWorld(
         crowding=draw.uniform(0.001, 0.004),

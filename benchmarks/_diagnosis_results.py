@@ -9,7 +9,8 @@ from analysis.counterfactual.factors import KIND_OF_CAUSE, Kind
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
-"""A missed smaller cause is an error only if it contributed at least this share of the increase."""
+"""If the smaller of two causes is not found, this is an error only if the cause contributed at
+least this share of the increase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,9 @@ class Result:
     found: tuple[str, ...]
     shares: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
-    """The 95 % interval of each share; empty if the shares are not from a replay."""
+    """The 95 % interval of each cause's share. Empty if the shares do not come from a replay."""
     accounted: tuple[str, ...]
-    """The causes by accounting, without a replay."""
+    """The causes that were named by accounting, without a replay."""
     accounted_shares: tuple[float, ...]
     not_replayed: str | None
     true_shares: tuple[float, ...]
@@ -44,9 +45,9 @@ class Result:
 
 
 def both_matter(of: Result) -> bool:
-    """Return whether each of two causes contributed at least a tenth of the increase.
+    """Return whether each of the two causes contributed at least a tenth of the increase.
 
-    Otherwise the larger cause masks the smaller one.
+    If not, the larger cause masks the smaller cause.
     """
     return all(share >= WORTH_NAMING for share in of.true_shares)
 
@@ -108,7 +109,7 @@ def true_share(of: Result, cause: str) -> float | None:
     """Return the true share of a cause that was named.
 
     The share is 0 for a cause that was not injected. The share is None if a replay cannot
-    distinguish the cause from an injected cause, or from a part of one.
+    distinguish the cause from an injected cause, or from a part of an injected cause.
     """
     if cause in of.causes:
         return min(max(of.true_shares[of.causes.index(cause)], 0.0), 1.0)

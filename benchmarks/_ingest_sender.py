@@ -2,10 +2,10 @@
 
     python benchmarks/_ingest_sender.py grpc|http PORT SECONDS
 
-The batches have the plugin's encoding. Some batches are encoded once; before a batch is sent again,
-its ids and timestamps are overwritten in place, so the sender needs little CPU time compared with
-the receiver. Prints one JSON object: acknowledged spans, seconds, CPU seconds, and batches that
-were rejected and sent again.
+The batches have the plugin's encoding. A few batches are encoded once and sent repeatedly. Before a
+batch is sent again, its ids and timestamps are overwritten in place. So the sender needs little CPU
+time compared with the receiver. Prints one JSON object: acknowledged spans, seconds, CPU seconds,
+and batches that were rejected and sent again.
 """
 
 import http.client
@@ -144,7 +144,7 @@ def by_http(port: int) -> Callable[[bytes], bool]:
 
 
 def main() -> None:
-    """Send for a given time, and print the number of acknowledged spans."""
+    """Send batches for a given time, and print the number of acknowledged spans."""
     transport, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     chance = random.Random(1)
     batches = [Batch(chance, number % 4) for number in range(BATCHES)]

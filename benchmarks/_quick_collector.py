@@ -1,4 +1,5 @@
-"""Runs `tailspan` with incidents that end early, so that a test of their end takes minutes.
+"""Runs `tailspan` with incidents that end early, so that a test of the end of incidents takes only
+minutes.
 
     python benchmarks/_quick_collector.py QUIET_S up …
 

@@ -52,7 +52,7 @@ def record(
     With several servers, requests are sent to them in rotation, as by a round-robin router.
 
     Args:
-        planned: the requests, sent even if earlier ones have not ended.
+        planned: the requests. Each is sent at its time, even if earlier requests have not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
         servers: number of servers, which share this machine's cores.
         command: the command that starts another server instead of the tiny model; see

@@ -17,8 +17,9 @@ PAIRS = 2
 KEPT = 0.75
 """Share of the one-second samples that the robust fit uses.
 
-Rousseeuw and Van Driessen recommend this compromise between robustness and efficiency
-(Technometrics 1999, "A Fast Algorithm for the Minimum Covariance Determinant Estimator").
+A smaller share is more robust, a larger share is more efficient. Rousseeuw and Van Driessen
+recommend this value (Technometrics 1999, "A Fast Algorithm for the Minimum Covariance Determinant
+Estimator").
 """
 ROUNDS = 20
 PACE_S = 5
@@ -52,11 +53,12 @@ class Errors:
     busy: float
     """Sum of the absolute errors of each second's busy time, divided by the busy time."""
     paced: float
-    """The same error after the model is scaled to each `PACE_S`, as in predictions."""
+    """The same error after the model is scaled to the total busy time of each interval of `PACE_S`
+    seconds, as in predictions."""
     step: float
     """Median absolute relative error of a single step."""
     r_squared: float
-    """Share of the variance of the step durations that the fit explains."""
+    """R²: the share of the variance of the step durations that the fit explains."""
 
 
 def all_fits(reports: StepReports, steps: Steps) -> Mapping[str, FloatArray]:
@@ -84,7 +86,7 @@ def all_fits(reports: StepReports, steps: Steps) -> Mapping[str, FloatArray]:
 
 
 def errors(coefficients: FloatArray, steps: Steps) -> Errors:
-    """Return the errors of the durations that a step model predicts for steps.
+    """Return the errors of the step durations that a step model predicts.
 
     Args:
         coefficients: (5,) the coefficients of the step model.
@@ -124,7 +126,8 @@ def normal_equations(steps: Steps, weights: FloatArray, without: int | None = No
 def solved(normal: FloatArray, moment: FloatArray, without: int | None = None) -> FloatArray:
     """Return the x ≥ 0 that minimises xᵀ·normal·x − 2·moment·x.
 
-    The solution is exact: it is the best of the solutions of all subsets of the coefficients.
+    The solution is exact: the problem is solved for each subset of the coefficients, with the other
+    coefficients at 0, and the best solution is returned.
 
     Args:
         normal: (k, k), XᵀX.
@@ -161,7 +164,8 @@ def _reported(reports: StepReports) -> FloatArray:
 
 
 def _of_seconds(reports: StepReports) -> FloatArray:
-    """Return a regression of the busy time between two samples over the work between them."""
+    """Return the coefficients of a regression: the busy time between two samples as a function of
+    the work between these samples."""
     known = np.isfinite(reports.work).all(axis=1) & np.isfinite(reports.busy_s)
     if not known.any():
         raise FitError("no samples")
@@ -171,7 +175,8 @@ def _of_seconds(reports: StepReports) -> FloatArray:
 
 
 def _trimmed(steps: Steps) -> FloatArray:
-    """Return a fit to the seconds with the smallest errors (least trimmed squares)."""
+    """Return the coefficients of a fit that uses only the seconds with the smallest errors (least
+    trimmed squares)."""
     second = steps.second
     total = np.bincount(second, steps.worked_s**2)
     kept = np.ones(total.size, dtype=bool)

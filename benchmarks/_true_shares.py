@@ -1,8 +1,9 @@
-"""Computes the true share of each fault from recordings with and without it.
+"""Computes the true share of each fault from recordings with and without the fault.
 
-The windows without a fault, with each fault, and with both follow each other on one server, with
-the same seeds. The share of one of two faults is its Shapley value: the mean of the growth with
-this fault alone, and of the growth that it adds to the other fault.
+Four windows are recorded one after another on one server, with the same seeds: without a fault,
+with each of two faults, and with both faults. The share of a fault is its Shapley value. It is the
+mean of two growths: the growth with this fault alone, and the growth that this fault adds to the
+other fault.
 """
 
 import json
@@ -20,13 +21,14 @@ from store.queries import Window
 
 
 def true_shares(case: Path, of: Judged) -> tuple[float, ...] | None:
-    """Return the true share of each injected cause, or None if it is unknown.
+    """Return the true share of each injected cause. Return None if the shares are unknown.
 
     The shares are unknown if a window is missing, or if the latency of the slow requests did not
     grow.
 
     Args:
-        case: the folder of the fault; its neighbours contain the other faults.
+        case: the folder of the fault. The other folders beside it contain the recordings of the
+            other faults.
         of: the result for the fault.
     """
     truth = json.loads((case / "truth.json").read_text())

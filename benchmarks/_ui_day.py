@@ -37,7 +37,8 @@ REPLICAS = 4
 
 
 def fill(url: str, number: int, end_s: int) -> None:
-    """Write the engines' samples and a day of requests, which are slower in the last hour."""
+    """Write the engines' samples and a day of requests. The requests of the last hour are
+    slower."""
     rng = np.random.default_rng(7)
     engine = open_database(url)
     begin(engine)

@@ -7,10 +7,10 @@ The rules are: (1) the burn-rate pages of the built-in objective, with its alert
 for 5 minutes. While the target is down, rules 2 and 3 have no data and do not alert.
 
 Each pair of days is a quiet day and a day with episodes at random times. There are three sets of
-days:
+pairs of days:
 
 - ten episodes per day;
-- one episode per day, with separate days for each kind;
+- one episode per day; each kind of episode has its own days;
 - one episode per day, at one request per minute and with other kinds.
 
 The kinds of the second and third set include hangs (no request ends for 10 minutes, and then all
@@ -23,15 +23,15 @@ the arriving requests are bad, and the whole episode has at least ten bad reques
 and five minutes are from the definition of downtime in Google's App Engine SLA of 2015-10-17 (and
 Datastore's of 2016-08-16): "more than a ten percent Error Rate" for "a period of five consecutive
 minutes". That definition uses neither burn rates nor budgets. The limit of ten requests is this
-benchmark's choice. By this definition, an episode that never affects a tenth of the traffic
-deserves no page, however long it lasts.
+benchmark's choice. By this definition, an episode deserves no page if it never affects a tenth of
+the traffic, even if it lasts for hours.
 
 The alerting policy was taken from the sources that alerts/policies names. It was checked with other
 seeds: 0 to 20, and 1000 to 10020. The seed of the days, --seed, is printed. The results are:
 
 - recall: of the episodes that deserve a page, the share during which a page was active;
-- precision: of all pages, the share that was active during such an episode, or up to 5 minutes
-  after its end;
+- precision: of all pages, the share that was active during an episode that deserves a page, or up
+  to 5 minutes after the end of this episode;
 - delay: time from an episode's start to the page, unless a page was already active. The formula for
   the expected delay is factor · budget · long window / bad ratio, for the pair that alerts first.
 """
@@ -184,7 +184,7 @@ def users_affected(arrived: np.ndarray, affected: np.ndarray) -> bool:
 
     Args:
         arrived: (n,) requests that arrived in each step of `STEP_S`.
-        affected: (n,) requests among them that are bad or become bad.
+        affected: (n,) the number of these requests that are bad or become bad.
     """
     width = DOWNTIME_S // STEP_S
     if arrived.size < width or affected.sum() < LEAST_AFFECTED:
@@ -204,7 +204,7 @@ class BuiltIn:
         self.absent_for_s = absent_for_s(whole, of_tailspan(whole))
 
     def detection_s(self, kind: Kind) -> float | None:
-        """Time until detection by the formula, or None if the episode ends earlier."""
+        """Seconds until detection, computed by the formula. None if the episode ends earlier."""
         if kind.seen != "as it happens":
             return None
         ratio, objective = Fraction(str(kind.bad_ratio)), self.objective
@@ -226,7 +226,7 @@ def by_burn_rate(days: Days, built_in: BuiltIn) -> list[Page]:
             incident = None
     if incident is not None:
         pages.append(Page(incident.fired_s, incident.last_s))
-    # An incident whose page was already sent may continue into an absence.
+    # If the target goes down while a page is active, the absence does not send a second page.
     absent = _held(days.absent, built_in.absent_for_s)
     up = [
         each
@@ -242,8 +242,9 @@ def by_p99(days: Days, target: Fraction) -> list[Page]:
     The rule pages if every evaluation for five minutes has a P99 above the threshold.
     """
     bad, events = _over_window(days)
-    # By nearest rank, the P99 is the latency of request ⌈0.99·n⌉ of n. This request is bad if there
-    # are more bad requests than requests above this rank.
+    # By nearest rank, the P99 of n requests is the latency of the request with rank ⌈0.99·n⌉. This
+    # request is bad if the number of bad requests is larger than the number of requests with a
+    # higher rank.
     rank = -(-events * target.numerator // target.denominator)
     return _held(bad > events - rank, FOR_S)
 

@@ -2,9 +2,10 @@
 
     python benchmarks/answer_kinds.py [--chunks 200000]
 
-An application sends chunks of vLLM's chat completions to a `send` that does nothing, once directly
-and once through the plugin's HTTP layer. The cost is the difference in CPU time, per chunk. Each
-figure is the median of 9 rounds, which alternate between both ways.
+An application sends chunks of vLLM's chat completions to a function `send` that does nothing: once
+directly, and once through the plugin's HTTP layer. The cost is the difference in CPU time, per
+chunk. Each figure is the median of 9 rounds. The rounds alternate between sending directly and
+sending through the plugin.
 """
 
 import argparse

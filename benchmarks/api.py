@@ -6,11 +6,12 @@ The benchmark runs `tailspan up` without the explorer, on a SQLite database with
 simulated fleet.
 
 - Time: `GET /api/v1/stats` for this hour, the command `tailspan stats --format json`, and a SELECT
-  of the same columns of the same requests. The three are measured in rotation, and medians are
+  of the same columns of the same requests. These three durations are measured in rotation, and
+  their medians are printed.
+- Cost: one sender sends spans as fast as they are accepted (as in `ingest.py`). It sends them
+  alternately without a question and while one or two questions are being computed all the time. A
+  question is an explanation of the simulated hour, with replay. The committed spans per second are
   printed.
-- Cost: one sender sends spans as fast as they are accepted (as in `ingest.py`), alternately without
-  a question and while one or two questions are always being computed. The question is an
-  explanation with replay, of the simulated hour. The committed spans per second are printed.
 """
 
 import argparse
@@ -122,7 +123,8 @@ def store_hour(database: Path, end_s: int) -> int:
 
 
 def times(up: Running, end_s: int, rounds: int) -> None:
-    """Print the response times of the API, the command and the SELECT, and their ratios."""
+    """Print the response times of the API, of the command and of the SELECT, and the ratios of
+    these times."""
     parameters = {"from": str(end_s - HOUR_S), "to": str(end_s)}
     query = "&".join(f"{key}={value}" for key, value in parameters.items())
     words = [f"--{key}={value}" for key, value in parameters.items()]
@@ -188,7 +190,7 @@ def costs(up: Running, end_s: int, seconds: float) -> None:
 def asking(url: str, at_once: int) -> Iterator[list[float]]:
     """Ask a question repeatedly, on several connections at the same time.
 
-    Yield the list of the response times.
+    Yield the list to which the response times are added.
     """
     ending, took = threading.Event(), list[float]()
 

@@ -1,4 +1,5 @@
-"""Checks that `explain` reports an incident where an objective's attainment fell, and only there.
+"""Checks that `explain` reports an incident for a window if, and only if, an objective's attainment
+fell in this window.
 
     python benchmarks/attainment.py --trace FILE     a recorded trace, e.g. Azure's of 2023
     python benchmarks/attainment.py                  simulated arrivals in its place
@@ -6,8 +7,9 @@
 
 Each run draws an engine and a load from the seed. It compresses the trace's time to reach that
 load, replays the trace on one simulated server and cuts it into windows. Each window is compared
-with the time before it, by two objectives: 99 % of first tokens within 500 ms, and 99 % of requests
-within 50 ms per token. The true class of each window is determined by the counts alone:
+with the time before the window, for each of two objectives: 99 % of first tokens within 500 ms, and
+99 % of requests within 50 ms per token. The true class of each window is determined only by its
+counts of good and bad requests:
 
     fell   at least 5 points more requests broke the threshold than before: an incident
     held   at most 1 in 100 requests of the window broke it: no incident
@@ -54,7 +56,7 @@ BEFORE_S: Final = 300.0
 LOADS: Final = (0.55, 1.0)
 """Lowest and highest mean load, as a share of the server's capacity.
 
-The busiest minutes use a third more.
+In the busiest minutes, the load is a third higher.
 """
 
 _BEGAN_UNIX_NS: Final = 1_750_000_000 * 10**9
@@ -150,7 +152,7 @@ def _all(requests: Requests) -> BoolArray:
 
 
 def _kept(requests: Requests, metric: Metric, span: Span, seconds: float) -> float:
-    """Return the attainment, computed without the code that is measured."""
+    """Return the attainment. It is computed without the code that this benchmark measures."""
     latency = latency_s(requests.within(span.from_unix_ns, span.to_unix_ns), metric)
     known = latency[np.isfinite(latency)]
     return float((known <= seconds).mean()) if known.size else 1.0

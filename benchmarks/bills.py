@@ -2,9 +2,10 @@
 
     python benchmarks/bills.py
 
-The traffic is two requests per second on one H100 at $3.60 per hour. The cost must grow with the
-window, but the rates must not. The day is then billed again with a rolling deploy: pod-b replaces
-pod-a at noon. The benchmark writes no files.
+The traffic is two requests per second on one H100 at $3.60 per hour. The cost must be proportional
+to the length of the window. The rates, such as dollars per hour, must be the same for all windows.
+The day is then billed again with a rolling deploy: pod-b replaces pod-a at noon. The benchmark
+writes no files.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Measures how often tailspan compare reports a change falsely, and how often it finds one.
+"""Measures how often `tailspan compare` reports false changes, and how often it finds true changes.
 
     python benchmarks/compare.py                        14 cases of each kind, 8 with 200 looks
     python benchmarks/compare.py --seed 5000 --cases 20 --looks 10
@@ -50,20 +50,21 @@ from diagnosis.inputs.arrow import samples_of
 REQUESTS: Final = 2_000
 LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
-"""Target values: the maximum share of false verdicts at one look and over all looks, the minimum
-share of changes that are found, and the minimum share of intervals that contain the truth."""
+"""Target values, in this order: the maximum share of false verdicts at one look, the maximum share
+over all looks, the minimum share of changes that are found, and the minimum share of intervals that
+contain the true change."""
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
-"""Every n-th look computes the interval even if the estimate is within the margin.
+"""One look in this many computes the interval even if the estimate is within the margin.
 
-An estimate within the margin gives no verdict, whatever its interval, so most looks do not need the
-interval.
+If the estimate is within the margin, the verdict is neither `worse` nor `better`, whatever the
+interval is. So most looks do not need the interval.
 """
 
 
 class Judged(NamedTuple):
-    """One case, one latency: the verdicts, and the true change."""
+    """The verdicts on one latency of one case, and the true change."""
 
     metric: str
     quantile: str
@@ -74,11 +75,13 @@ class Judged(NamedTuple):
     covered: tuple[bool, bool]
     rivals: tuple[bool, bool]
     curve: tuple[int, int] = (0, 0)
-    """The points of the curve whose interval contains the true change, and all points."""
+    """The number of points of the load curve whose interval contains the true change, and the
+    number of all points."""
 
 
 def judged(case: Pair) -> list[Judged]:
-    """Return the verdicts on a case, by the interval for one look and by the one for all looks."""
+    """Return the verdicts on a case: one with the interval for one look, and one with the interval
+    for all looks."""
     found = []
     for metric, name in LATENCIES:
         before, after = case.sides(metric)
@@ -120,8 +123,8 @@ def judged(case: Pair) -> list[Judged]:
 def on_the_curve(
     decision: Decision, equal: Equal, without_s: np.ndarray, q: float
 ) -> tuple[int, int]:
-    """Return two numbers: the points of the curve whose interval contains the true change, and all
-    points of the curve."""
+    """Return two numbers: the number of points of the load curve whose interval contains the true
+    change, and the number of all points."""
     place = np.searchsorted(edges_of(equal.compared.running, q), equal.compared.running, "right")
     inside = 0
     for point in decision.curve:
@@ -140,8 +143,9 @@ def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, b
     """Compare a case repeatedly while the window after the change grows. Each comparison is a look.
 
     Returns:
-        Four values: whether any look gave a false verdict, whether any computed interval missed 0,
-        whether the Mann-Whitney test was significant at any look, and whether the z-test was.
+        Four values: whether any look gave a false verdict, whether any computed interval did not
+        contain 0, whether the Mann-Whitney test was significant at any look, and whether the z-test
+        was significant at any look.
     """
     criteria = Criteria(QUANTILES[name])
     before, whole = case.sides(metric)

@@ -6,17 +6,17 @@
 
 A vLLM on this machine's CPU is restarted with the same arguments (A/A), with a small budget of
 tokens per step, and compiled instead of eager (A/B). Each change is compared in both directions,
-with the same mix and with another mix: a new tenant, more long prompts and a higher rate. The two
-sides of a comparison have different arrivals.
+with the same mix of requests and with another mix. The other mix has a new tenant, more long
+prompts and a higher rate. The two sides of a comparison have different arrivals.
 
 A restart alone can make a process slower or faster, with the same arguments and arrivals. So four
-processes with the usual arguments serve traffic before the first window, which shows how large this
-effect is. The windows of each process are compared with each other, too.
+processes with the usual arguments serve traffic before the first window. They show how large the
+effect of a restart is. Windows that the same process served are compared with each other too.
 
-The truth is measured: each configuration also serves the same arrivals as the usual configuration,
-at each mix. The goal: the verdict is right wherever the interval of the truth does not cross the
-margin, and no A/A verdict is `worse` or `better`. The benchmark has the same requirements as `make
-vllm`, and needs an otherwise idle machine.
+The true change is measured: each configuration also serves the same arrivals as the usual
+configuration, with each mix. The goal has two parts. The verdict is right in each case in which the
+interval of the true change does not contain the margin. And no A/A verdict is `worse` or `better`.
+The benchmark has the same requirements as `make vllm`, and needs an otherwise idle machine.
 """
 
 import argparse
@@ -58,7 +58,8 @@ from store.database import open_database
 
 CHANGES: Final = tuple(name for name in CONFIGURATIONS if name != USUAL)
 LEAST_SECONDS: Final = LEAST_BLOCKS * SHORTEST_S
-"""Shorter windows have too few blocks of time for an interval."""
+"""Minimum length of a window in seconds. Shorter windows have too few blocks of time for an
+interval."""
 MOST_SECONDS: Final = 300.0
 LEAST_RATE, MOST_RATE = 0.1, 20.0
 
@@ -78,7 +79,8 @@ def windows_table(engine: Engine, served: Sequence[Served]) -> list[str]:
 def judge_recording(
     folder: Path, served: Sequence[Served], changes: Sequence[str], looks: bool
 ) -> int:
-    """Judge the cases of a recording and print them; return the exit status."""
+    """Compute the verdict on each case of a recording, print the cases, and return the exit
+    status."""
     windows = {(each.configuration, each.traffic): each for each in served}
     engine = open_database(f"sqlite:///{folder / 'tailspan.db'}")
     found: list[Judged] = []
@@ -114,7 +116,7 @@ def _number(least: float, most: float) -> Callable[[str], float]:
             raise argparse.ArgumentTypeError(f"{text}; allowed: {least:g} to {most:g}")
         return value
 
-    parsed.__name__ = "number"  # the type in argparse's error about a text that is not a number
+    parsed.__name__ = "number"  # argparse prints this name if the text is not a number
     return parsed
 
 

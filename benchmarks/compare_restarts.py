@@ -3,13 +3,14 @@
     python benchmarks/compare_restarts.py               20 cases of each kind, 15 minutes
     python benchmarks/compare_restarts.py --cases 40 --seed 41000 --spread 0.03
 
-Each case is simulated: one replica is restarted several times with the same arguments, then once
-with a change of the server or without. Each process is slower or faster than the others by a random
-factor, the same for all its steps. The verdict is about TPOT P50 and TTFT P50, with the interval
-for one look and 1,000 requests on each side, once with the effect of a restart and once without it.
-The goal is that at most 2 % of the verdicts without a change are `worse` or `better`. With the
-effect of a restart, some of the changes are too small to be found. The exit status is 1 if the goal
-is missed.
+Each case is simulated: one replica is restarted several times with the same arguments, and then
+once more, with or without a change of the server. Each process is slower or faster than the other
+processes by a random factor, which is the same for all of its steps. The verdicts are about TPOT
+P50 and TTFT P50, with the interval for one look and 1,000 requests on each side. Each verdict is
+computed twice: with and without the effect of a restart in the interval. The goal is that at most
+2 % of the verdicts without a change are `worse` or `better`. If the interval contains the effect of
+a restart, some of the changes are too small to be found. The exit status is 1 if the goal is
+missed.
 """
 
 import argparse
@@ -38,23 +39,24 @@ from simulator.workload import Workload
 
 METRICS: Final = ("tpot", "ttft")
 CHANGES: Final = (1.0, 1.1, 1.3)
-"""How much longer each step takes after the change."""
+"""The changes: the duration of each step after the change, divided by its duration before the
+change."""
 EARLIER: Final = 4
-"""Number of processes before the two that are compared."""
+"""Number of processes before the two processes that are compared."""
 REQUESTS: Final = 1_000
 RATES: Final = (1.0, 3.0)
 FALSE: Final = 0.02
 
 
 class Verdicts(NamedTuple):
-    """The verdicts on one case, without the effect of a restart and with it."""
+    """The verdicts on one case: without and with the effect of a restart."""
 
     without: CompareVerdict
     with_effect: CompareVerdict
 
 
 def case(change: float, seed: int, spread: float) -> dict[str, Verdicts]:
-    """Simulate all processes of a case and decide.
+    """Simulate all processes of a case, and return the verdicts by latency.
 
     Args:
         change: how much longer each step takes after the change.

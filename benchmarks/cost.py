@@ -4,9 +4,9 @@
 
 The day has ten million requests, and sixteen engines that send a sample every second. The requests
 pass through Tailspan's rollup code, as in `query.py`. The 86,400 samples of each engine and of its
-GPU are stored as rows. The queries of `tailspan cost` and of the explorer's Cost page then run in
-this process, first on the sample rows and then on their rollups. The benchmark prints both
-durations and their ratio, and the duration of the rollup.
+GPU are stored as rows. Then the queries of `tailspan cost` and of the explorer's Cost page run in
+this process: first on the rows of the samples, and then on the rollups of these rows. The benchmark
+prints both durations and their ratio, and the time to compute the rollups.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def sample(replica: int, second: int) -> EngineSample:
 
 
 def gpu(replica: int, second: int) -> GpuSample:
-    """Return a sample of that engine's GPU."""
+    """Return a sample of the GPU of the engine that `sample` describes."""
     return GpuSample(
         replica=f"replica-{replica}",
         gpu=f"GPU-{replica}",

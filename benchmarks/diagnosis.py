@@ -10,9 +10,9 @@ diagnosers.
     …
 
 Of five cases, three have one fault, one has two faults, and one has no fault. Severity, load,
-fleet, traffic and every arrival are drawn from the seed. Each case asks about one latency, as an
-engineer would after an alert: why did it grow? The latency is the one whose tail grew most. Ctrl-C
-prints the results so far.
+fleet, traffic and every arrival are drawn from the seed. In each case, the question is why one
+latency grew, as an engineer would ask after an alert. The question is about the latency whose tail
+grew most. Ctrl-C prints the results so far.
 """
 
 import argparse
@@ -69,9 +69,10 @@ def judged(
 ) -> Result:
     """Simulate one case, and run every diagnoser on it.
 
-    The question is about the latency that an alert would report. With `symptom`, the question is
-    about the latency that shows the cause. With `fast`, the causes are not tested by replay. With
-    `foreign`, the servers have properties that the fitted model does not have.
+    The question is about the latency that an alert would report. If `symptom` is True, the question
+    is about the latency that shows the cause instead. If `fast` is True, the causes are not tested
+    by replay. If `foreign` is True, the servers have properties that the fitted model does not
+    have.
     """
     begun = time.monotonic()
     case = drawn(number, seed, kind, causes, foreign)
@@ -148,9 +149,10 @@ def _true_shares(
 ) -> tuple[float, ...]:
     """Return the true shares of the causes, from simulations with and without each cause.
 
-    A cause's share is the mean of two growths (Shapley value), divided by the growth from the
-    baseline to the window. One is the growth that the cause adds alone. The other is the growth
-    that it adds to a simulation that already has the other cause.
+    The share of a cause is the mean of two growths (Shapley value), divided by the growth from the
+    baseline to the window. The first is the growth that the cause alone adds to a simulation
+    without causes. The second is the growth that this cause adds to a simulation that already has
+    the other cause.
     """
     world, faults = world_of(case.config), case.config.faults
     share = tail_share or TAIL
@@ -180,7 +182,7 @@ def run(
     jobs: int,
     limit_s: float,
 ) -> Iterator[Result]:
-    """Yield the results of the cases when they finish, until the time limit."""
+    """Yield the result of each case when the case has finished, until the time limit."""
     deadline = time.monotonic() + limit_s
     with ProcessPoolExecutor(jobs) as pool:
         waiting: set[Future[Result]] = set()

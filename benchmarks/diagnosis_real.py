@@ -10,8 +10,9 @@ Each fault is injected under load into a vLLM on this machine's CPU, after a per
 benchmark has the same requirements as `make vllm`, and needs an otherwise idle machine: the column
 `others` shows the number of CPUs that other processes used before and during the fault.
 
-The true shares are measured: windows without a fault, with each fault, and with both follow each
-other on one server, with the same seeds. The goal: the intervals contain 90 % of the true shares.
+The true shares are measured. For this, windows are recorded one after another on one server, with
+the same seeds: without a fault, with each of two faults, and with both faults. The goal: the
+intervals contain 90 % of the true shares.
 """
 
 import argparse
@@ -40,7 +41,7 @@ MEASURED = (
     "prefill_interference",
     *PAIRS,
 )
-"""Faults on a server with the same arguments, and their pairs."""
+"""Faults that are recorded on servers with equal arguments, and the pairs of these faults."""
 
 HEADING = (
     f"{'fault':22} {'asked':8} {'severity':>8} {'excess':>19}  {'found first':22} "
@@ -82,7 +83,7 @@ def summary(all_of_them: Sequence[Judged]) -> str:
 
 
 def shares_line(of: Judged, true: Sequence[float]) -> str:
-    """Return the line of the shares of one fault or pair."""
+    """Return the line with the shares of one fault, or of one pair of faults."""
     found = dict(zip(of.found, of.shares, strict=True))
     intervals = dict(zip(of.found, of.intervals, strict=False))
     parts = []
@@ -94,9 +95,10 @@ def shares_line(of: Judged, true: Sequence[float]) -> str:
 
 
 def contained(of: Judged, true: Sequence[float]) -> list[bool]:
-    """Return whether the interval of each named injected cause contains its true share.
+    """For each injected cause that was named, return whether the interval of its share contains the
+    true share.
 
-    The list is empty if the shares are by accounting.
+    The list is empty if the shares are computed by accounting.
     """
     intervals = dict(zip(of.found, of.intervals, strict=False))
     return [

@@ -54,7 +54,7 @@ PROCESSES = {
     "simulate --endpoint": "simulator",
     "message_reader": "span reader",
 }
-"""The names of Tailspan's processes, by a part of their command lines."""
+"""For each process of Tailspan: a part of its command line, and the name to print."""
 
 
 def main() -> int:
@@ -126,7 +126,7 @@ def measure(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def wait_for(looks: dict[str, Callable[[], bool]], reached: dict[str, float], began: float) -> None:
-    """Record when each event happens, and return when all have happened."""
+    """Record when each event happens, and return when all events have happened."""
     while missing := [event for event in looks if event not in reached]:
         for event in missing:
             if looks[event]():

@@ -1,15 +1,16 @@
-"""Computes the load of fleets of 10, 1,000 and 100,000 GPUs, and which resource limits each first.
+"""Computes a collector's load from 10, 1,000 and 100,000 GPUs, and which limit is reached first.
 
     python benchmarks/fleet.py [--requests-per-gpu 2] [--gpus-per-engine 2]
 
 The benchmark measures the cost of a request, an engine sample and a GPU sample: the CPU time from a
 message's bytes to SQLite and the totals of /metrics, and the bytes on the wire and on disk. The
 costs of the transport and of evaluating objectives are not included; `ingest.py` measures the whole
-path. The loads of the fleets on the collector are multiples of these costs.
+path. The load of a fleet on the collector is a multiple of these costs.
 
 Messages arrive from 64 senders in turn. The first messages of each sender are not measured, because
-the collector learns their layouts (docs/decisions/091). The column "point by point" is the CPU time
-without layouts, and the ratio compares both in the same run.
+from them the collector learns the layouts of the sender's messages (docs/decisions/091). The column
+"point by point" has the CPU time without layouts. The ratio compares the CPU times without and with
+layouts, which are measured in the same run.
 """
 
 import argparse
@@ -145,7 +146,8 @@ def unit(
     reader: MessageReader,
     learned: int = 0,
 ) -> Unit:
-    """Return the cost of one row of these messages, after the first `learned` messages."""
+    """Return the cost of one row of these messages. The first `learned` messages are not
+    measured."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tailspan.db"
         engine = open_database(f"sqlite:///{path}")

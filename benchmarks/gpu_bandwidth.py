@@ -1,11 +1,12 @@
-"""Compare the memory bandwidth that Tailspan's reader measures with a known number of bytes.
+"""Compare the memory bandwidth that Tailspan's reader measures with the known bandwidth of copies.
 
     python benchmarks/gpu_bandwidth.py [--gib 1] [--seconds 5]
 
-PyTorch copies one half of a buffer to the other, for 25, 50, 75 and 100 % of the time. Each copy
-reads one half and writes the other. The copies between two readings are counted, so the known rate
-does not depend on the length of the pauses. The buffer is many times larger than the GPU's cache.
-The target value is a difference of at most 10 %.
+PyTorch copies the first half of a buffer to the second half, for 25, 50, 75 and 100 % of the time.
+So each copy reads a half of the buffer and writes a half of the buffer. The copies between two
+readings are counted, so the known rate does not depend on the length of the pauses between copies.
+The buffer is many times larger than the GPU's cache. The target value is a difference of at most
+10 %.
 
 Without PyTorch or an NVIDIA GPU of the Hopper generation or newer, the program prints the reason
 and exits with 0.
@@ -30,7 +31,7 @@ BAR = 0.1
 LOOK_S = 1.0
 FIELD = "dram_bandwidth_bytes_per_s"
 LEAST_GIB = 0.5
-"""Ten times the cache of the largest GPUs."""
+"""Minimum size of the buffer in GiB: ten times the cache of the largest GPUs."""
 
 
 class Point(NamedTuple):
@@ -55,7 +56,8 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     pause: Callable[[float], object] = time.sleep,
 ) -> Point | None:
-    """Copy for this many readings, and return the medians; None if there is no bandwidth.
+    """Copy until `looks` readings are done, and return the medians. Return None if the reader
+    reports no bandwidth.
 
     Args:
         duty: share of the time to copy.
@@ -139,7 +141,7 @@ def main(
     """Print the table. Return 0, even if the measurement is not possible.
 
     Args:
-        words: options; None for those of the command line.
+        words: options; None for the options of the command line.
         clock: returns monotonic seconds.
         pause: waits for a number of seconds.
     """
@@ -226,12 +228,13 @@ def _copier(torch: Any, size_bytes: int) -> Callable[[], float]:
 
 
 def _uuid(torch: Any) -> str:
-    """Return the driver's name of PyTorch's first GPU, without its prefix; "" if unknown."""
+    """Return the driver's name for the first GPU of PyTorch, without the prefix of the name. Return
+    "" if the name is unknown."""
     return str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
 
 
 def _ours(gpus: Sequence[GpuReading], uuid: str) -> GpuReading:
-    """Return the driver's entry for PyTorch's first GPU."""
+    """Return the entry in the driver's list of GPUs for the first GPU of PyTorch."""
     return next((gpu for gpu in gpus if uuid and gpu.gpu.endswith(uuid)), gpus[0])
 
 

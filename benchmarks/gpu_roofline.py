@@ -7,9 +7,9 @@
 The server has the plugin and sends its data to the Tailspan of the first command. FOLDER contains
 the config.json and the tokenizer of Llama-3-8B. The weights are random.
 
-At each level, a number of clients request responses of one length. The data of the engine and its
-GPUs during that time is read from the database of `tailspan up`, without the first seconds of each
-level. On a machine without a GPU, the GPU columns contain "–".
+At each load level, a number of clients request responses of one length. Then the data that the
+engine and its GPUs reported during this level is read from the database of `tailspan up`. The first
+seconds of each level are left out. On a machine without a GPU, the GPU columns contain "–".
 """
 
 import argparse
@@ -48,7 +48,8 @@ NOTHING = "–"
 
 
 class Level(NamedTuple):
-    """The result of one load level; `account` is None if the engine sent no data."""
+    """The result of one load level. `account` is the account of the engine; None if the engine sent
+    no data."""
 
     clients: int
     seconds: float
@@ -64,7 +65,8 @@ class Refused(Exception):  # noqa: N818 -- a state, not a failure
 
 
 def load(port: int, model: str, clients: int, seconds: float, prompt: int, output: int) -> Window:
-    """Keep `clients` requests in flight, and return the time range with a steady load.
+    """Keep `clients` requests in flight for a while. Return the time range in which the load was
+    steady.
 
     Raises:
         Refused: the server refuses a request.

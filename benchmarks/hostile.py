@@ -2,11 +2,12 @@
 
     python benchmarks/hostile.py
 
-The effects are: memory, the delay of other senders, and the time to stop. The benchmark runs
-`tailspan up` without the explorer, with a token, on an empty SQLite database. Each attack is
-limited in count, bytes and time. The attacks come from the address 127.0.0.2, and the other sender
-has the address 127.0.0.1. Each result is printed with its limit. The exit status is 1 if a limit is
-exceeded. The benchmark takes about a minute.
+Three effects are measured: the memory of the collector, the delay of other senders' messages, and
+the time until the collector stops. The benchmark runs `tailspan up` without the explorer, with a
+token, on an empty SQLite database. Each attack is limited in count, bytes and time. The attacks
+come from the address 127.0.0.2, and the other sender has the address 127.0.0.1. Each result is
+printed with its limit. The exit status is 1 if a limit is exceeded. The benchmark takes about a
+minute.
 """
 
 import gzip
@@ -105,7 +106,8 @@ def serving(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def peak_mb(server: Server) -> Iterator[Callable[[], float]]:
-    """Measure the memory, and yield a function that returns its largest growth in MB."""
+    """Measure Tailspan's memory, and yield a function that returns the largest growth of this
+    memory in MB."""
     before, highest, over = memory_mb(server.process.pid), [0.0], threading.Event()
 
     def watch() -> None:
@@ -154,20 +156,21 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def costly_json() -> bytes:
-    """Return JSON with as many values as the collector allows."""
+    """Return a JSON message with the largest number of values that the collector allows."""
     span = b'{"attributes":[{"key":"a","value":{"intValue":"1"}}]}'
     spans = b",".join([span] * (MAX_VALUES // 7))
     return b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + spans + b"]}]}]}"
 
 
 def costly_protobuf() -> bytes:
-    """Return spans with the most attributes that the collector allows: 8 million of two bytes."""
+    """Return spans with the largest number of attributes that the collector allows: 8 million
+    attributes of two bytes."""
     span = field(2, b"\x4a\x00" * 1000)
     return field(1, field(2, span * (15 * MIB // len(span))))
 
 
 def rows(count: int) -> bytes:
-    """Return minimal spans that become rows, with new ids each time."""
+    """Return the smallest spans that the collector stores as rows. Each call uses new ids."""
     now, spans = time.time_ns(), []
     for _ in range(count):
         span = Span(
@@ -223,8 +226,8 @@ def stalled(server: Server) -> list[Result]:
         ).encode()
         with ExitStack() as stack, peak_mb(server) as grown:
             for number in range(count):
-                # The connections come from four addresses, because one address may use only half of
-                # the total.
+                # The connections come from four addresses, because one address may open only half
+                # of the connections that the collector allows in total.
                 source = (f"127.0.0.{2 + number % 4}", 0)
                 sender = stack.enter_context(
                     socket.create_connection(("127.0.0.1", server.http), 1, source_address=source)
@@ -284,7 +287,8 @@ def delays(server: Server, seconds: float) -> list[float]:
 
 
 def delayed(server: Server) -> list[Result]:
-    """Measure the delay of another sender's messages, without and with a hostile sender."""
+    """Measure the delay of another sender's messages: first without a hostile sender, and then with
+    a hostile sender."""
     alone = statistics.median(delays(server, 3))
     results = [Result("Another sender's message alone: median", alone, None, "s")]
     for what, kind, body in (

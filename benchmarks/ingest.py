@@ -54,7 +54,7 @@ class Result(NamedTuple):
         return self.committed / self.seconds
 
     def show(self) -> None:
-        """Print the result as one line, and one line per process."""
+        """Print one line with the result, and one line for each process."""
         early, late = self.memory_mb[len(self.memory_mb) // 4], self.memory_mb[-1]
         print(
             f"{self.what:<22} {self.rate:>8,.0f} spans/s  {self.committed:>10,} committed"
@@ -93,7 +93,8 @@ def cpu_s(pid: int) -> dict[str, float]:
 
 
 def spent_s(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Return the CPU time between two readings, without roles that used none."""
+    """Return the CPU time that each role used between two readings. Roles that used no CPU time are
+    left out."""
     spent = {what: used - before.get(what, 0.0) for what, used in after.items()}
     return {what: used for what, used in spent.items() if used > 0}
 
@@ -117,7 +118,8 @@ def _module(pid: int) -> str:
 def _cpu_s(pid: int, first: int) -> float:
     """Return the sum of two fields of a process' CPU times, starting at `first`.
 
-    The fields are the process' own CPU time, or that of its ended child processes.
+    The two fields are the CPU time of the process itself, or the CPU time of its ended child
+    processes.
     """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[first]) + int(fields[first + 1])) / os.sysconf("SC_CLK_TCK")

@@ -5,14 +5,15 @@
 Two vLLMs on this machine's CPU serve the tiny model, one for prefill and one for decode, behind
 `rig/disaggregation_proxy.py`. The client measures each request with its own stopwatch. The program
 sends the same number of requests to each of three proxies: one passes the trace context, one drops
-it, and one passes the context but no request id. It joins the requests twice: without and with the
-client's spans.
+it, and one passes the context but no request id. It joins the rows of the requests twice: without
+and with the client's spans.
 
-The goal: every request is one joined request with both hops, and the sum of its phases differs from
-the stopwatch by at most 5 ms plus its delivery phase. Without the client's span, the sum does not
-contain the time between the client and the proxy. The client and the proxy run before other
-processes, because in a fleet they do not wait for the CPUs of the servers' machine. The benchmark
-has the same requirements as `make vllm`, and takes about two minutes.
+The goal: every request is one joined request with both hops, and the sum of the request's phases
+differs from the stopwatch by at most 5 ms plus the duration of the delivery phase. Without the
+client's span, the sum does not contain the time between the client and the proxy. The client and
+the proxy have a higher priority than other processes on this machine, because in a fleet they would
+run on other machines and would not wait for the CPUs of the servers. The benchmark has the same
+requirements as `make vllm`, and takes about two minutes.
 
 Before that, the program measures how long it takes to join as many rows as a question reads.
 """
@@ -55,10 +56,11 @@ PROXIES: Final = {
 
 @contextmanager
 def before_other_processes() -> Iterator[None]:
-    """Let this thread, and the threads and processes that it starts, run as soon as they can.
+    """Give this thread, and the threads and processes that it starts, priority over other
+    processes.
 
-    In a fleet, the client and the router are not on the servers' machine, and do not wait for its
-    CPUs. Without the permission for this, nothing changes.
+    In a fleet, the client and the router are not on the servers' machine, so they do not wait for
+    its CPUs. If the process lacks the permission for this, the priority stays unchanged.
     """
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -95,7 +97,7 @@ def found_of(
 def line_of(
     title: str, seen: Sequence[SentRequest], found: dict[str, JoinedRequest]
 ) -> tuple[str, bool]:
-    """Return a line of figures, and whether every request meets the goal."""
+    """Return a line with the figures, and whether every request meets the goal."""
     apart_s, before_s, after_s, within, joined, bases = [], [], [], 0, 0, set()
     for begun_unix_ns, timed in seen:
         each = found.get(timed.request_id or "")
@@ -121,7 +123,7 @@ def _median_and_most(values_s: Sequence[float]) -> str:
 
 
 def question_cost(folder: Path) -> str:
-    """Return a line about a question with `MOST_ROWS` rows: its time and its memory."""
+    """Return a line with the time and the memory of a question that reads `MOST_ROWS` rows."""
     engine = open_database(f"sqlite:///{folder}/rows.db")
     first_ns = time.time_ns() - 3_600 * 10**9
     roles = {"p": "kv_producer", "d": "kv_consumer"}
@@ -153,8 +155,8 @@ def question_cost(folder: Path) -> str:
 
 
 def _row(number: int, first_ns: int) -> RequestTimeline:
-    """Return a row: an even number is a prefill, and the next number is the decode of its
-    request."""
+    """Return the row with this number. An even number gives a prefill row. The next number gives
+    the decode row of the same request."""
     request, decodes = divmod(number, 2)
     return RequestTimeline(
         trace_id=f"{request + 1:032x}",

@@ -6,9 +6,10 @@ Each fleet has two prefill servers and two decode servers behind a router. After
 has a fault for four minutes, or no fault. The program joins the rows, checks that the phases of
 each request sum to its end-to-end time, and explains the user's TTFT in the second half.
 
-The pool is right if it is the first one and contains the fault. The cause is right if it is the
-first cause of this pool. Without a fault, the answer is right if no pool has an incident. The goal:
-the pool is right in at least 9 of 10 fleets with a fault. A fleet takes about 15 s.
+The pool is right if the explanation lists the pool that contains the fault first. The cause is
+right if it is the first cause of this pool. Without a fault, the answer is right if no pool has an
+incident. The goal: the pool is right in at least 9 of 10 fleets with a fault. A fleet takes about
+15 s.
 """
 
 import argparse
@@ -43,7 +44,7 @@ POOLS: Final = {
     "load_exceeds_capacity": "prefill",
     "gpu_throttling": "prefill",
 }
-"""The pool of each fault. The first replica is a prefill server, and it is the one with the slow
+"""For each fault, the pool that contains it. The first replica is a prefill server. It has the slow
 GPU."""
 BAR: Final = 0.9
 

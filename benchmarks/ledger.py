@@ -3,9 +3,9 @@
     python benchmarks/ledger.py [--steps 3000]
 
 Each step takes 10 ms of a simulated clock, so every tenth step also computes and sends accounts.
-The result is the mean cost over the 200 cheapest consecutive steps, because other programs on the
-machine use a varying amount of CPU time. In a real server, the CPU caches are full of the model's
-data, and the ledger costs two to three times as much.
+The result is the mean cost of those 200 consecutive steps that cost least in total, because other
+programs on the machine use a varying amount of CPU time. In a real server, the CPU caches are full
+of the model's data, so the ledger costs two to three times as much as this result.
 """
 
 import argparse

@@ -3,9 +3,10 @@
     python benchmarks/names.py [--replicas 5000] [--tenants 1000] [--minutes 6]
 
 The requests of each minute are drawn as columns, and pass through Tailspan's rollup code into
-SQLite. Each replica serves one of 20 models, and each tenant uses two of them. Then questions are
-asked about the minutes, and each answer is compared with the requests: the count of a named value
-must be complete. In the last measurement, every label of every request has a new value.
+SQLite. Each replica serves one of 20 models, and each tenant uses two of these models. Then
+questions are asked about the minutes, and each answer is compared with the requests. If an answer
+names a label value, its count must include all requests with this value. In the last measurement,
+every label of every request has a new value.
 
 Prints each figure beside its limit. Exits with 1 if a figure is above its limit.
 """
@@ -45,7 +46,7 @@ MODELS, MODELS_EACH = 20, 2
 RATES = (12_000, 120_000)
 """Requests per minute: 200 and 2,000 per second."""
 MINUTE_MOST_S = 6.0
-"""Maximum CPU time to build the rollups of one minute: a tenth of a minute."""
+"""Maximum CPU seconds to build the rollups of one minute: a tenth of a minute."""
 ANSWER_MOST_S = 2.0
 HOSTILE_MOST_MB = 300.0
 HOSTILE_REQUESTS = 60_000
@@ -79,7 +80,8 @@ def line(what: str, figure: float, unit: str, most: float) -> bool:
 
 
 def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: int) -> int:
-    """Build the rollups of some minutes, and ask about them. Return the number of misses."""
+    """Build the rollups of some minutes, and ask questions about these minutes. Return the number
+    of failed checks."""
     begin(engine)
     rng = np.random.default_rng(3)
     built_s = loaded_s = 0.0

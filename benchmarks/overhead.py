@@ -8,17 +8,18 @@
 Three real servers run on this machine's CPU: without tracing, with vLLM's native tracing, and with
 Tailspan's plugin. With --server, they run on a GPU, which must have memory for all three. With
 --engines 2, each server has two engines (--data-parallel-size). With --reasoning, each response
-begins with streamed reasoning, in which the plugin searches for the first content.
+begins with streamed reasoning, so the plugin must search each chunk for the first content.
 
 In each round, every server gets the same load for a short turn, so that other programs on the
 machine disturb all servers equally. The servers are restarted for each block, because the memory
 layout of a process affects its speed.
 
 The CPU time is the time of the API server processes, with all their threads. It is measured from
-the start of a server's turn to the start of the server's next turn, so that exports after the turn
-are included. The CPU time of an idle server is measured first, subtracted and reported. Differences
-are computed between the servers of a round. The mean of the differences is printed with a 95 %
-interval (bootstrap over rounds).
+the start of a server's turn to the start of the next turn of the same server, so that exports after
+the turn are included. Before the load, the CPU time of each idle server is measured. It is
+subtracted from the results and printed. In each round, the difference between the servers is
+computed. The mean of these differences over all rounds is printed with a 95 % interval (bootstrap
+over rounds).
 """
 
 import argparse
@@ -51,13 +52,15 @@ IDLE_S = 60.0
 """Seconds for which an idle server is measured.
 
 The default interval of an export is five seconds, so this time contains 11 to 13 exports. An error
-of 1 ms/s would change the CPU per request by 0.3 ms: a round takes about 18 s, and has 60 requests.
+of 1 ms of CPU time per second would change the CPU time per request by 0.3 ms, because a round
+takes about 18 s and has 60 requests.
 """
 SETTLE_S = 6.0
 """Seconds after the last request until its exports are sent."""
 
 ENDS_SOON: dict[str, Any] = {"logit_bias": {str(thinking.END_ID): 4}, "seed": 1}
-"""Every token of the random model ends the reasoning with a probability of about a tenth."""
+"""The model has random weights. Each token that it produces ends the reasoning with a probability
+of about a tenth."""
 
 BLOCKS = "512"
 """Number of KV blocks of each engine if a server has several engines. The blocks hold all requests
@@ -101,7 +104,8 @@ class Turns:
     """Mean TPOT of each turn, measured by the client."""
 
     def cpu_per_request_s(self, requests: int) -> list[float]:
-        """Return the CPU seconds per request of each turn, without those of the idle server."""
+        """Return the CPU seconds per request for each turn. The CPU time of the idle server is
+        subtracted."""
         return [
             (cpu_then - cpu - self.idle_cpu_per_s * (then - at)) / requests
             for (at, cpu), (then, cpu_then) in pairwise(self.begun)

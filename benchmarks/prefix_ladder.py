@@ -4,10 +4,11 @@
 
 Requests are sent to four replicas in rotation. Each replica has a cache of blocks of 16 tokens, and
 evicts the least recently used block first. The true hit rate is computed from the hash of each
-block. A ladder has only a few of these hashes; the number of cached tokens is recorded with the
-first cache size. From the ladders and these numbers, the hit rate is computed for that size, for a
-smaller and a larger cache, and for a router that prefers the replica with the longest cached
-prefix. The error is the computed hit rate minus the true one.
+block. A prefix ladder has only a few of these hashes. For the first cache size, the number of
+cached tokens of each request is recorded. From the ladders and these numbers, the hit rate is
+computed for the first cache size, for a smaller and a larger cache, and for a router that prefers
+the replica with the longest cached prefix. The error is the computed hit rate minus the true hit
+rate.
 
 Two seeded traces have the means of two traces that Qin et al. publish ("Mooncake", FAST 2025): a
 chat service with long conversations (12,035 prompt tokens, 343 output tokens, 40 % of the prompt
@@ -48,18 +49,19 @@ from telemetry.prefix_ladders import POSITIONS, Ladders
 BLOCK, PUBLISHED_BLOCK = 16, 512
 REPLICAS = 4
 RECORDED, SMALLER, LARGER = 40_000, 10_000, 160_000
-"""Blocks in each replica's cache: 640,000 tokens, a quarter, and four times as many."""
+"""The cache sizes: numbers of blocks in each replica's cache. They are 640,000 tokens, a quarter of
+this number, and four times this number."""
 
 RECENT, SLACK = 40, 6
 """The router counts how many of the last 40 requests each replica received.
 
 It selects the replica with the longest cached prefix, if this replica received at most 6 requests
-more than the replica with the fewest.
+more than the replica that received the fewest requests.
 """
 
 CHARS_LIMIT = 200
 LONGEST = 8_192
-"""Blocks of the longest sequence; longer sequences are cut."""
+"""Maximum number of blocks of a sequence. Longer sequences are cut."""
 
 
 class Trace(NamedTuple):
@@ -68,7 +70,8 @@ class Trace(NamedTuple):
     prompt_tokens: list[int]
     output_tokens: list[int]
     blocks: list[np.ndarray]
-    """The hash of each whole block of prompt and output, which depends on all earlier blocks."""
+    """The hash of each whole block of prompt and output. A hash depends on all earlier blocks
+    too."""
 
 
 class Text:
@@ -80,7 +83,7 @@ class Text:
         self._hashes: list[int] = list(begins._hashes) if begins else []
 
     def add(self, tokens: int) -> None:
-        """Append new tokens. A last block that is not whole is replaced."""
+        """Append new tokens. If the last block is not whole, it is replaced."""
         self.tokens += tokens
         whole = self.tokens // BLOCK
         self._hashes += [self._chance.getrandbits(32) for _ in range(whole - len(self._hashes))]
@@ -104,7 +107,7 @@ def dialogue(
     pause_s: float,
     spread: float,
 ) -> list[tuple[float, int, int, Text]]:
-    """Return turns, each of which repeats all earlier texts.
+    """Return the turns of a conversation. Each turn repeats the texts of all earlier turns.
 
     Args:
         chance: draws lengths and pauses.
@@ -161,7 +164,8 @@ def agents(requests: int, seed: int) -> Trace:
 
 
 def questions(requests: int, seed: int) -> Trace:
-    """Return single questions, each after a system prompt; the prompts differ in popularity."""
+    """Return single questions, each of which follows a system prompt. The system prompts differ in
+    popularity."""
     chance = random.Random(seed)
     systems = []
     for _ in range(12):
@@ -190,8 +194,8 @@ def trace_of(turns: list[tuple[float, int, int, Text]], requests: int) -> Trace:
 
 
 def published(lines: Iterable[str], requests: int) -> Trace:
-    """Return a published trace. Its blocks of 512 tokens are divided, and responses get new
-    hashes."""
+    """Return a published trace. The trace's blocks of 512 tokens are divided into smaller blocks,
+    and responses get new hashes."""
     chance = random.Random(0)
     rows = sorted((json.loads(line) for line in lines), key=lambda row: row["timestamp"])
     prompts, outputs, blocks = [], [], []
@@ -209,7 +213,8 @@ def published(lines: Iterable[str], requests: int) -> Trace:
 
 
 def ladders_of(trace: Trace, positions: np.ndarray) -> Ladders:
-    """Return ladders with a rung at each of these positions; the first rung is always the same."""
+    """Return ladders with a rung at each of these positions. The first rung is the same in all
+    ladders."""
     rungs = []
     for hashes in trace.blocks:
         contained = positions[: np.searchsorted(positions, len(hashes), side="right")]
@@ -257,7 +262,7 @@ def found_tokens(trace: Trace, prefixes: Prefixes, blocks: int, router: str) -> 
 
 
 def cut(positions: Iterable[int]) -> np.ndarray:
-    """Return as many positions as fit into 200 characters."""
+    """Return the largest number of positions whose rungs fit into 200 characters."""
     rungs = (CHARS_LIMIT - len(f"{BLOCK}:")) // 4 - 1
     kept = [each for each in positions if each <= LONGEST]
     return np.array(kept[:rungs])

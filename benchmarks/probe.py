@@ -15,9 +15,8 @@ Network: probes go through `rig/network_proxy.py`, which adds known delays. The 
 time (the client's first event minus the server's first byte) minus the delay that the proxy really
 added.
 
-Target values: memory below 100 MB; every scheduled time has exactly one result; the 99th percentile
-of the lateness is at most 1 % of the interval; the median error is at most 2 ms or 5 % of the
-delay.
+Target values: memory below 100 MB; exactly one result for every scheduled time; a 99th percentile
+of the lateness of at most 1 % of the interval; a median error of at most 2 ms or 5 % of the delay.
 """
 
 import argparse
@@ -95,8 +94,8 @@ def _finish(met: Sequence[bool]) -> NoReturn:
 
 
 def _network_of_vllm() -> list[bool]:
-    """Measure the network time of probes to a real vLLM. The prober shares the two cores with the
-    vLLM, which is idle while a probe is in the network."""
+    """Measure the network time of probes to a real vLLM. The prober and the vLLM share two cores,
+    but the vLLM is idle while a probe is in the network."""
     with (
         tempfile.TemporaryDirectory() as folder,
         collecting(Path(folder)) as otlp_port,
@@ -122,8 +121,8 @@ def _network_of_vllm() -> list[bool]:
 async def _serve(port: int) -> None:
     """Serve until killed.
 
-    The path contains the duration of a response, and `/seen` returns the times to the first byte by
-    request.
+    The path of a request contains the duration of its response. The path `/seen` returns the time
+    to the first byte of each request.
     """
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # clients may disconnect
     seen: dict[str, float] = {}

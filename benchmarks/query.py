@@ -4,8 +4,8 @@
 
 The requests of the day are drawn minute by minute as columns, and pass through Tailspan's rollup
 code into SQLite. The rollups' sketches contain every request. No rows are written for these
-requests, because they would take 6 GB and five more minutes. A million other requests are written
-and read as rows. The cost of rollups is measured on these rows.
+requests, because the rows would take 6 GB, and writing them would take five more minutes. A million
+other requests are written and read as rows. The cost of rollups is measured on these rows.
 """
 
 import argparse
@@ -218,7 +218,8 @@ _PARTS: dict[str, Any] = dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.1)
 
 
 def each_row(number: int) -> RequestTimeline:
-    """Return a request with every part; the rate is a hundred requests per second."""
+    """Return a request with every part of its phases. The requests arrive at a rate of a hundred
+    per second."""
     row: RequestTimeline = stores.request(number)
     return replace(
         row,

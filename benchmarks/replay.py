@@ -4,9 +4,10 @@
 
 The traffic is 10 requests/s on one replica, with the lengths and prefixes of the simulator's
 conversations. The loop is compiled before the measurement. There are three measurements: one replay
-on one core, the reference in plain Python on five minutes of the same traffic, and 50 replays on
-two cores. Results are CPU time, so that other work on the machine has no effect. The elapsed time
-and the machine's load are also printed. The exit status is 1 if a limit is exceeded.
+on one core; a replay of five minutes of the same traffic with the loop in plain Python, as a
+reference; and 50 replays on two cores. Results are CPU time, so that other work on the machine has
+no effect. The elapsed time and the machine's load are also printed. The exit status is 1 if a limit
+is exceeded.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Measures how PostgreSQL deletes old rows: a day in one step, or its rows in batches.
+"""Measures how fast PostgreSQL deletes the old rows of a day: in one step, or in batches of rows.
 
     python benchmarks/retention.py [--rows 200000]
 
-Writes a day of requests, three weeks old, into a new database and into a database of an older
-version, whose tables are not divided into days. Deletes the day from both, without the pauses
-between batches. Then divides the table of the older version into days, when only the rows of today
-are left.
+The benchmark writes a day of requests, three weeks old, into two databases: a new one, and one of
+an older version, whose tables are not divided into days. It deletes the day from both databases,
+without the usual pauses between batches. Then only the rows of today are left, and the benchmark
+divides the table of the older version into days.
 """
 
 import argparse
@@ -40,7 +40,8 @@ WRITTEN_AT_ONCE = 5_000
 
 @contextmanager
 def database(server: PostgreSQL, name: str, *, undivided: bool) -> Iterator[Engine]:
-    """Yield a new database; with `undivided`, one of a version without partitions."""
+    """Yield a new database. If `undivided` is True, its tables have no partitions, as in an older
+    version."""
     url = server.new_url(name)
     if undivided:
         engine = create_engine(url)

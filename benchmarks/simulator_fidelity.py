@@ -1,4 +1,4 @@
-"""Measures the difference between the simulator's latencies and those of a real vLLM, by phase.
+"""Measures the difference between the latencies of the simulator and of a real vLLM, by phase.
 
     python benchmarks/simulator_fidelity.py [--seconds 60] [--rate 6]
 
@@ -37,7 +37,8 @@ from telemetry.starts import read
 
 COLUMNS = (*PHASES, "ttft_s", "itl_max_s", "tpot_s", "e2e_s")
 WARM_S = 20.0
-"""Seconds at the start in which the step model is fitted; later requests are compared."""
+"""Seconds at the start of the load in which the step model is fitted. Only requests after this time
+are compared."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -102,7 +103,7 @@ def model_of(sample: EngineSample) -> StepModel:
 
 
 def simulated(rows: Sequence[RequestTimeline], engine: EngineConfig) -> list[RequestTimeline]:
-    """Return the same requests at the same times, served by the simulated engine."""
+    """Return the results of the same requests, sent at the same times to the simulated engine."""
     first_ns = rows[0].received_unix_ns
     trace = tuple(
         TraceRow(

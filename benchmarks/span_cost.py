@@ -3,9 +3,10 @@
     python benchmarks/span_cost.py [--requests 4000]
 
 Tailspan's plugin is compared with vLLM's native tracing. Both run alternately in one process of the
-real vLLM's environment. The cost includes everything but the network: from the hook at a request's
-end to the serialised export, with the telemetry threads. The plugin's cost begins at the HTTP edge,
-and the plugin reports five times as many values.
+real vLLM's environment. The cost includes all work except sending over the network. It begins at
+the hook at the end of a request, ends with the serialised export, and includes the telemetry
+threads. For the plugin, the cost begins earlier, at the HTTP layer. The plugin also reports five
+times as many values.
 """
 
 import argparse
@@ -30,7 +31,7 @@ HEADERS = [
 
 
 def a_state() -> Any:
-    """Return a request's state as vLLM's output processor has it when the request ends."""
+    """Return the state of a request that vLLM's output processor holds when the request ends."""
     now = time.monotonic()
     return SimpleNamespace(
         external_req_id="chatcmpl-8b84626539c86e03",
@@ -90,7 +91,7 @@ def native(requests: int) -> float:
 
 
 def ours(requests: int) -> float:
-    """Return the CPU seconds per request with the plugin, from the HTTP edge on."""
+    """Return the CPU seconds per request with the plugin, from the HTTP layer on."""
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm import names
     from tailspan_vllm.engine_core.link_messages import RequestAccount, decode, encode_account
@@ -155,7 +156,8 @@ def ours(requests: int) -> float:
 
 
 def encoding(spans: int = 512) -> tuple[float, float]:
-    """Return the CPU seconds to encode one span, with OpenTelemetry's encoder and Tailspan's."""
+    """Return the CPU seconds to encode one span, with OpenTelemetry's encoder and with Tailspan's
+    encoder."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm.otlp.encoder import encode

@@ -52,7 +52,7 @@ RECORDER = Path(__file__).parent / "_step_recorder"
 WARM_S = 25.0
 """Seconds in which the plugin fits its step model. Steps in this period are not used."""
 HOG_S, PERIOD_S = 10.0, 30.0
-"""The disturbed run has CPU-bound processes for `HOG_S` of every `PERIOD_S` seconds."""
+"""In the disturbed run, CPU-bound processes run for `HOG_S` seconds of every `PERIOD_S` seconds."""
 PROMPT_TOKENS = 8, 6000
 OUTPUT_TOKENS = 4, 120
 ARGUMENTS = "--max-model-len", "8192"
@@ -70,7 +70,7 @@ COEFFICIENTS = (
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """One run: its samples and steps, with times since the start of the load."""
+    """The samples and the steps of one run. Times are in seconds since the start of the load."""
 
     at_s: np.ndarray
     reports: StepReports

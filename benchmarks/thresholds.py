@@ -1,17 +1,17 @@
-"""Measures what each number in the detectors decides.
+"""Measures how many results of the diagnosis depend on the value of each constant in the detectors.
 
     python benchmarks/thresholds.py                       90 cases, two at a time
     python benchmarks/thresholds.py --cases 20 --seed 7
     python benchmarks/thresholds.py --only stalls         only the modules whose name contains this
 
-Halves and doubles each numeric constant of `diagnosis/`, one after another, and explains the same
-simulated cases (`diagnosis.py`) again. The table shows, for each constant, in how many cases the
-outcome becomes wrong or right. A constant that changes no outcome could be twice as large or half
-as large, so its exact value is not tuned to these cases.
+The benchmark halves and doubles each numeric constant of `diagnosis/`, one after another, and
+explains the same simulated cases (`diagnosis.py`) again. The table shows, for each constant, in how
+many cases the outcome becomes wrong or right. If no outcome changes for a constant, the constant
+could be twice as large or half as large. So its exact value is not tuned to these cases.
 
-The outcome of a case with one fault is right if the first cause is the injected one. With two
-faults, both causes must be among the first three. Without a fault, there must be no incident. The
-causes are not tested by replay.
+The outcome of a case with one fault is right if the first named cause is the injected cause. With
+two faults, both causes must be among the first three. Without a fault, there must be no incident.
+The causes are not tested by replay.
 """
 
 import argparse
@@ -55,7 +55,7 @@ class Constant:
 
     @property
     def label(self) -> str:
-        """Return the name with the module."""
+        """The name of the constant, with the name of its module."""
         return f"{self.module.removeprefix('diagnosis.')}.{self.name}"
 
 
@@ -88,8 +88,8 @@ def constants_in(module: str, source: str) -> Iterator[Constant]:
 def moved(value: Number, factor: float) -> Number:
     """Return a value times a factor.
 
-    A number of items is rounded to at least 1. A share stays below 1: instead of doubling it, its
-    distance from 1 is halved.
+    An integer result is rounded, and is at least 1. A share must stay below 1: if the product would
+    be 1 or more, the distance of the share from 1 is halved instead.
     """
     if isinstance(value, int):
         return max(1, round(value * factor))
@@ -118,8 +118,8 @@ def constants(only: str = "") -> list[Constant]:
 
 @cache
 def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
-    """Return, by source module and name, the modules that import this name, each with its name
-    there."""
+    """For each name of a source module, return the modules that import it, and its name in each of
+    these modules."""
     found: dict[tuple[str, str], list[tuple[ModuleType, str]]] = defaultdict(list)
     for module, source in _sources().items():
         for node in ast.walk(ast.parse(source)):
@@ -131,7 +131,8 @@ def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
 
 
 def _holders(constant: Constant) -> Sequence[tuple[ModuleType, str]]:
-    """Return the modules that define or import a constant, each with the constant's name in it."""
+    """Return the modules that define or import a constant. With each module, return the constant's
+    name in this module."""
     importing = _imports().get((constant.module, constant.name), ())
     return [(sys.modules[constant.module], constant.name), *importing]
 
@@ -159,7 +160,8 @@ def is_right(kind: str, causes: Sequence[str], answer: Explanation) -> bool:
 def asked(
     number: int, seed: int, kind: str, causes: tuple[str, ...], variants: Sequence[Variant]
 ) -> tuple[bool, list[Variant]]:
-    """Simulate a case. Return whether its outcome is right, and the variants that change this."""
+    """Simulate a case. Return whether its outcome is right, and the variants of constants for which
+    this answer changes."""
     case = drawn(number, seed, kind, causes)
     data = dataset.run(case.config)
     servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
@@ -170,7 +172,7 @@ def asked(
     def right() -> bool:
         try:
             return is_right(kind, causes, explain(requests, servers, question))
-        except (ArithmeticError, ValueError):  # half of the smallest possible number may be zero
+        except (ArithmeticError, ValueError):  # a halved constant may give a division by zero
             return False
 
     usual = right()
@@ -224,7 +226,7 @@ def main() -> int:
 def table(
     every: Sequence[Constant], wrong: Mapping[Variant, int], right: Mapping[Variant, int]
 ) -> list[str]:
-    """Return the lines of the table, with the constants that change most outcomes first."""
+    """Return the lines of the table. The constants that change the most outcomes are first."""
 
     def effect(each: Constant) -> int:
         return sum(wrong.get((each, f), 0) + right.get((each, f), 0) for f in FACTORS)

@@ -3,11 +3,12 @@
     python benchmarks/timelines.py           the table
     python benchmarks/timelines.py --table   the same as Markdown, as in docs/benchmarks.md
 
-Each fault begins after seven hours of healthy traffic with one request per second, which fill the
-long windows of both rule sets. Series are scraped and rules are evaluated every 30 s, as in many
-installations. In Tailspan's generated rule file, paging rules are evaluated every 15 s. The result
-is the time from the fault's start to the first page. If a Tailspan alert is a ticket, the table
-marks it. "never" means that no alert fired in the observed time, which the table also contains.
+Each fault begins after seven hours of healthy traffic with one request per second. So the long
+windows of both rule sets are full of data when the fault begins. Series are scraped and rules are
+evaluated every 30 s, as in many installations. In Tailspan's generated rule file, paging rules are
+evaluated every 15 s. The result is the time from the fault's start to the first page. If a Tailspan
+alert is a ticket, the table marks it. "never" means that no alert fired in the observed time. The
+table also contains the observed time.
 """
 
 import argparse
@@ -37,7 +38,8 @@ _RATE: Final = STEP_S
 """Requests per step, at one request per second."""
 
 Stretch = tuple[int, float | None]
-"""Seconds, and the counter's increase per step; None if the counter is absent."""
+"""A stretch of time: its length in seconds, and the increase of the counter per step. The increase
+is None if the counter is absent."""
 
 QUESTIONS: Final = {
     "page": 'count(ALERTS{alertname=~"Tailspan.*",severity="page",alertstate="firing"})',
@@ -46,7 +48,7 @@ QUESTIONS: Final = {
 }
 """The alerts to check at each step: Tailspan's pages, Tailspan's ticket, and Sloth's page.
 
-The ticket is the alert on an objective that counts no events.
+Tailspan's ticket is the alert on an objective that counts no events.
 """
 
 
@@ -57,11 +59,11 @@ class Fault:
     Args:
         name: a description of the fault.
         lasts_s: the observed time in seconds.
-        series: values by series, beginning with the first healthy step.
+        series: the values of each series, beginning with the first step of healthy traffic.
         target: the target of the objective.
         days: the objective's period in days.
         bad: the query for bad events, or an empty text for Tailspan's own counters.
-        total: the query for all events.
+        total: the query for all events, or an empty text for Tailspan's own counters.
     """
 
     name: str
@@ -75,7 +77,8 @@ class Fault:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Seconds from a fault's beginning to the first alert of each kind; None for never."""
+    """Seconds from the start of a fault to the first alert of each kind. None if no such alert
+    fired."""
 
     page_s: int | None
     ticket_s: int | None
@@ -96,7 +99,8 @@ def counter(*stretches: Stretch) -> str:
 
 
 def gauge(*stretches: Stretch) -> str:
-    """Return a gauge's values. The second element of a stretch is the value itself."""
+    """Return the values of a gauge in promtool's notation. For a gauge, the second element of a
+    stretch is the value itself."""
     return " ".join(f"{value:g}x{length_s // STEP_S - 1}" for length_s, value in stretches)
 
 
@@ -151,8 +155,8 @@ def faults() -> list[Fault]:
     }
     hang_s = 2 * _HANG_S
     hang = own(hang_s, (hang_s, 0), 0)
-    # Clients disconnect after ten minutes, one per second in order of arrival, and each of these
-    # requests is bad.
+    # After ten minutes, clients begin to disconnect: one per second, in order of arrival. Each of
+    # their requests is bad.
     hang[_EVENTS] = counter((HEALTHY_S, _RATE), (_HANG_S, 0), (_HANG_S, _RATE))
     hang[_REQUESTS] = hang[_EVENTS]
     ages = " ".join(str(each) for each in range(0, hang_s, STEP_S))
@@ -249,7 +253,7 @@ def rules(fault: Fault) -> str:
     assert not findings.errors, findings.errors
     ours = yaml.safe_load(tailspan_rules(findings.spec.objectives, EXPLORER_URL))
     theirs = yaml.safe_load(sloth_pages(bad, total, Fraction(fault.target), fault.days))
-    # promtool evaluates the rules of one group in order, but the groups in any order.
+    # promtool evaluates the rules within a group in order, but the groups in no fixed order.
     every = [rule for each in (ours, theirs) for group in each["groups"] for rule in group["rules"]]
     return yaml.safe_dump({"groups": [{"name": "all", "rules": every}]})
 

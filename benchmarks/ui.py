@@ -4,15 +4,16 @@
 
 Tailspan's code writes a day of requests to SQLite, rolls them up and counts them, as `tailspan up`
 does. Then Debian's Chromium opens each page. Every round uses a new browser profile and a different
-minute. Then the same address is opened again, as a second viewer would. "answer" is the time until
+minute. Then the same address is opened again, as if by a second viewer. "answer" is the time until
 the page's first sentence is displayed. "all" is the time until the page's charts are drawn. Further
 actions (selecting another range, dragging over a chart) are measured until all charts are drawn.
-Durations are measured with the page's own clock, because a measurement from outside waits until the
-page is idle. CPU time is that of the explorer's process and its reader processes.
+Durations are measured with the page's own clock. A measurement from outside the browser would be
+too long, because it waits until the page is idle. CPU time is that of the explorer's process and
+its reader processes.
 
-When the explorer starts, it reads the last day. The first line has two durations: how long the
-explorer takes to read the last day, and how long the Root cause page takes if it is opened before
-that.
+When the explorer starts, it reads the last day. The first line has two durations: the time that the
+explorer needs to read the last day, and the time that the Root cause page takes if it is opened
+before the last day has been read.
 """
 
 import argparse
@@ -174,8 +175,8 @@ class Times:
         self.cpu.append(cpu)
 
     def summary(self, bar_s: float) -> str:
-        """Return the median, its share of the limit, minimum and maximum, and the median CPU
-        time.
+        """Return the text of a duration: its median, the median as a share of the limit, its
+        minimum and maximum, and the median CPU time.
         """
         took = statistics.median(self.by_clock)
         return (
@@ -192,7 +193,8 @@ def measure(
     actions: dict[str, Callable[[Any], float]],
     rounds: int,
 ) -> None:
-    """Measure a page and print its lines: first the opening of the page, then the actions.
+    """Measure a page and print its lines: first a line for opening the page, and then a line for
+    each action.
 
     Each round uses a new browser profile.
     """
@@ -236,7 +238,7 @@ def at_rest(cpu: Cpu) -> None:
 
 
 def started(url: str, folder: Path, browser: Any, end_s: int) -> None:
-    """Measure an explorer that has just started, and print its line."""
+    """Measure an explorer that has just started, and print the line with its two durations."""
     with explorer(url, folder) as (address, cpu):
         context = browser.new_context(viewport=WIDE)
         context.add_init_script(LOOKING)

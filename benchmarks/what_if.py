@@ -4,13 +4,13 @@ value.
     python benchmarks/what_if.py [--cases 24] [--seconds 300] [--seed 1000] [--jobs 2]
 
 Each case is a simulated replica with its own traffic. The model is fitted only from the replica's
-telemetry. A change of the engine is predicted and then simulated, once with the same arrivals and
-once with other traffic of the same kind ("new traffic"). For new traffic, a 95 % interval should
-contain the true value in 90 to 98 % of the cases. For the same arrivals, the interval may be wider
-than necessary. The median width is printed with the coverage, because a wide interval contains any
-value. The error is compared with the error of the prediction "no change". Saturated cases are
-counted separately. A saturated case counts as an error if the prediction does not report the
-saturation.
+telemetry. The effect of a change of the engine is predicted. Then the change is simulated twice:
+with the same arrivals, and with other traffic of the same kind ("new traffic"). For new traffic, a
+95 % interval should contain the true value in 90 to 98 % of the cases. For the same arrivals, the
+interval may be wider than necessary. The median width is printed with the coverage, because a wide
+interval contains any value. The error is compared with the error of the prediction "no change".
+Saturated cases, in which the changed replica cannot keep up, are counted separately. A saturated
+case counts as an error if the prediction does not report the saturation.
 """
 
 import argparse
@@ -138,7 +138,7 @@ class Result:
     refused: bool = False
     saturated: bool = False
     missed: bool = False
-    """Whether the case is saturated and the prediction does not report it."""
+    """Whether the case is saturated and the prediction does not report the saturation."""
     figures: Sequence[Figure] = ()
 
 

@@ -3,12 +3,14 @@
     python benchmarks/what_if_real.py [--seconds 90] [--rate 5] [--cases seats_4,budget_512]
     python benchmarks/what_if_real.py --server "vllm serve FOLDER" --seats 64,16 --tokens 50,350
 
-A real server serves seeded arrivals twice, and the difference between these two runs is the noise
-of the measurement. The server runs the tiny model on this machine's CPU, or the command of --server
-starts it, for example on a GPU. The change is predicted from the telemetry of the first run. Then a
-server with the change serves the arrivals. An error is within the target if it is at most 1.5 times
-that noise, or 10 % at P50 and 20 % at P99, whichever is larger. The target is four of five cases.
-No saturated case may be predicted as safe.
+A real server serves the same seeded arrivals twice. The difference between these two runs is the
+noise of the measurement. By default, the server runs the tiny model on this machine's CPU. With
+--server, the given command starts the server, for example on a GPU. The effect of the change is
+predicted from the telemetry of the first run. Then a server with the change serves the same
+arrivals. The error of a prediction is within the target if it is at most 1.5 times the noise. If
+this is less than 10 % at P50 or 20 % at P99, an error up to this percentage is within the target.
+The goal is that the error is within the target in four of five cases, and that no saturated case is
+predicted as safe.
 
 Two other predictions are also printed: "no change", and "M/M/c", a queue with as many servers as
 the engine runs requests at the same time.
@@ -65,8 +67,8 @@ class Run:
 
 
 def runs_of(seats: int, changed: int) -> dict[str, Run]:
-    """Return the runs by name; `changed` is the number of batch slots in the run that changes this
-    number."""
+    """Return the runs by name. `changed` is the value of max_num_seqs in the run that changes this
+    argument."""
     return {
         "first": Run(seats),
         "second": Run(seats),
@@ -165,8 +167,8 @@ def mmc_wait_s(arrivals_per_s: float, service_s: float, servers: int, q: float) 
 
 
 def mmc(found: Recorded, run: Run, name: str, point: str) -> float:
-    """Return the prediction of an M/M/c queue: the measured latency with the queue time of the
-    model."""
+    """Return the prediction of an M/M/c queue: the measured latency, with the measured queue time
+    replaced by the queue time of the model."""
     value = percentile(found, name, point)
     if name not in ("ttft_s", "e2e_s"):
         return value

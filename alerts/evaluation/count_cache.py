@@ -1,11 +1,13 @@
-"""A cache of the newest counts: a step is counted again only if requests were added to it.
+"""A cache of the counts of the newest steps of 15 s. A step is counted again only if requests were
+added to it.
 
 Counts of the newest ten minutes are not stored yet, because late requests may still arrive. Under
 high load, counting all of these requests again every 15 s would take most of the CPU time. In each
-transaction, the writer marks the steps that changed and stores when their earliest request was
-received (`store.alerting.slo_marks`). An evaluator removes the marks that it has read, so the marks
-are complete only for a single evaluator (`store.leases`). A request that was sent twice counts
-once, because counts are computed from the stored rows.
+transaction, the writer of requests stores a mark for each step that got requests
+(`store.alerting.slo_marks`). The mark contains the time at which the earliest of these requests was
+received. An evaluator removes the marks that it has read. So if two evaluators run, each of them
+misses the marks that the other one removed; a lease (`store.leases`) ensures that only one runs. A
+request that was sent twice counts once, because counts are computed from the stored rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,7 +54,8 @@ class CountCache:
         self._known: dict[tuple[str, int], tuple[int, list[SloCount]]] = {}
 
     def add_marks(self, marks: Iterable[Mark]) -> None:
-        """Record the steps that got requests after they were last counted."""
+        """Record the marked steps as changed, so that the next call of `count` counts these steps
+        again."""
         for mark in marks:
             if mark.source == PROBE_SOURCE:
                 continue
@@ -62,7 +65,8 @@ class CountCache:
             self._added[mark.until_unix_s] = _Added(before.times + 1, earliest_ns)
 
     def begin(self, now_s: int) -> None:
-        """Set the time from which marks are complete. Only the first call has an effect."""
+        """Set the time since which every added request has a mark. Only the first call has an
+        effect."""
         if self._complete_from_s is None:
             self._complete_from_s = now_s
 
@@ -78,12 +82,12 @@ class CountCache:
     ) -> list[SloCount]:
         """Return counts by step, as `counting.count_requests` does. `to_s` must be the end of a
         step."""
-        if isinstance(goodput, GoodProbes):  # there are few of them
+        if isinstance(goodput, GoodProbes):  # probes are few, so they are counted again each time
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         self._forget(to_s - REMEMBERED_S)
         added, complete_from_s = self._added, self._complete_from_s
         # Do not use the cache if there are several sources: a row from a better source may replace
-        # a row that counted in another step, and this other step gets no mark.
+        # a row that counted in another step. The step of the replaced row gets no mark.
         if len(self._sources) > 1 or complete_from_s is None:
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         first_s = max(from_s // EVALUATION_S * EVALUATION_S, to_s - REMEMBERED_S)

@@ -3,9 +3,10 @@ from the requests.
 
 A request counts in the step of 15 s in which it ended. A request in flight counts as bad in the
 step of its last report if it already misses the objective (`in_flight_verdicts`). When the request
-ends, its row replaces the report. Steps that ended more than `SETTLED_S` ago are counted once and
-stored. Newer steps are counted from the requests each time, because late requests may still arrive.
-Counting is idempotent: after a crash, the interrupted steps are counted again.
+ends, its row replaces the report. If a step ended more than `SETTLED_S` ago, its requests are
+counted once and the counts are stored. Newer steps are counted from the requests each time, because
+late requests may still arrive. Counting is idempotent: after a crash, the interrupted steps are
+counted again.
 """
 
 from collections import Counter
@@ -52,8 +53,8 @@ SETTLED_S: Final = 600
 """The counts of a step are stored this many seconds after the step ended. By then, all of its
 requests are in the store, because senders stop retrying much earlier."""
 LONGEST_REQUEST_S: Final = 3600
-"""The stored counts do not include requests that ran longer than this. Such a request is counted
-only until the counts of its step are stored."""
+"""Seconds. The stored counts do not include requests that ran longer than this. A longer request is
+counted only until the counts of its step are stored."""
 CHUNK_S: Final = 6 * 3600
 """Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
@@ -83,8 +84,8 @@ class Count(Protocol):
 
 
 def once(count: Count) -> Count:
-    """Return `count` with a cache: each time range is counted only once, even if the function is
-    called for every group."""
+    """Return `count` with a cache: each time range is counted only once, even if the returned
+    function is called for every group of an objective."""
     known: dict[tuple[object, ...], list[SloCount]] = {}
 
     def remembered(
@@ -106,9 +107,9 @@ def once(count: Count) -> Count:
 
 
 def by_second() -> Count:
-    """Return a function that counts in steps of one second, with a cache like that of `once`.
+    """Return a function that counts in steps of one second, with a cache as in `once`.
 
-    Use this function for an instant that is not the end of a step.
+    Use the returned function for an instant that is not the end of a step of 15 s.
     """
     counted = once(count_requests)
 
@@ -127,11 +128,12 @@ def by_second() -> Count:
 
 
 class Tally(NamedTuple):
-    """Counts over a time range.
+    """The counts of an objective over a time range.
 
-    `history` has the events that use the budget: requests, or the objective's time slices. `real`
-    is `history` without simulated requests, or the same object if there are none. `since_s` is the
-    start of the counts, or None without counts. `counts` are counts of requests.
+    `history` counts the objective's events: requests, or time slices if the objective has them.
+    `real` is `history` without simulated requests; if there are no simulated requests, `real` is
+    the same object as `history`. `since_s` is the start of the counts, or None without counts.
+    `counts` are counts of requests, also if the objective has time slices.
     """
 
     history: History
@@ -140,8 +142,7 @@ class Tally(NamedTuple):
     counts: Sequence[SloCount]
 
     def requests(self, after_s: int) -> Counts:
-        """Return the counts of requests that ended after an instant. For `after_s`, see
-        `excluded`."""
+        """Return the counts of requests that ended after `after_s`, an instant as in `excluded`."""
         after = [each for each in self.counts if each.until_unix_s > after_s]
         bad = sum(each.bad for each in after)
         return Counts(bad, bad + sum(each.good for each in after))
@@ -179,8 +180,9 @@ def read_tally(
             `by_second`.
         instants: if given, the caller may read the history only for ranges that start and end at
             one of these instants, at `from_s` or at `to_s`. The database then returns only one sum
-            of the stored counts between two instants, for example for a month. None allows any
-            range. With time slices, the database always returns one sum per slice.
+            of the stored counts for each interval between two adjacent instants, even if the
+            interval is a month long. None allows any range. If the objective has time slices, the
+            database always returns one sum per slice.
     """
     slices = goodput.slices
     if slices:
@@ -297,7 +299,8 @@ def counts_between(engine: Engine, goodput: GoodEvents, from_s: int, to_s: int) 
 
 
 def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | None = None) -> None:
-    """Count the settled steps that have no stored counts yet, and store the counts.
+    """Store the counts of each step that ended more than `SETTLED_S` ago and has no stored counts
+    yet.
 
     If the objective is one of several groups, the counts of all groups are stored together.
     """
@@ -330,10 +333,9 @@ def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | N
 
 
 def first_stretch(engine: Engine, goodput: GoodEvents) -> Counted | None:
-    """Return an empty time range at the instant at which counting begins.
+    """Return an empty time range that ends just before the oldest request or probe.
 
-    This instant is just before the oldest request or probe. Return None if there are no requests or
-    probes.
+    Counting begins there. Return None if there are no requests or probes.
     """
     oldest_s = _oldest_s(engine, goodput)
     if oldest_s is None:
@@ -351,8 +353,8 @@ def count_requests(
 ) -> list[SloCount]:
     """Return the verdict counts of an objective's requests or probes in (from, to], by bucket.
 
-    A bucket includes the requests that ended in it, and the bad requests in flight whose last
-    report lies in it. Simulated requests are counted separately. If the objective is one of several
+    A bucket includes the requests that ended in it, and the bad requests in flight that were last
+    reported in it. Simulated requests are counted separately. If the objective is one of several
     groups, the result has the counts of every group.
 
     Requests that were received before `received_from_s` are not read. Pass None if the earliest
@@ -423,7 +425,7 @@ def count_requests(
 def _bad_in_flight(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
 ) -> Counter[tuple[int, bool, int]]:
-    """Count the bad requests in flight whose last report lies in (from, to]. The keys are the
+    """Count the bad requests in flight that were last reported in (from, to]. The keys are the
     bucket, whether the requests are simulated, and the index of their group."""
     part = goodput.part
     whole = part.whole if part else goodput
@@ -451,8 +453,9 @@ def _bad_in_flight(
 def _oldest_s(engine: Engine, goodput: GoodEvents) -> int | None:
     """Return the time at which the counts begin, in unix seconds.
 
-    This is the time of the oldest probe or, for objectives on requests, of the oldest request or
-    report of a request in flight.
+    For an objective on probes, this is the time of the oldest probe. For an objective on requests,
+    this is the time of the oldest request, or of the oldest report of a request in flight if that
+    report is older.
     """
     if isinstance(goodput, GoodProbes):
         known = [oldest_probe_unix_ns(engine)]

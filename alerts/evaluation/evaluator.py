@@ -1,13 +1,14 @@
-"""The live evaluator, which evaluates the store and makes the same decisions as the rules in
-Prometheus.
+"""The live evaluator: it decides from the stored requests whether objectives alert. Its decisions
+are the same as those of the generated Prometheus rules.
 
 The evaluator evaluates each multiple of 15 s once. After a pause, it continues with the missed
 instants, so a restart changes no result. The caller passes the current time
 (`telemetry.corroborated_time`).
 
-If the clock was ahead, the last evaluation of an objective lies in the future. Evaluation then
-resumes after the newest incident in the past, but goes back by at most `LONGEST_PAUSE_S`.
-Evaluating an instant twice writes the same incidents. Incidents that began in the future are ended.
+If the clock was ahead and is then corrected, the last evaluation of an objective lies in the
+future. In this case, evaluation resumes after the newest incident in the past, but goes back by at
+most `LONGEST_PAUSE_S`. It is safe to evaluate an instant twice, because both evaluations write the
+same incidents. Incidents that began in the future are ended.
 
 The writer marks the steps of the requests it stores (`store.alerting.slo_marks`), so late requests
 are counted even if they arrived while this process was stopped. Past incidents do not change.
@@ -48,8 +49,8 @@ from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
 
 LONGEST_PAUSE_S: Final = 6 * 3600
-"""Instants that were missed longer ago than this are not evaluated, because an alert would come too
-late to help."""
+"""Missed instants that are older than this many seconds are not evaluated, because an alert would
+come too late to help."""
 BEHIND_S: Final = 60
 """If the last evaluation lies more than this many seconds in the future, the clock was wrong, and
 evaluation resumes in the past. If the last evaluation is less far in the future, the evaluator
@@ -59,7 +60,8 @@ RECOUNT_SHARE: Final = 10
 this many times the duration of the recount before it starts the next one. So a sender of old
 requests cannot delay a page."""
 ARRIVAL_S: Final = 15
-"""Seconds that the evaluator waits for the rows of requests that have just ended."""
+"""An instant is evaluated this many seconds later, so that the rows of requests that ended just
+before it have arrived."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
 """Maximum number of transactions whose marks are read at a time. Collectors commit up to a hundred
 transactions per second."""
@@ -75,7 +77,7 @@ class Evaluator:
             were deleted are not counted again.
         alone: True if no other process evaluates objectives in the same database while this one
             does. If False, another evaluator may remove marks, so counts are not cached. None means
-            True for a database that only one process may write, and False for any other.
+            True if only one process can write to the database, and otherwise False.
         elapsed_s: a monotonic clock that measures the duration of recounts.
     """
 
@@ -97,14 +99,14 @@ class Evaluator:
         self.take_over()
 
     def take_over(self) -> None:
-        """Forget what another evaluator may have changed since the last evaluation."""
+        """Discard cached data that another evaluator may have changed since the last evaluation."""
         self._cache = CountCache()
         self._count: Count = self._cache.count if self._alone else count_requests
         self._recount_from_s = self._elapsed_s()
-        """Old requests are not counted again before this time."""
+        """The steps of late requests are not counted again before this time."""
 
     def follow(self) -> None:
-        """Read the groups that have a place, which another process assigns.
+        """Read which groups are counted separately. Another process assigns their places.
 
         Raises:
             StoreUnavailable: the database cannot be used.
@@ -144,8 +146,8 @@ class Evaluator:
         again.
 
         Returns:
-            True if old steps are counted again. If their recount must wait, the marks stay in the
-            store.
+            True if steps that ended more than 2 · `SETTLED_S` ago are counted again now. If these
+            steps must wait, their marks stay in the store.
         """
         settled_s = now_s - 2 * SETTLED_S
         from_s = settled_s if self._elapsed_s() < self._recount_from_s else None
@@ -162,7 +164,7 @@ class Evaluator:
         return old
 
     def _oldest_s(self, marks: Sequence[Mark], now_s: int) -> int | None:
-        """Return the start of the earliest step to count again, or None without marks."""
+        """Return the start of the earliest marked step, or None if no step is marked."""
         if not marks:
             return None
         oldest_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S
@@ -178,8 +180,8 @@ class Evaluator:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
         if before_s is None and first_stretch(self._engine, goodput) is None:
-            # Wait for the first request or probe. It may still end at this instant, and each
-            # instant is evaluated only once.
+            # Wait for the first request or probe: it may still end at this instant. An instant is
+            # evaluated only once, so it must not be evaluated too early.
             return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
@@ -199,8 +201,8 @@ class Evaluator:
         keep_tally(self._engine, goodput, now_s, count)
         pairs = objective.policy.pairs
         if not incidents and not changed and first_s == until_s:
-            # Usually no alert fires. Check this first with sums that the database computes from
-            # stored counts.
+            # Usually no alert fires. So check first whether one fires, with sums that the database
+            # computes from stored counts.
             quick = self._tally_at(objective, goodput, until_s, count)
             states = states_at(quick.history, until_s, objective.policy, objective.budget)
             if State.FIRING not in states.values():
@@ -238,7 +240,7 @@ class Evaluator:
     def _tally_at(
         self, objective: Objective, goodput: GoodEvents, at_s: int, count: Count
     ) -> Tally:
-        """Return the counts of each window that ends at an instant."""
+        """Return the counts for all windows of an objective that end at an instant."""
         edges = window_edges(objective, at_s)
         return read_tally(self._engine, goodput, min(edges), at_s, count, instants=edges)
 
@@ -252,7 +254,8 @@ class Evaluator:
     ) -> None:
         rows = []
         if changed:
-            # The whole period is needed only to compute the share of the budget that a burn spent.
+            # The counts of the whole period are needed only to compute the share of the budget that
+            # a burn spent.
             from_s = min(
                 min(each.began_s, objective.period_at(each.last_s).start_s) for each in changed
             )

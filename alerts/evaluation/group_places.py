@@ -3,10 +3,11 @@ other groups are counted as `other`.
 
 Clients can invent names, so the number of places and the number of stored candidates are limited:
 
-- a free place goes to the group that had requests in the most hours, because invented names rarely
-  repeat. If several are equal, the group with the most requests gets the place;
-- a group loses its place only to a group that was active in more than twice as many hours, so a
-  burst of names cannot replace a tenant that has had requests for half a day;
+- a free place goes to the group that had requests in the largest number of hours, because invented
+  names rarely repeat. If several groups had requests in equally many hours, the group with the most
+  requests gets the place;
+- a group loses its place only to a group that had requests in more than twice as many hours. So a
+  burst of invented names cannot replace a tenant that has had requests for half a day;
 - a group with an open incident keeps its place.
 
 Groups in the objective's `reserved` always have a place.
@@ -36,12 +37,12 @@ from store.queries import Window, newest_request_unix_ns
 
 HOUR_S: Final = 3600
 REMEMBERED_HOURS: Final = 24
-"""A candidate's hours with requests are kept for this many hours."""
+"""For each candidate, its hours with requests are stored for this many hours."""
 MOST_CANDIDATES: Final = 20 * PLACES
 """Maximum number of candidates per objective."""
 ACTIVITY_S: Final = 7 * 86_400
-"""Whether a group keeps its place depends on its hours with requests in the last week. A day is too
-short, because some groups have no requests at weekends."""
+"""Whether a group keeps its place depends on the number of hours with requests in the last week.
+The last day would be too short, because some groups have no requests at weekends."""
 EVERY_S: Final = 300
 """Interval in seconds at which places are assigned again."""
 FIRST_S: Final = HOUR_S
@@ -228,8 +229,8 @@ class Places:
         stretches = placed_groups(self._engine, definition)
         since = stretches.pop(other, None)
         candidates = self._candidates.setdefault(definition, Candidates())
-        # Read back further than the last assignment, because a request is stored only when it ends.
-        # Reading an hour twice adds it once.
+        # Read requests from before the last assignment again, because a request is stored only when
+        # it ends. If an hour is read twice, it is still added only once.
         from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
         look(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
         placed = {groups.read_key(each): each for each in stretches}
@@ -238,8 +239,8 @@ class Places:
         if len(placed) >= self._places:
             kept = active_hours(self._engine, definition, list(stretches), now_s - ACTIVITY_S)
             for group, key in placed.items():
-                # `candidates` includes hours that are not stored yet or that were counted in
-                # `other`.
+                # `candidates` also has the hours that are not stored yet, and the hours in which
+                # the group was counted in `other`.
                 hours[group] = max(kept[key], candidates.hours(group))
         fixed = self._burning(objective, placed) | set(goodput.reserved)
         given = give(candidates, hours, fixed, self._places)
@@ -267,8 +268,8 @@ def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
     """Return one objective for each group that has a place, `other` first. Does not write to the
     store.
 
-    Before the first evaluation, no group has a place. Then the result contains the groups that
-    would get a place.
+    Before the first evaluation, no group has a place. In this case, the result contains the groups
+    that would get a place.
     """
     goodput = objective.indicator
     assert isinstance(goodput, GoodEvents)
@@ -291,8 +292,9 @@ def _newest_unix_ns(engine: Engine, goodput: GoodEvents) -> int | None:
 
 
 def expanded(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Replace each objective that has groups with one objective per group. Leave out those that the
-    reader of a restricted engine may not see. Does not write to the store."""
+    """Replace each objective that has groups with one objective per group. If the engine is
+    restricted to what a reader may see, leave out the groups that the reader may not see. Does not
+    write to the store."""
     found: list[Objective] = []
     for each in objectives:
         grouped = isinstance(each.indicator, GoodEvents) and each.indicator.by

@@ -50,7 +50,8 @@ def columns_of_reports(
 def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
     """Return which ended requests were already bad when they were last reported in flight.
 
-    The result depends only on the row, so it is the same after a restart and in another collector.
+    The result for a request depends only on its stored row, so it is the same after a restart and
+    in another collector.
     """
     if not rows.is_known("reported_in_flight_s"):
         return np.zeros(len(rows), bool)
@@ -68,8 +69,8 @@ def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> B
 
     Args:
         goodput: the objective, not one of its groups.
-        columns: the columns in `KNOWN`. A TTFT larger than the age counts as unknown, because the
-            first token arrived after that age.
+        columns: the columns in `KNOWN`. If the TTFT is larger than the age, it counts as unknown,
+            because the request had no first token yet at that age.
         age_s: (n,) ages in seconds; NaN if the request was not reported.
 
     Returns:

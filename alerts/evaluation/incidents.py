@@ -1,9 +1,10 @@
 """Incidents: one per burn, with start, peak and end. Pure.
 
-A burn begins before its alert. Its start is the change point that a CUSUM finds between two rates
-of bad events: the rate that just meets the objective, and the rate that just triggers the alert.
-The incident is over when there has been no alert for `QUIET_S`; its end is the time of the last
-alert. So an alert that briefly stops and starts again creates no second incident.
+A burn begins before its alert. Its start is the instant at which the rate of bad events most likely
+rose from the rate that just meets the objective to the rate that just triggers the alert. This
+change point is computed as a cumulative sum (CUSUM). The incident is over when there has been no
+alert for `QUIET_S` seconds. The end of the incident is then the time of the last alert. So an alert
+that briefly stops and starts again creates no second incident.
 
 Source: E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; for counts J. M. Lucas,
 "Counted data CUSUM's", Technometrics 27, 1985.
@@ -90,9 +91,10 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
     """Return the most likely instant at which the rate of bad events rose from the budget's rate to
     the rate that alerts.
 
-    The result is the instant since which the number of bad events has exceeded the number at the
-    reference rate by the most. For counts, the reference rate is the difference of the two rates
-    divided by the difference of their logarithms (Lucas, 1985).
+    For each instant t, take the number of bad events since t, and subtract the reference rate times
+    the number of all events since t. The result is the t with the largest difference. For counts,
+    the reference rate is the difference of the two rates divided by the difference of their
+    logarithms (Lucas, 1985).
     """
     reference = budget * ((factor - 1) / log(factor) if factor > 1 else 1)
     began_s = end_s = at_s

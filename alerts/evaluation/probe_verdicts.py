@@ -6,8 +6,9 @@
   same condition as that of `tailspan_probe_success`.
 - If `good` needs an unknown value, the probe is excluded. For example, an answer that contains only
   reasoning has no first content.
-- If a cache in front of the model answered (`cached`), the times of the answer count as unknown,
-  because they are not the model's. The outcome and the times of the connection are known.
+- If a cache in front of the model answered (`cached`), the durations of the answer count as
+  unknown, because the model did not produce the answer. The outcome and the durations of the
+  connection setup are known.
 """
 
 from collections.abc import Sequence
@@ -58,7 +59,8 @@ def lasted_s(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _wait_s(table: pa.Table) -> pa.ChunkedArray:
-    """Return the whole wait of each probe in seconds; null if its connection was never ready."""
+    """Return the whole wait of each probe in seconds. It is null if the connection of the probe was
+    never established."""
     return pc.if_else(pc.is_null(table["e2e_s"]), pa.scalar(None, pa.float64()), lasted_s(table))
 
 

@@ -1,18 +1,19 @@
 """Verdicts on single requests: whether an objective selects a request, and whether the request was
 good.
 
-Expressions use Kleene's three-valued logic: a comparison with an unknown value is unknown. The
-whole expression is then unknown, unless its other comparisons decide it.
+Expressions use Kleene's three-valued logic: a comparison with an unknown value is unknown. An
+expression that contains an unknown comparison is unknown too, unless its other comparisons decide
+it.
 
 - If `where` is unknown, the request is not selected. A request with an unknown tenant matches
   neither `tenant == "a"` nor `tenant != "a"`; `tenant is unknown` selects it.
 - If `good` is unknown, the request is neither good nor bad, and is counted as excluded.
 
-A request that failed or was refused by the server (429, 5xx or no status) is bad, regardless of its
-latencies. A request refused for the client's mistake (another 4xx) is excluded. If the client
-cancelled the request, its latencies are lower bounds (docs/decisions/012). The request is bad if
-these bounds already miss the objective. The request is good if no continuation of the response
-could have missed the objective. Otherwise it is excluded.
+A request is bad regardless of its latencies if it failed, or if the server refused it with 429, 5xx
+or without a status. A request refused for the client's mistake (another 4xx) is excluded. If the
+client cancelled the request, its latencies are lower bounds (docs/decisions/012). A cancelled
+request is bad if these bounds already miss the objective. It is good if no continuation of the
+response could have missed the objective. Otherwise it is excluded.
 
 Source: METHODS, Google SRE Workbook ch. 2 (what counts as a valid event).
 """
@@ -101,13 +102,14 @@ def _evaluate(expression: Expression, request: RequestTimeline) -> bool | None:
 
 
 BELOW_ANY: Final = float("-inf")
-"""The time between tokens of a response with one token. This constant is less than any limit, so it
-meets every limit."""
+"""Stands for the time between tokens of a response that has only one token. This constant is less
+than any limit, so it meets every limit."""
 
 
 AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}
-"""The phase after each phase. If the next phase is missing when the client cancels, the phase was
-still running, and its duration is a lower bound."""
+"""For each phase, the phase that follows it. If a cancelled request has no value for the following
+phase, the phase was still running when the client cancelled. The duration of the phase is then a
+lower bound."""
 CUT_SHORT: Final = ("decode_s", "delivery_s", "e2e_s")
 """If the client cancelled, these fields are lower bounds, because the response was not complete."""
 

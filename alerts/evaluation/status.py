@@ -24,9 +24,9 @@ class Status:
         covered: the share of the period that the counts cover.
         budget_left: share of the period's budget that is left; negative if overspent.
         burns: burn rates by window length in seconds.
-        exhausted_in_s: seconds until the budget is spent, at the burn rate of the long window of
-            the shortest pair that pages. None if unknown, or if the budget lasts until a calendar
-            period ends.
+        exhausted_in_s: seconds until the budget is spent. They are computed with the burn rate of
+            one window: the long window of the shortest pair that pages. None if unknown, or if the
+            budget lasts until a calendar period ends.
         states: for each pair, whether it fires, or why it does not.
         excluded: number of excluded requests by reason.
     """
@@ -80,8 +80,9 @@ def status_edges(objective: Objective, at_s: int) -> set[int]:
 def exhausted_in_s(
     objective: Objective, left: Fraction | None, burning: Fraction | None, at_s: int
 ) -> Fraction | None:
-    """Return how many seconds the budget lasts at this burn rate. Return None if the rate is 0, or
-    if a calendar period ends earlier and starts a new budget."""
+    """Return how many seconds the budget lasts at this burn rate. Return None if the burn rate is
+    0, or if a calendar period ends before the budget is spent, because the next period has a new
+    budget."""
     if left is None or burning is None:
         return None
     span = objective.period_at(at_s)

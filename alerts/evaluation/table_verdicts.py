@@ -40,7 +40,8 @@ ALSO_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "itl_max_s": ("delivery_s",),
     **{field: (after,) for field, after in AFTER.items()},
 }
-"""The columns that the comparison of a field needs in addition if the client cancelled."""
+"""For each field, the additional columns that are needed to compare the field if the client
+cancelled the request."""
 
 VERDICTS: Final = tuple(Verdict)
 """The verdicts in the order of the codes of `judge_table`."""
@@ -170,7 +171,8 @@ def _combined(join: pc.Function, found: list[pa.ChunkedArray]) -> pa.ChunkedArra
 def _values(
     field: str, table: pa.Table, aborted: pa.ChunkedArray
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
-    """Return a field's values, and a mask of those that are lower bounds."""
+    """Return a field's values, and a mask that is true for each value that is only a lower
+    bound."""
     values = table[field]
     if field in ("ttft_s", "first_content_s"):
         none_yet = pc.equal(pc.fill_null(table["output_tokens"], 0), 0)
@@ -198,9 +200,10 @@ def _values(
 def _until_it_left(
     field: str, values: pa.ChunkedArray, table: pa.Table
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the times between tokens of incomplete responses, and a mask of the exact values.
+    """Return the times between tokens of incomplete responses, and a mask that is true for each
+    exact value.
 
-    A time includes the client's wait for the next token, which ended when the client left.
+    A time also includes the wait for the token that did not come before the client left.
     """
     tokens, wait_s = table["output_tokens"], table["delivery_s"]
     if field == "tpot_s":

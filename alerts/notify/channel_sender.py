@@ -1,8 +1,8 @@
 """Deliver a channel's messages from the outbox in order, and store the results.
 
-Delivery is at least once: if the process crashes between the receiver's response and the storing of
-the result, the message is sent again with the same key (docs/decisions/093). Each channel has its
-own sender, so a slow channel does not delay the others.
+Delivery is at least once: if the process crashes after the receiver's response and before the
+result is stored, the message is sent again with the same key (docs/decisions/093). Each channel has
+its own sender, so a slow channel does not delay the others.
 """
 
 import math
@@ -64,7 +64,7 @@ class ChannelSender:
         engine: from `open_database`.
         channel: the channel.
         send: sends one request and returns the response.
-        newest: returns a row's message with the current numbers.
+        newest: returns the message of a row of the outbox, with the current numbers.
         clock_s: returns the present time in unix seconds.
         chance: returns a random number in [0, 1) for the jitter.
     """
@@ -145,8 +145,8 @@ class ChannelSender:
 def _row_after_attempt(
     row: Notification, answer: Answer, now_s: float, chance: float, repeats: bool
 ) -> tuple[Notification, Result]:
-    """Return the row as it is stored after an attempt, and the result. If a repeat fails, the row
-    stays marked as delivered."""
+    """Return the row as it is stored after an attempt, and the result of the attempt. If the
+    attempt repeats a delivered message and fails, the row stays marked as delivered."""
     before = row.state == Delivery.DELIVERED
     if answer.verdict is Verdict.DELIVERED:
         delivered = replace(

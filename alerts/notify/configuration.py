@@ -116,8 +116,8 @@ def _check_url(reader: Reader, url: Secret) -> None:
 
 
 def _check_exposure(reader: Reader, kind: Kind, url: Secret, authorization: Secret | None) -> None:
-    """Raise an error if a credential would be sent over unencrypted HTTP to another machine and the
-    channel does not allow this."""
+    """Raise an error if a credential would be sent to another machine over unencrypted HTTP, unless
+    the channel allows this."""
     if reader.flag(INSECURE_KEY, False):
         return
     # An address from a variable or a file is treated as a secret, as Slack's address is.

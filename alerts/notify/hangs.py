@@ -18,12 +18,12 @@ from store.replicas.hung_replicas import Hung, progress, reported_since
 
 SEVERITY: Final = "page"
 SILENT_S: Final = 300
-"""A hang is over if its replica has sent no sample for this many seconds. If a collector asks a
-sender to wait, the sender tries again within 300 s, so a longer silence means that the replica is
-gone (`tailspan_vllm.export.retry`)."""
+"""A hang is over if its replica has sent no sample for this many seconds. A collector can ask a
+sender to wait, but the sender tries again within 300 s (`tailspan_vllm.export.retry`). So if no
+sample arrives for longer, the replica is gone."""
 MOST_OPEN: Final = 20
-"""Maximum number of hangs with open notifications. If more engines hang, only the Overview page and
-the Prometheus rule list the rest."""
+"""Maximum number of hangs with open notifications. If more engines hang, no notifications are sent
+for the additional hangs; the Overview page and the Prometheus rule still report these hangs."""
 
 
 class Hangs:

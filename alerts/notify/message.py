@@ -52,7 +52,7 @@ class Hang:
     in_flight: int
     last_step_age_s: float
     engines: tuple[int, ...] = ()
-    """The engines that hang, if the replica has several; empty otherwise."""
+    """The engines that hang. Empty if the replica has only one engine."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "replica", visible(self.replica))
@@ -74,8 +74,8 @@ class Message:
         fired_unix_s: time of the first alert.
         as_of_unix_s: the instant at which the numbers of the message were computed.
         ended_unix_s: time of the last alert; None while the incident is open.
-        burn: the burn rate over the long window of the pair that fired. The length of this window
-            is `window_s`, and `bad` of its `events` were bad.
+        burn: the burn rate over the long window of the pair that fired. This window is `window_s`
+            seconds long and contains `events` events, of which `bad` were bad.
         counted_in: the plural noun for an event, such as "requests".
         budget_left: the share of the period's budget that is left; negative if overspent.
         budget_spent: the share of the period's budget that this incident spent.
@@ -86,7 +86,7 @@ class Message:
         hang: the hang that the message reports; None for a burn.
         simulated: True if the data comes from the simulator.
         test: True if the message only tests the channel and there is no incident.
-        update: True if the same message was sent before without its likely cause.
+        update: True if the same message was sent before, but without a likely cause.
     """
 
     transition: Transition
@@ -148,7 +148,7 @@ def dumps(message: Message) -> str:
 def loads(text: str) -> Message:
     """Return the message that `dumps` wrote."""
     plain: dict[str, Any] = json.loads(text)
-    if "promise" in plain:  # the name of `statement` in the outbox of earlier versions
+    if "promise" in plain:  # earlier versions stored `statement` under this name in the outbox
         plain["statement"] = plain.pop("promise")
     plain["transition"] = Transition(plain["transition"])
     plain["fired_by"] = tuple(Windows(**each) for each in plain["fired_by"])

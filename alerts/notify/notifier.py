@@ -1,11 +1,11 @@
 """Add notifications of incidents and hangs (`alerts.notify.hangs`) to the outbox, one per channel.
 
-The notifier compares the stored incidents with the outbox. So a crash loses no notification, and a
-new channel receives the open incidents. If an incident ended before its first notification, no
-notification is added.
+The notifier compares the stored incidents with the outbox. So no notification is lost in a crash,
+and a newly configured channel also receives the open incidents. If an incident ended before its
+first notification, no notification is added.
 
-A message never waits for its likely cause. When the cause is found, the `firing` message is sent
-again as an update to each channel that received it without the cause.
+A message is sent at once, even if the likely cause is not known yet. When the cause is found, the
+`firing` message is sent again as an update to each channel that received it without the cause.
 """
 
 from collections.abc import Callable, Sequence
@@ -116,8 +116,8 @@ class Notifier:
     def newest(self, row: Notification) -> str:
         """Return a row's message. If the incident is open, the numbers are at most a minute old.
 
-        Callable from any thread. The new numbers are not stored here, because only the sender of
-        the row's channel writes the row.
+        Callable from any thread. This method does not store the new numbers, because only the
+        sender of the row's channel may write the row.
         """
         if row.transition != Transition.FIRING:
             return row.message

@@ -9,8 +9,8 @@ from typing import Final
 FIRST_S: Final = 5.0
 LONGEST_S: Final = 300.0
 GIVE_UP_S: Final = 6 * 3600
-"""Seconds after which delivery of a message is abandoned. The evaluator skips instants of the same
-age, because a later page would not help."""
+"""Seconds after which delivery of a message is abandoned, because a later page would not help. For
+the same reason, the evaluator skips missed instants of this age."""
 
 
 def delay_s(attempts: int, chance: float, retry_after_s: float | None = None) -> float:

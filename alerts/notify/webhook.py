@@ -1,7 +1,8 @@
 """Messages for a webhook as JSON, described by `webhook.schema.json`.
 
 With a key, the request is signed: `Tailspan-Signature: t=…,v1=…`. t is the sending time in unix
-seconds, which prevents replays. v1 is the HMAC-SHA256 in hex of t, a full stop and the body.
+seconds, so that the receiver can reject a signature that is replayed later. v1 is the HMAC-SHA256
+in hex of t, a full stop and the body.
 """
 
 import hmac
@@ -19,7 +20,8 @@ SIGNATURE = "Tailspan-Signature"
 
 
 def render(channel: Channel, message: Message, now_s: int) -> Post:
-    """Return the request that posts the message and its text. A retry has the same id."""
+    """Return the request that posts the message and its text. The request of a retry has the same
+    id as the first request."""
     key = f"{message.incident}/{message.transition}{'/update' if message.update else ''}"
     document = {
         "version": VERSION,

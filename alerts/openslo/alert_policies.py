@@ -1,9 +1,9 @@
 """Read OpenSLO's AlertPolicy and AlertCondition as burn-rate policies.
 
 A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair of windows. The burn
-rate must be above `threshold` over two windows: `lookbackWindow` shows that the burn is large
-enough, and `alertAfter` shows that it continues. Without `alertAfter`, the short window is a
-twelfth of the long window.
+rate must be above `threshold` over two windows. The burn rate over `lookbackWindow` shows that
+enough of the budget was spent. The burn rate over `alertAfter` shows that the burn continues.
+Without `alertAfter`, the short window is a twelfth of the long window.
 
 Source: OpenSLO 1.0, "AlertCondition"; Google SRE Workbook, ch. 5, "Multiwindow, Multi-Burn-Rate
 Alerts", for the twelfth.
@@ -187,8 +187,8 @@ def resolved(
 ) -> Policy:
     """Return the policy of one objective.
 
-    It comes from the objective's AlertPolicies or, without AlertPolicies, it is the built-in policy
-    for the period.
+    If the objective has AlertPolicies, the result contains their conditions. Otherwise, the result
+    is the built-in policy for the objective's period.
 
     Raises:
         DocumentError: a condition can never be met, not even by a total failure.

@@ -100,7 +100,8 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
 
 
 def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:
-    """Return the groups that always have a place: values of the single field of `by`."""
+    """Return the groups that are always counted separately. They are given as values of the only
+    field of `by`."""
     if "reserved" not in selection:
         return ()
     if len(by) != 1:

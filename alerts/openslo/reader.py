@@ -136,8 +136,8 @@ def inspect_texts(texts: Mapping[str, str]) -> Findings:
 
 
 class _Collected:
-    """The documents of all files by kind and name. They are collected first, because a document may
-    refer to a later document."""
+    """The documents of all files by kind and name. All documents are collected before any of them
+    is checked, because a document may refer to a later document."""
 
     def __init__(self) -> None:
         self.errors: list[AlertsError] = []
@@ -279,7 +279,7 @@ def _slo(
                     " and its indicator in the SLO",
                 )
         if "op" in each:
-            each.choice("op", ("gt", "gte"))  # for a ratio, values above the target are good
+            each.choice("op", ("gt", "gte"))  # a ratio is good if it is above the target
         target, written = read_share(each, "target", "targetPercent")
         slices = read_slices(each, sliced)
         policy = resolved(policies, each, period_s, target)
@@ -292,8 +292,8 @@ def _slo(
             policy = over_slices(policy, slices, each)
         made.append(
             Objective(
-                # The name contains the target and not its position, so an inserted objective
-                # renames no other.
+                # The name contains the target, not the position in the list. So the names of the
+                # other objectives stay the same if an objective is inserted.
                 name=name if len(objectives) == 1 else f"{name}-{_suffix(written)}",
                 display_name=each.text("displayName", metadata.text("displayName", name)),
                 service=spec.text("service"),

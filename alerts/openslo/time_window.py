@@ -21,8 +21,9 @@ LONGEST_PERIOD_S: Final = 366 * DAY_S
 
 SLICED: Final = "Timeslices"
 METHODS: Final = ("Occurrences", SLICED)
-"""`RatioTimeslices` is not supported. With this method, a slice with one request has the same
-weight as a slice with a thousand, and there is no count of bad events for the low-traffic guard."""
+"""The budgeting method `RatioTimeslices` is not supported, for two reasons. A slice with one
+request has the same weight as a slice with a thousand requests. And the method gives no count of
+bad events, which the low-traffic guard needs."""
 SLICE: Final = ("timeSliceTarget", "timeSliceWindow")
 
 _CALENDAR: Final = re.compile(rf"([1-9][0-9]{{0,2}})([{''.join(NOMINAL_DAYS)}])", re.ASCII)
@@ -32,8 +33,8 @@ def read_period(spec: Reader) -> tuple[int, Calendar | None]:
     """Return the period of an SLO.
 
     Returns:
-        The length in seconds, and the calendar if the period is a calendar period. A calendar
-        period has a nominal length.
+        The length in seconds, and the calendar, which is None for a rolling period. The length of a
+        calendar period is its nominal length.
 
     Raises:
         DocumentError: the period is malformed or not supported.
@@ -95,7 +96,8 @@ _START: Final = (
 
 
 def read_slices(objective: Reader, sliced: bool) -> Slices | None:
-    """Return the time slices of an objective; None if each event counts by itself.
+    """Return the time slices of an objective. Return None if the objective has no time slices, so
+    that each request or probe is an event.
 
     Raises:
         DocumentError: the slices are malformed, missing, or given without `Timeslices`.
@@ -118,8 +120,8 @@ def read_slices(objective: Reader, sliced: bool) -> Slices | None:
 
 
 def over_slices(policy: Policy, slices: Slices, objective: Reader) -> Policy:
-    """Return a policy for time slices. If the policy requires at least N bad events, the result
-    requires bad slices with a total length of at least N minutes.
+    """Return a policy for an objective with time slices. If the given policy requires at least N
+    bad events, the returned policy requires bad slices with a total length of at least N minutes.
 
     Raises:
         DocumentError: a window of the policy is not a whole number of slices.

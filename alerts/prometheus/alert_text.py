@@ -35,7 +35,8 @@ def subject(objective: Objective) -> str:
 
 
 def alerting_burn(objective: Objective, pair: Pair) -> str:
-    """Return the name of a pair's alerting series, unique among the objective's pairs."""
+    """Return the name of the series that exists while a window pair alerts. The name is unique
+    among the pairs of the objective."""
     window = durations.render(pair.long_s)
     if sum(each.long_s == pair.long_s for each in objective.policy.pairs) > 1:
         window += f"_{durations.render(pair.short_s)}_{pair.severity}"
@@ -48,8 +49,8 @@ def what(objective: Objective) -> str:
 
 
 def fired_by(objective: Objective, pair: Pair) -> str:
-    """Return the template of a pair's burn rates and counts. The template expands to nothing unless
-    the pair alerts."""
+    """Return the template that expands to a pair's burn rates and counts. If the pair does not
+    alert, the template expands to nothing."""
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)
 
     def value(series: str, form: str) -> str:
@@ -74,7 +75,8 @@ def fired_by(objective: Objective, pair: Pair) -> str:
 
 
 def budget_left(objective: Objective) -> str:
-    """Return the template of the remaining budget and of the time that it lasts."""
+    """Return the template that expands to the remaining budget and to the time that the remaining
+    budget lasts."""
     left = queried(objective, vocabulary.BUDGET_LEFT)
     lasts = queried(objective, vocabulary.EXHAUSTED_IN)
     period = objective.period_text
@@ -87,7 +89,7 @@ def budget_left(objective: Objective) -> str:
 
 
 def first_step(objective: Objective) -> str:
-    """Return the sentence with the first action for the reader of the alert."""
+    """Return the sentence that states what the reader of the alert should do first."""
     if isinstance(objective.indicator, GoodProbes):
         return (
             "First: open dashboard_url, or run `tailspan outside`. Both show which regions and"

@@ -1,13 +1,13 @@
 """Rules that record an objective's target and the remaining budget of its period.
 
-The counts of a period are sums over the recorded counts of the shortest window, which are sampled
-five times per window. So a query over a month always reads 43,200 samples and no raw series, and
-the first result appears within a minute.
+The counts of a period are sums over recorded counts, not over raw series. The recorded counts are
+those of the shortest window, sampled five times per window. So a query over a month always reads
+43,200 samples, and the first result appears within a minute.
 
 PromQL has no time zones and no ranges of varying length, so the rules contain the boundaries of
 calendar periods for `YEARS` years. The start of the period is a label of the recorded series, and
-the sum covers the samples with the current period's label. Events up to one window before a
-boundary partly count in the next period.
+the sum includes the samples that have the current period's label. Events in the last window before
+a boundary may partly count in the next period.
 """
 
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ from alerts.prometheus.rulefile import Recording, number
 from telemetry import durations
 
 BUDGET_INTERVAL = "2m"
-"""Evaluation interval of the budget rules. It may be long, because a budget changes slowly, but it
-must be below 5 min, because Prometheus ignores older samples."""
+"""Evaluation interval of the budget rules. The interval may be long, because a budget changes
+slowly. It must be below 5 min, because Prometheus ignores samples that are older than 5 min."""
 
 OVERLAP = 5
-"""Number of samples within each window."""
+"""Number of samples of the recorded counts within each window."""
 
 YEARS: Final = 3
 """The rules contain calendar boundaries for this many years after the current year. If the period
@@ -142,8 +142,8 @@ def _year_s(now_s: int, more: int = 0) -> int:
 
 
 def _boundaries(calendar: Calendar, now_s: int) -> Iterator[tuple[str, str]]:
-    """Yield the series of the start and of the end of the current period: each as its name and a
-    PromQL expression of time()."""
+    """Yield two recorded series: the start and the end of the current period. Each is a pair of the
+    series' name and a PromQL expression that uses time()."""
     bounds = list(calendar.boundaries(_year_s(now_s), horizon_s(now_s)))
     for name, values in (
         (vocabulary.PERIOD_START, bounds[:-1]),

@@ -1,9 +1,9 @@
 """The Prometheus rules of an objective: recorded series and alerts.
 
-Good and bad events are recorded separately for each window. Conditions multiply instead of
-dividing. So a window without events does not give NaN, and no rounding hides that a burn rate of
-14.44 is above 14.4. The rules decide as `alerts.burnrate` does: the tests run both on the same
-histories.
+Good and bad events are recorded separately for each window. Conditions compare products instead of
+quotients. So a window without events does not give NaN, and no rounding hides that a burn rate of
+14.44 is above 14.4. The rules make the same decisions as `alerts.burnrate`: the tests run the rules
+and the module on the same histories.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,16 +31,16 @@ from alerts.prometheus.rulefile import Alert, Group, Recording, literal, number
 from telemetry import durations
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
-"""The evaluation interval of each severity. Tickets need less frequent evaluations, because a
-window of 3 days barely changes in 15 s."""
+"""The evaluation interval of each severity. Tickets need less frequent evaluations, because the
+burn rate over 3 days barely changes in 15 s."""
 
 STEP_S: Final = durations.parse_s(INTERVAL["page"])
 """The evaluation interval in seconds. The first sample in a window may be this much later than the
 window's start."""
 
 BLIND_FOR: Final = "15m"
-"""The time that an objective must be blind before an alert fires: a quarter of the hour that is
-checked. This leaves time to correct the fault with a new deployment."""
+"""An alert fires only after an objective has been blind for this time, which is a quarter of the
+hour that is checked. A new deployment can correct the fault in this time."""
 
 SHORTEST_ABSENCE_S: Final = 120
 """Minimum time, in seconds, that counters must be absent before an alert fires. A restart of a
@@ -154,8 +154,8 @@ class _Rules:
         )
 
     def _held_back(self, severity: str, pairs: Sequence[Pair]) -> list[Alert]:
-        """Return the `info` alerts on burns that a guard suppresses, each with the guard and the
-        reason."""
+        """Return the `info` alerts that fire while a guard suppresses an alert. Each of them names
+        the guard and the reason."""
         minimum = self._policy.minimum_bad_events
         over = {
             pair: [
@@ -175,7 +175,7 @@ class _Rules:
                 )
             ]
         ]
-        # This alert does not fire while any pair of the severity fires.
+        # This `info` alert does not fire while any pair of the same severity fires.
         but = f"unless (\n{self._any_alerting(pairs)})\n"
         name = subject(self._objective)
         return [
@@ -274,9 +274,10 @@ class _Rules:
         return Alert(alert, expr, {**theirs, **own}, annotations, for_=for_)
 
     def _arms(self, conditions: Sequence[tuple[Pair, Sequence[str]]]) -> str:
-        """Return an expression with the burn rate over the long window of each pair of windows.
+        """Return an expression that returns the burn rate over the long window for each pair of
+        windows.
 
-        A pair has a result only while all of its conditions are met.
+        For a pair, it returns a result only while all conditions of the pair are met.
         """
         arms = []
         for pair, needed in conditions:
@@ -308,9 +309,10 @@ class _Rules:
 def absent_for_s(objective: Objective, counted: Counted) -> int:
     """Return how many seconds counters may be missing before an alert fires.
 
-    Missing counters may hide a total failure, so the result is the time after which a total failure
-    alerts: 2 minutes for a target of 99.9 %, 8 minutes for 99 %. `counted.present` still has a
-    result for `counted.outlived_s` after the counters have disappeared, so this time is subtracted.
+    Missing counters may hide a total failure. So the result is the time after which a total failure
+    would alert: 2 minutes for a target of 99.9 %, 8 minutes for 99 %. `counted.outlived_s` is
+    subtracted from this time, because `counted.present` still has a result for `counted.outlived_s`
+    seconds after the counters have disappeared.
     """
     first = objective.policy.pairs[0].severity
     urgent = [pair for pair in objective.policy.pairs if pair.severity == first]

@@ -1,9 +1,9 @@
-"""Rules for several collectors, each with a part of the requests.
+"""Rules for several collectors, each of which stores a part of the requests.
 
 A collector names a limited number of tenants on `/metrics`, and counts all others as `other`. So a
 sum over collectors is complete only for a tenant that every collector names. The recorded series
-contains these tenants, and counts the requests of all others as `other`, so that it sums to all
-requests.
+contains these tenants by name. It counts the requests of all other tenants as `other`, so that the
+sum over the series is the number of all requests.
 """
 
 from typing import Final
@@ -15,7 +15,8 @@ _NAMED: Final = (
     "count by (tenant) (tailspan_tenant_named_since_seconds <= time() - 300)"
     ' == on () group_left () count(tailspan_exporter_label_values_limit{label="tenant"})'
 )
-"""The tenants that every collector has named during the 5 min of the rate."""
+"""The tenants that every collector has named during the last 5 min, which is the range of the
+rate."""
 _RATE: Final = "rate(tailspan_tenant_requests_total[5m])"
 
 

@@ -27,8 +27,9 @@ def tailspan_rules(
 ) -> str:
     """Return the rules file for a Prometheus that scrapes Tailspan.
 
-    If all objectives use Prometheus queries, the file contains only the objectives' rules. Then
-    Prometheus may not scrape Tailspan, and the other rules would page because Tailspan is absent.
+    If all objectives use Prometheus queries, the file contains only the objectives' rules. In this
+    case, Prometheus perhaps does not scrape Tailspan, and the other rules would page because
+    Tailspan is absent.
 
     Args:
         objectives: the objectives.

@@ -1,12 +1,13 @@
 """Rules on recent P99 latencies, for users without an objective.
 
-These rules create tickets and not pages. Unlike a burn rate, a P99 does not measure how many users
-are affected or for how long. The quantiles come from `/metrics`. The quantiles have an error of at
-most 1 %, and are computed over all replicas of a model, not averaged.
+These rules create tickets and not pages, because a P99, unlike a burn rate, does not measure how
+many users are affected or for how long. The quantiles come from `/metrics`. They have an error of
+at most 1 %.
 
-If there are too few requests for a P99, `/metrics` has a lower quantile instead. If the lower
-quantile is above the limit, the P99 is above it too. So the rule uses the highest available
-quantile of a model.
+Each quantile is computed over the requests of all replicas of a model; it is not an average of the
+replicas' quantiles. If there are too few requests for a P99, `/metrics` has a lower quantile
+instead, such as a P95. If this lower quantile is above the limit, the P99 is above the limit too.
+So the rule uses the highest available quantile of a model.
 """
 
 from typing import Final, NamedTuple

@@ -1,7 +1,7 @@
 """Rules on the operation of Tailspan itself: evaluation, notifications and leases.
 
 The recorded series are 1 or 0. `alerts/operating/` has objectives on them. If Tailspan does not
-run, nothing is evaluated, so the series on evaluation is 0.
+run, no objective is evaluated, so the series that records whether the evaluation is on time is 0.
 """
 
 from typing import Final
@@ -11,11 +11,12 @@ from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, lite
 EVALUATION_ON_TIME: Final = "operation:tailspan_evaluation_on_time:bool"
 NOTIFICATION_ON_TIME: Final = "operation:tailspan_notification_on_time:bool"
 LAG_S: Final = 60
-"""An evaluation is on time up to this delay: four evaluation intervals of 15 s. A takeover of the
-lease may add up to 18 s to an interval."""
+"""An evaluation is on time up to this delay: four evaluation intervals of 15 s. If another
+collector takes over the lease, an interval may be up to 18 s longer."""
 DELAY_S: Final = 60
 """A notification is on time up to this delay. The first retry is due after 5 s
-(`alerts/notify/retry.py`), so several attempts have failed by then."""
+(`alerts/notify/retry.py`). So if a notification is late, several attempts to deliver it have
+failed."""
 
 
 def operation_group(explorer_url: str) -> Group:

@@ -17,8 +17,9 @@ factor: half of the usual hits."""
 NOTICED_S: Final = "0.1"
 """Nielsen, Usability Engineering, 1993, ch. 5: below 0.1 s a delay is not noticed."""
 CERTIFICATE_S: Final = 7 * 86_400
-"""ACME clients renew when a third of the validity is left, which is 15 days of a certificate of 45
-days (Let's Encrypt, "Integration Guide"). With 7 days left, the renewal has failed for a week."""
+"""An ACME client renews a certificate when a third of its validity is left. This is 15 days for a
+certificate that is valid for 45 days (Let's Encrypt, "Integration Guide"). If only 7 days are left,
+the renewal has failed for a week."""
 
 REMEMBERED: Final = "1h"
 """How long the alert on a silent prober lasts. After that, the prober was probably removed on
@@ -32,9 +33,10 @@ SILENT: Final = (
     f"unless on (region) sum by (region) (increase({_RESULTS}{_UNSENT}[{REMEMBERED}])) > 0\n"
     f"and on (region) max by (region) (sum by (region, endpoint, model) ({_RESULTS}{_SENT})) > 1\n"
 )
-"""The exporter omits the results of an endpoint after three missing probes, but not before 5 min
-have passed. `_SENT` excludes endpoints with a single result, because their interval is not known.
-`_UNSENT` excludes probers that send nothing because of their budget, and still report."""
+"""The expression has a result for a prober that stopped reporting. The exporter omits the results
+of an endpoint after three missing probes, but not before 5 min have passed. `_SENT` excludes
+endpoints with a single result, because the interval between their probes is not known. `_UNSENT`
+excludes probers that still report, but send no probes because their budget is spent."""
 
 ENDPOINT: Final = label_text("endpoint")
 REGION: Final = label_text("region")

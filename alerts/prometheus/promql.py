@@ -43,8 +43,8 @@ RATIO_ALLOWED: Final = (
 )
 
 _PLACEHOLDER_S: Final = 7919
-"""The range that replaces `{{.window}}` while a query is parsed: a prime number of seconds, which a
-user's query will not contain."""
+"""The range that replaces `{{.window}}` while a query is parsed. It is a prime number of seconds,
+so that a user's query does not contain the same range by chance."""
 _PLACEHOLDER: Final = timedelta(seconds=_PLACEHOLDER_S)
 
 ELEMENTWISE: Final = ("abs", "ceil", "clamp", "clamp_max", "clamp_min", "floor", "round")
@@ -67,8 +67,8 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
 
     Args:
         text: as the user wrote it.
-        gauges: True if plain series are gauges, so that their samples are added. False if they are
-            counters.
+        gauges: True if the query's plain series are gauges, so that the samples of a gauge are
+            added up. False if the series are counters.
         by: labels that the query must preserve. For a sum or a count of a plain selector, the
             labels are added to the query.
 
@@ -113,8 +113,8 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
 def read_ratio(text: str) -> Query:
     """Check that a query returns a ratio as a single series, and that every range is the window.
 
-    A query that can return several series is rejected. The mean of their ratios would be correct
-    only if all have the same traffic, which cannot be checked here.
+    A query that can return several series is rejected. The mean of the ratios would be correct only
+    if all of the series had the same traffic, which cannot be checked here.
 
     Args:
         text: as the user wrote it.
@@ -204,10 +204,10 @@ _OVER_TIME: Final = {"sum": "sum_over_time", "count": "count_over_time"}
 
 
 def _plain(tree: promql.Expr) -> tuple[str, str] | None:
-    """Return the aggregation (sum or count) and the selector of a query without grouping. Return
-    None for other queries.
+    """Return the aggregation (sum or count) and the selector of a query that has no grouping. If
+    the query is only a selector, the aggregation is sum.
 
-    For a selector without an aggregation, the aggregation is sum.
+    Return None for other queries.
     """
     tree, aggregation = _without_parentheses(tree), "sum"
     if isinstance(tree, promql.AggregateExpr) and str(tree.op) in _OVER_TIME and _ungrouped(tree):
@@ -271,7 +271,7 @@ def _single(tree: promql.Expr) -> bool:
 
 
 def _instant(tree: promql.Expr) -> str | None:
-    """Return a selector that has no range; None if all selectors have one."""
+    """Return the first selector that has no range. Return None if every selector has a range."""
     match tree:
         case promql.VectorSelector():
             return str(tree.prettify())

@@ -1,9 +1,10 @@
 """Indicators from a user's Prometheus queries: two queries that count events, or a query that
 returns a ratio.
 
-With `by`, the groups with the most events in the last 6 h have a place. In this ranking, the events
-of a group with a place count twice, so that a group of similar size does not replace it. All other
-groups together form the group `other`.
+If the objective has `by`, the groups with the most events in the last 6 h are counted separately:
+they have a place. When the groups are ranked, the events of a group that already has a place count
+twice, so that a group of similar size does not replace it. All groups without a place together form
+the group `other`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +24,8 @@ def summed(by: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Two queries from the objective: one counts all events, the other counts the good or the bad
-    events."""
+    """Two queries from the objective: one counts all events, and the other one counts either the
+    good or the bad events."""
 
     ratio: QueryRatio
     slo: str
@@ -145,5 +146,6 @@ class Seconds:
         return f"{share if self.ratio.is_bad else f'(1 - {share})'} * {durations.parse_s(window)}"
 
     def _clamped_ratio(self, window: str) -> str:
-        """Return the ratio, clamped to 0 to 1. The comparison removes NaN."""
+        """Return the ratio, limited to values from 0 to 1. The comparison in the expression removes
+        NaN."""
         return f"clamp(sum(\n{self.ratio.query.over(window)}\n), 0, 1) >= 0"

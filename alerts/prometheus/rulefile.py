@@ -91,9 +91,9 @@ def quoted(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Escape a text for an annotation or a label, where Prometheus expands Go templates.
+    """Escape a text for an annotation or a label, in which Prometheus expands Go templates.
 
-    Each opening brace becomes a template that prints it.
+    Each opening brace is replaced by a template that expands to an opening brace.
     """
     return text.replace("{", '{{ "{" }}')
 

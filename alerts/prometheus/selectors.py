@@ -24,8 +24,9 @@ MAX_CHARACTERS: Final = 1_000
 times per objective."""
 
 SET_BY_RULES: Final = frozenset({vocabulary.SLO, vocabulary.REASON, "outcome", "result"})
-"""Labels that a selector cannot contain. The rules already match these labels. A second, different
-matcher would select no series, and no alert would fire."""
+"""Labels that a selector cannot contain. The rules already have matchers for these labels. With a
+second, different matcher for the same label, an expression would select no series, and no alert
+would fire."""
 
 _OPERATORS: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)

@@ -1,9 +1,9 @@
 """Time slices in PromQL: each slice is one event.
 
-The steps of a subquery are aligned to multiples of the step, counted from unix time 0.
-`alerts.slices` ends its slices at the same instants: `[1h:5m]` contains the twelve slices of 5
-minutes that ended in the last hour.
-The events of a slice are counted at its end, so Prometheus must scrape at least twice per slice.
+Prometheus evaluates a subquery at multiples of its step, counted from unix time 0. The slices of
+`alerts.slices` end at the same instants. For example, `[1h:5m]` contains the twelve slices of 5
+minutes that ended in the last hour. The events of a slice are counted at its end, so Prometheus
+must scrape at least twice per slice.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from alerts.prometheus.rulefile import number
 from alerts.slices import Slices
 
 ROUNDING: Final = Fraction(1, 1_000_000)
-"""Tolerance for rounding errors: for two equal counters, increase() may return results that differ
-in the last digits."""
+"""Tolerance for rounding errors: increase() of two equal counters may return results that differ in
+the last digits."""
 
 
 @dataclass(frozen=True, slots=True)

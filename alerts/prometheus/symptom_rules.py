@@ -82,8 +82,8 @@ def symptom_groups(explorer_url: str) -> list[Group]:
             [
                 alert(
                     "TailspanQueueOutgrowsBatch",
-                    # A minimum below 1 would also match an idle engine if a single sample contains
-                    # a request that is about to run.
+                    # Without the minimum of 1, the alert would also fire for an idle engine of
+                    # which one sample contains a request that is about to run.
                     "avg_over_time(tailspan_engine_waiting_requests[5m])"
                     " > avg_over_time(tailspan_engine_running_requests[5m])\n"
                     "and avg_over_time(tailspan_engine_waiting_requests[5m]) >= 1\n",
@@ -118,8 +118,8 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 *recorded,
                 alert(
                     "TailspanCacheHitCollapse",
-                    # Written as products instead of a quotient: hits now / queries now < half of
-                    # hits / queries before.
+                    # The condition is: hits now / queries now < half of (hits before / queries
+                    # before). It is written with products instead of quotients.
                     f"2 * {cache('hits', '10m')} * {cache('queries', '6h')}"
                     f" < {cache('hits', '6h')} * {cache('queries', '10m')}\n"
                     f"and {cache('hits', '6h')} > 0.2 * {cache('queries', '6h')}\n"
@@ -209,9 +209,9 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 alert(
                     "TailspanTaskDown",
                     "tailspan_task_up == 0",
-                    # A task that fails is started again at least once a minute. So the task has
-                    # failed in at least five attempts, or its last success is five minutes older
-                    # than usual.
+                    # A task that fails is started again at least once a minute. So if the alert
+                    # fires, the task has failed in at least five attempts, or its last success is
+                    # five minutes older than usual.
                     "5m",
                     f"Tailspan's {label_text('task')} does not work",
                     "This component of Tailspan has failed for 5 min, although it is restarted"

@@ -18,7 +18,7 @@ from store.private_files import FILE_MODE
 
 MOST_BYTES: Final = 16 * 2**20
 """Size at which the file is renamed to `FILE.1`, which replaces an earlier one. A line has at most
-1,500 bytes, so both files have at least 10,000 lines."""
+1,500 bytes, so the two files together keep at least the newest 10,000 lines."""
 LONGEST: Final = 256
 """Maximum number of characters of a text in the log."""
 
@@ -90,7 +90,7 @@ class AuditLog:
                 found = os.fstat(file)
                 with suppress(FileNotFoundError):
                     if self._path.stat().st_ino != found.st_ino:
-                        continue  # another process has renamed it since it was opened
+                        continue  # another process renamed the file after this process opened it
                 if found.st_mode & 0o077:
                     os.fchmod(file, FILE_MODE)
                 if found.st_size + len(line) > self._most_bytes and found.st_size:
@@ -106,7 +106,7 @@ def check_writable(path: Path) -> None:
     """Create the file if it is missing.
 
     Raises:
-        OSError: it cannot be created or written.
+        OSError: the file cannot be created or written.
     """
     os.close(os.open(path, _FLAGS, FILE_MODE))
 

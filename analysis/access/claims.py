@@ -17,12 +17,13 @@ class ClaimError(ValueError):
 
 
 def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: bool) -> Access | None:
-    """Return what a person may see, or None if no role is given by the claims.
+    """Return what a person may see, or None if the claims give the person no role.
 
     Args:
         claims: the identity token's claims.
         roles: the roles.
-        unverified: whether an e-mail address that the provider has not verified gives a role.
+        unverified: True if an e-mail address gives a role even if the provider has not verified the
+            address.
 
     Raises:
         ClaimError: a claim that gives roles is neither a text nor a list of texts, or is too long.

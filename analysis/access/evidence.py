@@ -1,4 +1,5 @@
-"""Limit an explanation for a restricted reader: the requests that it explains, and its evidence."""
+"""Restrict an explanation of slow requests to what a reader may see: the requests that are
+explained, and the evidence."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,14 +15,15 @@ _NAMES = frozenset({"tenant", "model", "lora", "route"})
 
 
 def explained_where(engine: Engine, where: Mapping[str, str | None]) -> Mapping[str, str | None]:
-    """Return the labels of the requests to explain, with the tenant if the reader may see only one.
+    """Return the labels that select the requests to explain. If the reader may see only one tenant,
+    the result contains this tenant.
 
     Args:
         engine: from `open_database`, or a restricted one.
         where: the chosen labels.
 
     Raises:
-        NotAllowed: the labels also select requests that the reader may not see.
+        NotAllowed: the labels select requests that the reader may not see.
     """
     access = access_of(engine)
     if access is None or not access.by_tenant:
@@ -46,7 +48,7 @@ def require_all_tenants(engine: Engine, what: str) -> None:
         what: the operation that needs all tenants; the error message begins with it.
 
     Raises:
-        NotAllowed: the reader may not.
+        NotAllowed: the reader may not see the requests of all tenants.
     """
     access = access_of(engine)
     if access is not None and access.by_tenant and not is_masked(engine):
@@ -56,8 +58,9 @@ def require_all_tenants(engine: Engine, what: str) -> None:
 
 
 def thresholds_for(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Return the objectives whose thresholds a reader may apply: the visible ones, and those that
-    name no tenant, model, adapter or route."""
+    """Return the objectives whose latency thresholds a reader may apply to requests. These are the
+    objectives that the reader may see, and the objectives that name no tenant, model, adapter or
+    route."""
     access = access_of(engine)
     if access is None or not access.limits_rows:
         return tuple(objectives)

@@ -1,4 +1,4 @@
-"""Read `roles.yaml`: the roles, which claims give them, and what each may see.
+"""Read `roles.yaml`: the roles, the claims that give a person a role, and what each role may see.
 
 An unknown key or an invalid value is an error, which names the file, line and key.
 """
@@ -31,8 +31,8 @@ class Role:
 
     Attributes:
         name: the name, which tokens use.
-        claims: for each claim, the values that give the role. Any of them is enough. Empty for a
-            role that only tokens have.
+        claims: for each claim, the values that give the role. One of these values is enough. Empty
+            for a role that only tokens can have.
         grant: what the role may see.
     """
 
@@ -117,7 +117,7 @@ def _claims(role: Reader) -> Mapping[str, frozenset[str]]:
 
 
 def _names(role: Reader, key: str) -> frozenset[str] | None:
-    """Return the names in a key, or None for all."""
+    """Return the names that a key lists, or None if the key allows all names."""
     node = role.node(key)
     if isinstance(node, Text):
         if node.text == ALL:

@@ -1,4 +1,5 @@
-"""Choose the objectives that a reader may see: those whose requests are all visible."""
+"""Choose the objectives that a reader may see. A reader may see an objective if the reader may see
+all of its requests."""
 
 from collections.abc import Sequence
 

@@ -1,1 +1,2 @@
-"""A budget per layer: how a latency is meant to be spent, and how the slow requests spent it."""
+"""A latency budget: how much of a latency each layer may use, and how much each layer used in the
+slow requests."""

@@ -1,4 +1,4 @@
-"""Answer how the slow requests spent a latency budget."""
+"""Compute how much of a latency budget each layer used in the slow requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from store.queries import Window, request_table, simulated
 
 @dataclass(frozen=True, slots=True)
 class BudgetQuestion:
-    """A budget, and the requests that it is for."""
+    """A budget, and the requests to compare with the budget."""
 
     budget: Budget
     window: Window
@@ -36,7 +36,7 @@ class BudgetAnswer:
     Attributes:
         question: the question.
         requests: the number of requests received.
-        measured: the number of requests whose latency is divided, by extent.
+        measured: the number of requests whose latency is divided into layers, by extent (`Extent`).
         left_out: the number of requests that are not counted, by reason.
         extent: how much of the latency the answer covers.
         spending: the layers, or None if there are too few requests.
@@ -57,7 +57,7 @@ class BudgetAnswer:
 
     @property
     def verdict(self) -> BudgetVerdict:
-        """Whether the percentile is within the budget of the known layers."""
+        """Whether the percentile is within the budget of the layers whose time is known."""
         if self.spending is None:
             return BudgetVerdict.INSUFFICIENT_DATA
         over = self.spending.percentile_s > self.spending.total_s
@@ -65,10 +65,11 @@ class BudgetAnswer:
 
 
 def answer_budget(engine: Engine, question: BudgetQuestion) -> BudgetAnswer:
-    """Answer the question.
+    """Return how much of a budget each layer used.
 
-    If the budget has layers outside the server, only requests with a client's span count, as long
-    as there are enough of them. Otherwise these layers are unknown.
+    If the budget has layers outside the server, only requests with a client's span are used. If
+    there are too few of these requests, all requests are used, and the layers outside the server
+    are unknown.
 
     Args:
         engine: from `open_database`.

@@ -12,20 +12,21 @@ PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LAYERS: Final = (
     *("before", "network", "frontend", "queue", "prefill", "decode", "delivery", "after"),
 )
-"""The layers of E2E, in the order of time. `network` includes the way back."""
+"""The layers of E2E, in the order of time. `network` includes the time of the request and the time
+of the response."""
 
 BEYOND_TTFT: Final = ("decode", "after")
 """The layers that come after the first token."""
 
 AROUND: Final = ("before", "after")
-"""The layers of the application. Their time is known by operation."""
+"""The layers of the application. The time of these layers is divided by operation."""
 
 OPERATIONS: Final = (
     *(Operation.VALIDATION, Operation.EMBEDDINGS, Operation.RETRIEVAL, Operation.TOOL),
     *(Operation.FORMATTING, Operation.CALL, Operation.OTHER),
 )
-"""The operations of the application. `call` is another call to a model at the same time. `other` is
-time that no named operation explains."""
+"""The operations of the application. `call` is time in which a parallel call to a model ran.
+`other` is time in which no named operation ran."""
 
 UNASSIGNED: Final = "unassigned"
 
@@ -34,7 +35,7 @@ PARTS: Final = tuple(
     for layer in LAYERS
     for part in ([f"{layer}.{each}" for each in OPERATIONS] if layer in AROUND else [layer])
 )
-"""The measured parts of a latency. They sum to it."""
+"""The measured parts of a latency. The parts sum to the latency."""
 
 
 def parts_of(line: str) -> tuple[str, ...]:
@@ -47,12 +48,13 @@ class Budget:
     """A latency budget.
 
     Attributes:
-        name: the file's name without its ending, or the preset's.
-        latency: `ttft` or `e2e`, as the user of the application waits for it.
+        name: the name of the file without its ending, or the name of the preset.
+        latency: `ttft` or `e2e`, as the user of the application experiences it: with the layers
+            outside the server.
         percentile: the percentile that must be within the total.
         total_ns: the whole budget.
-        layers_ns: the budget of a layer, or of one operation of a layer (`before.retrieval`). They
-            sum to at most the total.
+        layers_ns: the budget of a layer, or of one operation of a layer (`before.retrieval`). The
+            sum of these budgets is at most the total.
         source: where the total comes from.
     """
 

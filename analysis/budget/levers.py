@@ -6,7 +6,8 @@ from analysis.budget.answer import BudgetQuestion
 
 
 def command(layer: str, question: BudgetQuestion, replicas: int) -> str | None:
-    """Return the command that predicts a change of a layer; None if no change can be predicted.
+    """Return the command that predicts the effect of a change on a layer. Return None if no command
+    can predict it.
 
     Args:
         layer: the layer.

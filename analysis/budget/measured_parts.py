@@ -1,8 +1,9 @@
-"""The seconds of each part of each request's latency: server, network, application.
+"""Compute the seconds of each part of each request's latency. The parts are in the server, the
+network or the application.
 
-The parts of a request sum to its latency. A latency has three extents: as the server measured it,
-with the network, or with the application around the call. All requests of an answer have the same
-extent, so that their latencies can be compared.
+The parts of a request sum to its latency. The known part of a latency has one of three extents: the
+server alone, the server with the network, or both of these with the application around the call.
+All requests of an answer have the same extent, so that their latencies can be compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,13 +36,13 @@ _PLACE: Final = {part: place for place, part in enumerate(PARTS)}
 
 
 class Extent(IntEnum):
-    """How much of a latency is known."""
+    """Which part of a latency is known."""
 
     SERVER = 0
     NETWORK = 1
-    """The server's latency and the network, from a client's span."""
+    """The server's latency, and the time in the network, which is computed from a client's span."""
     APPLICATION = 2
-    """Also the application's time around the call."""
+    """The server's latency, the time in the network, and the application's time around the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def parts_in(layers: Iterable[str]) -> list[int]:
 
 
 def layers_of(extent: Extent, latency: str) -> tuple[str, ...]:
-    """Return the layers that are known for a latency of this extent."""
+    """Return the layers whose time is known if a latency has this extent."""
     unknown = {
         Extent.SERVER: {*AROUND, "network"},
         Extent.NETWORK: set(AROUND),
@@ -125,7 +126,8 @@ def measure(engine: Engine, window: Window, requests: pa.Table, latency: str) ->
 def _around(
     engine: Engine, window: Window, requests: pa.Table, ends: bool, seconds: FloatArray
 ) -> NDArray[np.int64]:
-    """Fill in the parts outside the server, and return the extents."""
+    """Write the seconds of the parts outside the server into `seconds`, and return the extent of
+    each request."""
     extents = np.zeros(requests.num_rows, dtype=np.int64)
     found = pairs(engine, window, requests, whole=ends)
     spans = _spans(found)

@@ -101,9 +101,10 @@ def _why_unknown(answer: BudgetAnswer) -> str:
 
 
 def reductions(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, str]]:
-    """Yield each layer that overspends, with the reduction that it needs, the largest first.
+    """Yield each layer that overspends, with the reduction that it needs. The layer with the
+    largest overspending is first.
 
-    Without an exceeded budget, nothing has to be reduced.
+    If the percentile is within the budget, yield nothing.
     """
     spending = answer.spending
     if spending is None or answer.verdict is not BudgetVerdict.OVER or not spending.assigned:

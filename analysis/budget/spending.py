@@ -1,7 +1,8 @@
 """Compare the parts of the slow requests with a budget.
 
-Pure. The tail is the slowest share of the requests, as in `diagnosis/latency/tail.py`. Its mean is
-the sum of the means of its parts; percentiles of parts would not sum.
+Pure. The tail is the slowest share of the requests, as in `diagnosis/latency/tail.py`. The mean
+latency of the tail is the sum of the mean times of its parts. Percentiles are not used for the
+parts, because the sum of the parts' percentiles differs from the percentile of the latency.
 
 Source: expected-shortfall allocation, Tasche 1999.
 """
@@ -28,11 +29,13 @@ class Line:
 
     Attributes:
         layer: the layer, or `unassigned`.
-        budget_s: its budget, or None if the budget does not name it.
-        spent_s: the mean of the tail, or None if it is unknown.
+        budget_s: the budget of this layer in seconds, or None if the budget does not name this
+            layer.
+        spent_s: the mean seconds of this layer in the tail, or None if unknown.
         operations: the mean seconds of each operation, for a layer of the application.
-        within_s: the percentile if this layer had kept to its budget in each request and everything
-            else had stayed the same. None if the layer does not overspend.
+        within_s: what the percentile of the latency would have been if this layer had used at most
+            its budget in each request, and the other layers had not changed. None if the layer does
+            not overspend.
     """
 
     layer: str
@@ -43,7 +46,8 @@ class Line:
 
     @property
     def over_s(self) -> float | None:
-        """By how much the layer overspends; None if it has no budget or is unknown."""
+        """By how many seconds the layer exceeds its budget. None if the layer has no budget or its
+        time is unknown."""
         if self.budget_s is None or self.spent_s is None:
             return None
         return max(0.0, self.spent_s - self.budget_s)
@@ -57,7 +61,7 @@ class Spending:
         lines: the layers, and last `unassigned`, which is the sum of the layers without a budget.
         requests: the number of requests.
         tail_requests: the number of requests in the tail.
-        total_s: the budget without the layers that are unknown.
+        total_s: the total budget, less the budgets of layers whose time is unknown.
         percentile_s: the percentile of the latency.
         mean_s: the mean latency of the tail.
         within_ratio: the share of requests within `total_s`.
@@ -78,7 +82,7 @@ class Spending:
 
     @property
     def largest(self) -> Sequence[Line]:
-        """The layers with the most time, at most three, the largest first."""
+        """The layers with the most time, at most three. The layer with the most time is first."""
         spent = [line for line in self.lines if line.spent_s and line.layer != UNASSIGNED]
         return sorted(spent, key=lambda line: -(line.spent_s or 0.0))[:MOST_NAMED]
 
@@ -91,8 +95,8 @@ class Spending:
 
 
 def least_requests(percentile: str) -> int:
-    """Return the minimum number of requests with at least `MIN_TAIL_REQUESTS` in the tail of a
-    percentile."""
+    """Return how many requests are needed so that the tail of a percentile has at least
+    `MIN_TAIL_REQUESTS` requests."""
     share = _share(percentile)
     return next(
         number for number in range(1, 10**6) if ceil(number * share - 1e-9) >= MIN_TAIL_REQUESTS
@@ -100,7 +104,7 @@ def least_requests(percentile: str) -> int:
 
 
 def spend(budget: Budget, seconds: FloatArray, known: Sequence[str]) -> Spending:
-    """Return how the tail spent the budget.
+    """Return how much of the budget each layer used in the tail.
 
     Args:
         budget: the budget.

@@ -1,1 +1,2 @@
-"""Compare two sets of requests, and separate the effect of a change from mix and load."""
+"""Compare two sets of requests. Separate the effect of a change from the effects of a different mix
+of requests and a different load."""

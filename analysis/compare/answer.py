@@ -1,4 +1,5 @@
-"""Answer a comparison from the database: read both sides, decide, and add independent evidence."""
+"""Compare two sides: read the requests of both sides from the database, decide whether the latency
+is worse, and add independent evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -57,7 +58,7 @@ class CompareAnswer(Decided):
     notes: Sequence[str]
     simulated: bool
     expected: Expected | None = None
-    """The prediction that `what-if` made for this change before the change."""
+    """The effect that `what-if` predicted for this change before the change was made."""
 
 
 def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = True) -> CompareAnswer:
@@ -99,8 +100,8 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 
     Raises:
         CompareError: a side has too many requests, or both sides have the same request.
-        NotAllowed: the reader may not see the requests of all tenants. The requests of other
-            tenants are a part of the load.
+        NotAllowed: the reader may not see the requests of all tenants. A comparison needs these
+            requests, because they are a part of the load.
     """
     require_all_tenants(engine, "a comparison")
     before, after = (_read(engine, side, question) for side in (question.before, question.after))
@@ -165,8 +166,8 @@ def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
 
 
 def too_many(engine: Engine, window: Window, most: int) -> int | None:
-    """Return the number of requests to read for a range if it exceeds `most`, and None
-    otherwise."""
+    """Return the number of requests that must be read for a range if the number exceeds `most`.
+    Otherwise, return None."""
     number = request_count(engine, _with_lead(window))
     return number if number > most else None
 
@@ -182,7 +183,7 @@ def _rows_of_side(of: Requests, side: Side) -> BoolArray:
 
 
 def _refuse_common(before: Requests, after: Requests, chosen: Sequence[BoolArray]) -> None:
-    """Refuse requests that belong to both sides."""
+    """Raise an error if a request belongs to both sides."""
     sides = []
     for each, rows in zip((before, after), chosen, strict=True):
         table = each.table.select(list(IDENTITY)).filter(pa.array(rows))
@@ -198,8 +199,8 @@ def _settled(
 ) -> tuple[int, str | None]:
     """Return the end of the complete data in unix nanoseconds, and a note if data is left out.
 
-    Only requests that have ended are stored, so just before the newest request the slow ones are
-    still missing.
+    A request is stored only when it has ended. So among the requests that were received shortly
+    before the newest request, the slow ones are still missing.
     """
     newest = newest_unix_ns(engine)
     lasted_s = (before.ended_s - before.instants.received_s)[chosen[0]]
@@ -230,7 +231,8 @@ def _coefficients(
 def _expected(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen], found: Decision
 ) -> Expected | None:
-    """Return the prediction of the change between two ranges of all requests."""
+    """Return the stored what-if prediction of the change. Return None if there is none, or if the
+    sides are not two separate ranges of all requests."""
     known = [] if question.overlap or question.labels else predictions(engine)
     if not known:
         return None

@@ -60,7 +60,8 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def _coefficients(answer: CompareAnswer) -> dict[str, Any] | None:
-    """Return the coefficients by name, each before and after, and the ratio of all steps."""
+    """Return each step coefficient by name, before and after the change, and the ratio of the
+    steps' busy times."""
     found = answer.coefficients
     if found is None:
         return None

@@ -1,9 +1,9 @@
-"""Divide the difference of an objective's attainment into mix, load and change, as `parts` divides
-the difference of a percentile.
+"""Divide the difference of an objective's attainment into the effects of mix, load and change. The
+module `parts` divides the difference of a percentile into the same effects.
 
-Pure. Each request after the change is matched with requests before it whose expected latencies are
-similarly close to the objective's thresholds. The share of good requests among the matches
-estimates the attainment that the same requests would have had before the change.
+Pure. Each request after the change is matched with requests before the change whose expected
+latencies are similarly close to the objective's thresholds. The share of good requests among the
+matches estimates the attainment that the same requests would have had before the change.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class AttainmentParts:
     before: float
     after: float
     mix: float | None
-    """None, like the other parts, if too few requests can be compared."""
+    """None if too few requests can be compared. The other parts are None in this case too."""
     load: float | None
     change: float | None
 

@@ -29,15 +29,16 @@ from telemetry.quantiles import least_number
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 LEAST_REQUESTS: Final = 100
-"""Minimum number of requests on each side, and minimum effective number before the change. With
-fewer, the 95 % interval of a P50 spans 20 percentiles."""
+"""Minimum number of requests on each side, and minimum effective number of requests before the
+change. With fewer requests, the 95 % interval of a P50 is wider than P40 to P60."""
 LEAST_COMPARED: Final = 0.5
-"""Minimum share of the requests after the change that can be compared. With less, the verdict would
-be about a minority."""
+"""Minimum share of the requests after the change that can be compared. With a smaller share, the
+verdict would be about a minority of the requests."""
 LEAST_FOR_WORSE: Final = 0.1
-"""The minimum share for the verdict `worse`. It is lower than `LEAST_COMPARED`, because a much
-slower server has so many more running requests that most requests have no counterpart before the
-change. If the requests that can be compared are clearly worse, a deployment pipeline must stop."""
+"""The minimum share for the verdict `worse`. It is lower than `LEAST_COMPARED`, because on a much
+slower server so many requests run at the same time that most requests have no counterpart before
+the change. A deployment pipeline must stop even if only the few requests that can be compared are
+clearly worse."""
 MOST_COMPARED: Final = 10_000
 """Maximum number of requests of a side. If there are more, only every 2nd, 3rd or nth request is
 used, so that the intervals are computed within seconds."""
@@ -50,18 +51,19 @@ class Criteria:
     q: float
     margin: float = MARGIN
     looks: bool = True
-    """True if the interval must hold for all looks at the result together, not only for one
-    look."""
+    """True if the interval must remain valid when the result is computed repeatedly while data
+    arrives (several looks). False if the result is computed only once."""
     floor_s: float = 0.0
     """Seconds that are added to both percentiles before the ratio is computed, because most
     queueing times are 0."""
     restart_half: float = 0.0
-    """Half of the 95 % interval of the effect of a restart, as a logarithm."""
+    """Half of the width of the 95 % interval of the effect of a restart, as a logarithm of a
+    ratio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The verdict with its numbers. Unknown numbers are None."""
+    """The verdict, and the numbers that it is based on. Unknown numbers are None."""
 
     verdict: CompareVerdict
     before_s: float | None
@@ -74,9 +76,10 @@ class Decision:
     curve: Sequence[LoadPoint] = ()
     reasons: Sequence[str] = ()
     uncompared: Sequence[str] = ()
-    """Which requests after the change have no counterpart, with their shares."""
+    """Descriptions of the requests after the change that have no counterpart before it, with their
+    shares."""
     blocks: int = 0
-    """Number of blocks of time of the side with fewer blocks."""
+    """Number of blocks of time on the side that has fewer blocks."""
     log_error: float | None = None
     """Standard error of the logarithm of after / before."""
 
@@ -101,7 +104,7 @@ def floor_of(metric: str) -> float:
 
 
 def thinned(size: int) -> IntArray:
-    """Return the indices of a side's rows that are used."""
+    """Return the indices of the rows of a side that are used for the comparison."""
     return np.arange(0, size, -(-size // MOST_COMPARED) or 1)
 
 
@@ -110,8 +113,8 @@ def decide(before: Observed, after: Observed, criteria: Criteria) -> Decision:
 
     Args:
         before: the requests before the change.
-        after: the requests after the change, whose groups have the same numbers.
-        criteria: the percentile, the margin, and whether the interval must hold at all looks.
+        after: the requests after the change. A group has the same number as in `before`.
+        criteria: the percentile, the margin, and whether the interval must hold for repeated looks.
     """
     found = comparison_of(before, after, criteria)
     return found if isinstance(found, Decision) else decided(found, criteria)
@@ -193,7 +196,8 @@ def _blocks(found: Comparison) -> int:
 
 
 def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None:
-    """Return the interval of after / before − 1, without the floor; None if before is 0."""
+    """Return the interval of after / before − 1, without `floor_s` in the percentiles. Return None
+    if the percentile before is 0."""
     if not parts.equal_s > 0:
         return None
     return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))

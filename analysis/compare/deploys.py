@@ -1,7 +1,8 @@
 """Compare the latencies before and after the latest deploy automatically.
 
-The range before a deploy is fixed. The range after it grows in a few steps, so that a page that is
-always open computes each comparison once. The intervals hold for any number of looks.
+The range before a deploy is fixed. The range after the deploy grows in a few steps. So a page that
+is always open computes only one comparison for each step. The intervals remain valid although the
+comparison is repeated.
 """
 
 from collections.abc import Sequence
@@ -22,16 +23,16 @@ from store.queries import Window
 from telemetry.quantiles import least_number
 
 STEPS_S: Final = (60, 120, 240, 480, 960, 1_920, 3_600)
-"""The lengths of the range after a deploy. Each step doubles the number of requests, so the
-interval becomes narrower by a factor of 1.4, and computing all steps takes about twice as long as
-computing only the last."""
+"""The lengths of the range after a deploy. Each step has about twice as many requests as the
+previous step, so its interval is narrower by a factor of 1.4. All steps together take about twice
+as long as the last step alone."""
 LONGEST_S: Final = STEPS_S[-1]
 MOST_REQUESTS: Final = 50_000
 """Maximum number of requests to read on each side. A comparison uses 10,000 of them. Two latencies
 of 50,000 requests take about 4 s of CPU time."""
 QUANTILE: Final = "p99"
-"""The percentile to compare. The pages show it, and it decides whether a usual objective (99 %
-good) is met."""
+"""The percentile to compare. The pages show this percentile, and it decides whether a usual
+objective (99 % good) is met."""
 DEFAULT_METRICS: Final = ("ttft", "tpot")
 _NS: Final = 10**9
 _ORDER: Final = (
@@ -44,7 +45,8 @@ _ORDER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Deploy:
-    """A change of the servers, and the range before it to compare with."""
+    """A change of the servers, and the range before the change with which the range after the
+    change is compared."""
 
     change: ServerChange
     before: Window
@@ -59,7 +61,8 @@ class Deploy:
 
 @dataclass(frozen=True, slots=True)
 class DeployAnswer:
-    """The decision on each latency, the worst first, with the ranges that were compared."""
+    """The ranges that were compared, and the decision on each latency. The latency with the worst
+    verdict is first."""
 
     deploy: Deploy
     before: Window
@@ -79,7 +82,8 @@ def latest_deploy(engine: Engine, window: Window) -> Deploy | None:
 
 
 def metrics_of_interest(objectives: Sequence[Objective]) -> tuple[str, ...]:
-    """Return the latencies that the objectives judge, or TTFT and TPOT if they judge none."""
+    """Return the latencies that the objectives' conditions contain. Return TTFT and TPOT if no
+    objective has a condition on a latency."""
     goodputs = [each.indicator for each in objectives if isinstance(each.indicator, Goodput)]
     found = dict.fromkeys(each.value for goodput in goodputs for each in metrics_of(goodput))
     return tuple(found) or DEFAULT_METRICS
@@ -126,5 +130,6 @@ def _length_ns(window: Window) -> int:
 
 
 def _rank(found: Decided) -> tuple[int, float]:
-    """Return the place in the order: the worst verdict first, and then the largest increase."""
+    """Return the key to sort by: the worst verdict first, and the largest increase first among
+    equal verdicts."""
     return _ORDER.index(found.decision.verdict), -(found.decision.change_ratio or 0.0)

@@ -1,8 +1,8 @@
 """The expected latency of a request on the server before the change.
 
 Pure. The expected latency is a sum of non-negative terms, one for each kind of work, like the
-duration of an engine step. Its coefficients are fitted to the requests before the change. As a
-single number, it makes requests of different sizes and under different load comparable.
+duration of an engine step. Its coefficients are fitted to the requests before the change. With this
+single number, requests of different sizes and under different load can be compared.
 
 Source: Hansen, "The prognostic analogue of the propensity score", Biometrika 2008.
 """
@@ -15,19 +15,21 @@ from replay.arrivals import FloatArray
 from replay.fit import non_negative
 
 _ROUNDS: Final = 4
-"""Reweightings of the fit. The coefficients change by less than 1 % after three."""
+"""Number of times that the fit is repeated with new weights. After three repetitions, the
+coefficients change by less than 1 %."""
 _FAR: Final = 2.0
-"""Deviation, in medians, above which a request counts less. 2 medians are 1.35 standard
-deviations of normal noise, the usual choice (Huber, Robust Statistics, 1981)."""
+"""If the deviation of a request is more than this many times the median deviation, the request has
+a lower weight. For normally distributed noise, 2 medians are 1.35 standard deviations, which is the
+usual choice (Huber, Robust Statistics, 1981)."""
 _LEAST: Final = 1e-6
 """The smallest expected latency, in seconds. Some queueing times are 0."""
 
 
 class ExpectedLatency:
-    """A fitted sum of terms.
+    """A sum of terms that is fitted to the measured latencies.
 
-    The fit minimises relative errors. Large ones count less, so that a few requests that a stall
-    delayed do not change the fit.
+    The fit minimises relative errors. Large errors have a lower weight, so that the fit does not
+    change much because of a few requests that a stall delayed.
 
     Args:
         terms: (n, k) the amount of each kind of work, for each request before the change.

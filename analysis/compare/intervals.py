@@ -1,10 +1,11 @@
 """Intervals of the change, from resampled blocks of time.
 
-Pure. Requests of the same second share their steps, so blocks of time are drawn, not requests. Each
-draw repeats all fits to the requests.
+Pure. Requests of the same second share their engine steps, so their latencies are not independent.
+Therefore blocks of time are drawn, not single requests. Each draw repeats all fits to the requests.
 
-A gate looks at the result many times. So the default interval holds for all looks together, not
-only for one: it is wider by a factor that depends on the number of blocks after the change.
+A gate in a deployment pipeline looks at the result many times. The default interval therefore
+contains the true change at all looks together with a probability of 95 %, not only at a single
+look. It is wider by a factor that depends on the number of blocks after the change.
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of
@@ -33,15 +34,15 @@ that there are enough blocks to estimate the variance."""
 LEAST_BLOCKS: Final = 8
 """Minimum number of blocks on each side that have requests."""
 MODEL_ERROR: Final = 0.007
-"""Standard deviation of the error of the expected latencies, as a ratio. All draws have the same
-error, so their spread does not show it. Without this error, the intervals for one look contained
-the true change in 70 to 100 % of 20 pairs of simulated windows, depending on the latency and the
-change."""
+"""Standard deviation of the error of the expected latencies, as a ratio. This error is the same in
+all draws, so the spread of the draws does not include it. When the intervals for one look were
+computed without this error, they contained the true change in 70 to 100 % of 20 pairs of simulated
+windows, depending on the latency and the change."""
 ERROR: Final = 0.05
 """Probability that the interval misses the change: at one look, or at any of all looks."""
 TUNED_BLOCKS: Final = 20
-"""Number of blocks for which the factor for all looks is smallest. Between 5 and 400 blocks it is
-at most a fifth larger."""
+"""Number of blocks for which the factor for all looks is smallest. For 5 to 400 blocks, the factor
+is at most a fifth larger."""
 
 
 Statistic = TypeVar("Statistic")
@@ -60,7 +61,7 @@ def block_s(duration_s: float) -> float:
 
 
 def blocks_of(at_s: FloatArray) -> list[IntArray]:
-    """Return the indices of the requests in each block that has any.
+    """Return the indices of the requests of each block, without blocks that have no requests.
 
     Args:
         at_s: (n,) when each request was received; n is at least 1.
@@ -102,7 +103,7 @@ def _drawn(blocks: list[IntArray], chance: np.random.Generator) -> IntArray:
 
 
 def reach_of(blocks: int, looks: bool) -> float:
-    """Return how many standard errors an interval reaches to each side.
+    """Return half of the width of an interval, in standard errors.
 
     Args:
         blocks: number of blocks of the side with fewer blocks.
@@ -123,7 +124,8 @@ def spread_of(drawn: FloatArray) -> FloatArray:
 
 
 def all_looks(blocks: int) -> float:
-    """Return how many standard errors an interval must reach to hold at all looks together."""
+    """Return half of the width of an interval that holds at all looks together, in standard
+    errors."""
     tuned = (-2 * log(ERROR) + log(1 - 2 * log(ERROR))) / TUNED_BLOCKS
     spread = blocks * tuned
     return sqrt((1 + 1 / spread) * log((1 + spread) / ERROR**2))

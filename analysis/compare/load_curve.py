@@ -1,7 +1,8 @@
-"""The effect of a change over the load: one point for each range of running requests.
+"""The effect of a change as a function of the load: one point for each range of running requests.
+Pure.
 
-Pure. A change can be worse only at high concurrency, or only at a batch of one. One number hides
-that.
+A change can make the latency worse only at high concurrency, or only for a batch of one request. A
+single number for all loads would hide this.
 """
 
 from math import hypot
@@ -22,12 +23,14 @@ P40 to P60. With fewer requests, it is wider."""
 
 
 class LoadPoint(NamedTuple):
-    """The requests that found about the same number of running requests at their arrival."""
+    """One point of the curve: the requests that had about the same number of running requests
+    around them at their arrival."""
 
     load: float
     """Median number of running requests at arrival."""
     before_s: float
-    """The percentile before the change, for the mix and load of these requests."""
+    """The percentile before the change, estimated for the mix and load of the requests of this
+    point."""
     after_s: float
     low_s: float
     """The 95 % interval of after − before."""
@@ -36,7 +39,7 @@ class LoadPoint(NamedTuple):
 
 
 def edges_of(running: FloatArray, q: float) -> FloatArray:
-    """Return the limits between the points.
+    """Return the numbers of running requests at which one point ends and the next point begins.
 
     Args:
         running: (n,) numbers of running requests at the arrival of the compared requests.

@@ -1,9 +1,9 @@
 """Match each request after the change with requests before the change.
 
 Pure. A request is matched with the requests of its own group (tenant, route, adapter) whose
-expected latency is nearest. The latency of each match is multiplied by the ratio of the expected
-latencies. The matches are the distribution of latencies that the request would have had before the
-change.
+expected latency is nearest to its own. The latency of each match is multiplied by the ratio of the
+two expected latencies. The resulting latencies are an estimate of the distribution of latencies
+that the request would have had before the change.
 
 Sources: Abadie and Imbens, "Bias-corrected matching estimators", JBES 2011; Kish, "Survey
 Sampling", 1965, for the effective sample size.
@@ -19,14 +19,17 @@ MATCHES: Final = 30
 """Number of matches in a large group. The mean of 30 latencies has a fifth of the standard
 deviation of one latency."""
 FEWER: Final = (10, 15)
-"""Possible numbers of matches in smaller groups, so that the matches stay near. A number is used if
-the group has fewer than five times as many requests as the next number. Each number divides
-`MATCHES`, so that the matches can be repeated."""
+"""Possible numbers of matches in smaller groups. A small group has fewer matches, so that the
+expected latencies of the matches stay near. A number is used if the group has fewer than five times
+as many requests as the next larger number. Each number divides `MATCHES`, so that the matches can
+be repeated to fill `MATCHES` columns."""
 FARTHEST: Final = 0.7
-"""Largest median difference of the logarithms of the expected latencies: half of the matches'
-latencies are then scaled by a factor of at most 2."""
+"""A request can be compared only if the median difference between the logarithm of its expected
+latency and the logarithms of its matches' expected latencies is at most this. At this limit, half
+of the matches' latencies are scaled by a factor of at most 2."""
 BEYOND: Final = 1.1
-"""Maximum ratio of the work around a request to the largest amount before the change."""
+"""A request can be compared only if the work around it is at most this many times the largest
+amount before the change."""
 
 _GOLDEN: Final = 0.618034
 """The golden ratio minus 1. The fractional parts of its multiples are spread evenly from 0 to 1."""
@@ -48,7 +51,7 @@ class Matches(NamedTuple):
     """(m, MATCHES) indices of requests before the change. A small group has fewer matches, which
     are repeated."""
     scale: FloatArray
-    """(m, MATCHES) factors for their latencies."""
+    """(m, MATCHES) factors by which the latencies of these requests are multiplied."""
     there: BoolArray
     """(m,) whether the group has enough requests before the change."""
 
@@ -57,8 +60,7 @@ class Matches(NamedTuple):
         return np.asarray(values_s[self.rows] * self.scale)
 
     def of(self, chosen: BoolArray) -> "Matches":
-        """Return, for each of the given requests after the change, the matching requests before
-        it."""
+        """Return the matches of only these requests after the change."""
         return Matches(self.rows[chosen], self.scale[chosen], self.there[chosen])
 
     def effective(self, size: int) -> float:
@@ -76,7 +78,8 @@ def match(before: Group, after: Group) -> Matches:
     logs = np.log(before.expected_s)
     order = np.lexsort((logs, before.number))
     groups, logs = before.number[order], logs[order]
-    # One sorted key for all groups: the groups are farther apart than any two latencies.
+    # All groups are sorted by one key, in which two groups are farther apart than any two
+    # latencies.
     apart = 1e3
     wanted = np.log(after.expected_s)
     keys, key = groups * apart + logs, after.number * apart + wanted
@@ -98,7 +101,7 @@ def match(before: Group, after: Group) -> Matches:
 
 
 def near(matches: Matches) -> BoolArray:
-    """Return whether each request has enough matches that are near."""
+    """Return whether each request has enough matches whose expected latencies are near its own."""
     middle = np.median(np.abs(np.log(matches.scale)), axis=1)
     return np.asarray(matches.there & (middle <= FARTHEST))
 
@@ -108,6 +111,6 @@ def seen(before: FloatArray, after: FloatArray) -> BoolArray:
 
     Args:
         before: (n, k) amounts of each kind of work.
-        after: (m, k)
+        after: (m, k) the same amounts for each request after the change.
     """
     return np.asarray((after <= before.max(axis=0) * BEYOND).all(axis=1))

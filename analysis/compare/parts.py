@@ -23,17 +23,17 @@ from replay.arrivals import BoolArray, FloatArray, IntArray
 from telemetry.quantiles import nearest_rank
 
 LEAST_IN_GROUP: Final = 50
-"""Groups with fewer requests before the change are joined to one group."""
+"""Groups that have fewer requests than this before the change are joined to one group."""
 REST: Final = -1
 NEW: Final = -2
-"""The group number of all requests whose group has no requests before the change."""
+"""The number that stands for every group without requests before the change."""
 TINY_S: Final = 1e-9
-"""The shortest duration that the store can hold."""
+"""The shortest duration that the store can hold, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Observed:
-    """The requests of one side that have the latency."""
+    """The requests of one side for which the compared latency is known."""
 
     at_s: FloatArray
     """(n,) when each request was received."""
@@ -74,8 +74,8 @@ class Parts(NamedTuple):
 
     @property
     def uncompared_s(self) -> float:
-        """The percentile with the requests that cannot be compared, minus the percentile without
-        them."""
+        """The percentile of all requests after the change, minus the percentile of the requests
+        that can be compared."""
         return self.after_s - self.compared_s
 
     @property
@@ -91,7 +91,8 @@ class Parts(NamedTuple):
 
     @property
     def load_s(self) -> float:
-        """The effect of a different amount of work on the engines at the same time."""
+        """The effect of a different load: the amount of work that the engines do at the same
+        time."""
         return self.equal_s - self.mixed_s
 
     @property
@@ -119,7 +120,7 @@ def joined_groups(before: Observed, after: Observed) -> tuple[Observed, Observed
 
 
 class Equal(NamedTuple):
-    """The compared requests, and what they would have taken before the change."""
+    """The compared requests, and the latencies that they would have had before the change."""
 
     compared: Observed
     """The requests after the change that can be compared."""
@@ -131,7 +132,8 @@ class Equal(NamedTuple):
 
         Args:
             q: the percentile, in (0, 1).
-            floor_s: added to both, so that a latency of 0 has a ratio.
+            floor_s: seconds that are added to both percentiles, so that a percentile of 0 has a
+                ratio.
         """
         after_s = percentile(self.compared.value_s, q) + floor_s
         return log(max(after_s, TINY_S) / max(percentile(self.before_s, q) + floor_s, TINY_S))
@@ -154,8 +156,8 @@ class Comparison:
         """(m,) whether the group of each request after the change has requests before the
         change."""
         self.seen = seen(self.before.work, self.after.work)
-        """(m,) whether the work of each request after the change is within the amounts before
-        it."""
+        """(m,) whether the work around each request after the change is within the amounts before
+        the change."""
         by_mix = _match_by(self._by_mix, self.before, self.after, "mix")
         self.comparable = near(matches) & near(by_mix) & self.seen
         """(m,) whether each request after the change can be compared."""
@@ -167,7 +169,8 @@ class Comparison:
         return _equal(self.before, self.after.take(self.comparable), self._by_work)
 
     def resampled(self, before: IntArray, after: IntArray) -> Equal:
-        """Return the same as `equal` for resampled requests. The fit is repeated.
+        """Return the result of `equal` for resampled requests. The fit is repeated with these
+        requests.
 
         Args:
             before: indices of the drawn requests before the change.

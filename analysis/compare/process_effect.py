@@ -1,8 +1,8 @@
 """How much a latency differs between processes of the same configuration.
 
 Pure. A restart alone changes a latency: memory, cores and clocks differ from process to process. If
-other processes serve the requests after the change, this effect adds to that of the change. Earlier
-processes of the same configuration show how large it is.
+the processes before and after the change differ, the effect of the restart adds to the effect of
+the change. Earlier processes of the same configuration show how large the effect of a restart is.
 
     v = Σ over configurations Σ over processes (d − mean of the configuration)² / freedom
 
@@ -35,17 +35,18 @@ class ProcessEffect:
     """The effect of a restart on the logarithm of a percentile."""
 
     processes: int
-    """Number of processes that were compared with others of their configuration."""
+    """Number of processes that were compared with other processes of the same configuration."""
     freedom: int
     log_sd: float | None
     """Standard deviation between processes; None if there are too few."""
     difference: float
-    """The effect on after / before, in standard deviations: 1.4 if one process served each side, 0
-    if the same processes served both."""
+    """The standard deviation of the effect on after / before, in units of `log_sd`. It is 1.4 if a
+    single process served each side, and 0 if the same processes served both sides."""
 
     @property
     def log_half(self) -> float:
-        """Half of the 95 % interval of the effect; 0 if it is unknown."""
+        """Half of the width of the 95 % interval of the effect. It is 0 if the effect is
+        unknown."""
         if self.log_sd is None:
             return 0.0
         return student(self.freedom) * self.log_sd * self.difference
@@ -73,7 +74,7 @@ def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> fl
 
     Args:
         before: the share of the requests that each process served before the change.
-        after: the same after the change.
+        after: the share of the requests that each process served after the change.
     """
     both = before.keys() | after.keys()
     return sqrt(sum((after.get(each, 0.0) - before.get(each, 0.0)) ** 2 for each in both))
@@ -89,8 +90,8 @@ def process_effect(
 
     Args:
         before: the requests before the change.
-        of_configuration: the requests of each process, by configuration. Their groups have the same
-            numbers as those of `before`.
+        of_configuration: the requests of each process, by configuration. A group has the same
+            number as in `before`.
         criteria: the percentile.
         difference: from `difference_of`.
     """
@@ -108,7 +109,7 @@ def process_effect(
 
 
 def _log_ratio(before: Observed, process: Observed, criteria: Criteria) -> float | None:
-    """Return the difference of a process, or None if it cannot be compared."""
+    """Return d of a process (see above), or None if the process cannot be compared."""
     found = comparison_of(before, process, criteria)
     return (
         found.equal().log_ratio(criteria.q, criteria.floor_s)

@@ -1,7 +1,7 @@
-"""Find the processes that served each side, and others of the same configuration.
+"""Find the processes that served each side, and other processes of the same configuration.
 
 A process is a replica from one start of its engines to the next. If the same processes served both
-sides, a restart had no effect on the comparison, and nothing is read.
+sides, no restart can affect the comparison, and no other processes are read.
 """
 
 from collections import defaultdict
@@ -26,8 +26,8 @@ from telemetry.starts import EngineStart, loading_from
 LOOK_BACK_NS: Final = 7 * 86_400 * 10**9
 """How far back to look for earlier processes: the default retention of requests."""
 MOST_PROCESSES: Final = 8
-"""Maximum number of processes of a configuration. A standard deviation of 8 values is known to
-within a factor of 2, and more processes take longer: 0.1 s each."""
+"""Maximum number of processes of a configuration. With 8 values, a standard deviation is known to
+within a factor of 2. More processes would take longer: 0.1 s for each process."""
 LONGEST_NS: Final = 600 * 10**9
 MOST_REQUESTS: Final = 10_000
 """Maximum time and maximum number of requests to read of an earlier process."""
@@ -40,7 +40,7 @@ class Process(NamedTuple):
     from_unix_ns: int
     to_unix_ns: int
     configuration: str
-    """Fingerprint of the arguments, and version; empty if the start is unknown."""
+    """Fingerprint of the arguments, and the version of vLLM. Empty if the start is unknown."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,8 +64,9 @@ class Processes:
 def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Process]:
     """Return the processes of each replica, in order of time. Pure.
 
-    A process may report several starts: one per engine, or one per API server. So two consecutive
-    starts belong to the same process if the second engine began to load before the first was ready.
+    A process may report several starts: one for each engine, or one for each API server. So two
+    consecutive starts belong to the same process if the engine of the second start began to load
+    before the engine of the first start was ready.
 
     Args:
         starts: in any order.
@@ -89,8 +90,8 @@ def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Process
 def read_processes(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen]
 ) -> Processes | None:
-    """Return the processes of a comparison, or None if the same ones served both sides, or if a
-    side has no requests.
+    """Return the processes of a comparison. Return None if the same processes served both sides, or
+    if a side has no requests.
 
     Args:
         engine: from `open_database`.
@@ -109,8 +110,8 @@ def read_processes(
     kinds: dict[tuple[str, str, int], list[ServedBy]] = defaultdict(list)
 
     def kind_of(process: Process, side: int) -> tuple[str, str, int]:
-        # A replica that serves both sides keeps its hardware when it restarts, so its processes are
-        # compared only with each other.
+        # If a replica serves both sides, it keeps its hardware when it restarts. So the processes
+        # of this replica are compared only with each other.
         same = process.replica in before & after
         return process.configuration, process.replica if same else "", side
 
@@ -165,7 +166,8 @@ def effect_of(
 
 
 def _served(side: Chosen, known: Sequence[Process]) -> dict[Process, BoolArray]:
-    """Return the requests of a side that each process served. Processes without any are absent."""
+    """Return the requests of a side that each process served. The result does not contain processes
+    that served no requests."""
     of_replica: dict[str, list[Process]] = defaultdict(list)
     for each in known:
         of_replica[each.replica].append(each)

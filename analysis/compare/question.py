@@ -52,8 +52,8 @@ class CompareQuestion:
     margin: float = MARGIN
     """A change up to this ratio is acceptable."""
     looks: bool = True
-    """True if the interval must hold for all looks at the result together, as for a gate that asks
-    repeatedly about a range that grows."""
+    """True if the interval must hold for all looks at the result together. A gate in a deployment
+    pipeline needs this, because it looks repeatedly at a range that grows."""
     objectives: Sequence[Objective] = ()
 
     def __post_init__(self) -> None:
@@ -91,5 +91,5 @@ class CompareQuestion:
 
     @property
     def columns(self) -> list[str]:
-        """The columns of requests that these labels need."""
+        """The columns of requests that are needed to select by these labels."""
         return [name for name in self.labels if name != VERSION]

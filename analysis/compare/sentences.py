@@ -67,7 +67,8 @@ def name_of(answer: Decided) -> str:
 
 
 def compared(found: Decision) -> str:
-    """Return how many requests were compared, and which were not, as sentences."""
+    """Return sentences that state how many requests were compared, and which requests were not
+    compared."""
     share = f"{found.compared_ratio:.0%}"
     if share == "100%" and found.uncompared:
         share = f"{min(found.compared_ratio, 0.999):.1%}"
@@ -96,7 +97,8 @@ def total_change(total: TotalChange, signed_seconds: Callable[[float], str]) -> 
 
 
 def predicted(answer: CompareAnswer, clock: Callable[[int], str]) -> str | None:
-    """Return what what-if predicted and what was measured as a sentence, or None.
+    """Return a sentence with the change that `what-if` predicted and the change that was measured.
+    Return None if there is no prediction.
 
     Args:
         answer: the answer.

@@ -64,14 +64,14 @@ def change_of(
     """Return the latest change in a range. Pure.
 
     If no engine started before the range, the first starts of the range are the earlier state. If a
-    new replica begins when another one ends, it replaces the other one. This happens in a rolling
-    deployment that gives each replica a new name.
+    new replica begins when an old replica ends, the new replica replaces the old replica. This
+    happens in a rolling deployment that gives each replica a new name.
 
     Args:
         before: the latest start of each engine before the range.
         during: the starts in the range, in order of time.
         last_unix_ns: the last sample of each replica that sent samples. A replica has ended if it
-            is silent while others send samples.
+            sends no samples while other replicas do.
         from_unix_ns: the start of the range. A replica that ended earlier is not a change.
     """
     if not before:
@@ -124,8 +124,8 @@ def _latest_change(found: Iterable[_Event]) -> ServerChange | None:
 
 
 def _difference(was: EngineStart | None, now: EngineStart) -> str | None:
-    """Return what differs between two starts, or None if nothing does or if there is no earlier
-    start."""
+    """Return what differs between two starts. Return None if nothing differs or if there is no
+    earlier start."""
     if was is None:
         return None
     if was.config != now.config:
@@ -134,7 +134,8 @@ def _difference(was: EngineStart | None, now: EngineStart) -> str | None:
 
 
 def _silent_replicas(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
-    """Return the last sample of each replica that is silent while others send samples."""
+    """Return the last sample of each replica that sends no samples any more while other replicas
+    do."""
     newest = max(last_unix_ns.values(), default=0)
     return {name: last for name, last in last_unix_ns.items() if newest - last > STALE_NS}
 

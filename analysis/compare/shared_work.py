@@ -1,10 +1,10 @@
 """The work of other requests on the same engine, computed from the rows of the requests.
 
-Pure. A request's arrival state is not enough to compare latencies under different load: in a quiet
-window, an engine with 20 requests soon has fewer, and in a busy window it soon has more. So this
-module integrates the work of the other requests over the time in which a request waited or decoded.
-The work is counted in tokens, not in seconds, because a slower server needs more seconds for the
-same tokens.
+Pure. The number of requests at a request's arrival is not enough to compare latencies under
+different load. In a quiet window, an engine with 20 requests soon has fewer requests; in a busy
+window, it soon has more. So this module integrates the work of the other requests over the time in
+which a request waited or decoded. The work is counted in tokens, not in seconds, because a slower
+server needs more seconds for the same tokens.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,8 @@ _SHORTEST_S = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Instants:
-    """When and where requests were served. All instants are in seconds from a common origin."""
+    """When and on which engines requests were served. All instants are in seconds from a common
+    origin."""
 
     engine: IntArray
     """(n,) a number for each engine, from 0."""
@@ -34,28 +35,32 @@ class Instants:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SharedWork:
-    """The work around each request: at its arrival, until its first token, and in its decode."""
+    """The work of other requests around each request: at its arrival, until its first token, and
+    during its decode."""
 
     running: FloatArray
     """(n,) number of decoding requests at arrival."""
     waiting: FloatArray
     """(n,) number of requests that were not scheduled yet at arrival."""
     wait_running: FloatArray
-    """(n,) mean number of decoding requests until the first token."""
+    """(n,) mean number of decoding requests between the arrival and the first token."""
     wait_context: FloatArray
-    """(n,) mean number of tokens in the KV cache of these requests."""
+    """(n,) mean number of tokens in the KV cache of the requests in `wait_running`."""
     wait_prefill_tokens: FloatArray
-    """(n,) prompt tokens of other requests that were computed until the first token."""
+    """(n,) prompt tokens of other requests that were computed between the arrival and the first
+    token."""
     wait_prefill_pairs: FloatArray
-    """(n,) attention pairs of these tokens."""
+    """(n,) attention pairs of the tokens in `wait_prefill_tokens`."""
     decode_running: FloatArray
-    """(n,) mean number of decoding requests during the decode; NaN without a decode."""
+    """(n,) mean number of decoding requests during the decode; NaN if a request has no decode."""
     decode_context: FloatArray
-    """(n,) mean number of tokens in the KV cache of these requests."""
+    """(n,) mean number of tokens in the KV cache of the requests in `decode_running`."""
     decode_prefill_tokens: FloatArray
-    """(n,) prompt tokens that were computed during the decode, per output token after the first."""
+    """(n,) prompt tokens of other requests that were computed during the decode, per output token
+    after the first."""
     decode_prefill_pairs: FloatArray
-    """(n,) attention pairs of these tokens, per output token after the first."""
+    """(n,) attention pairs of the tokens in `decode_prefill_tokens`, per output token after the
+    first."""
 
 
 def pairs_of(uncached_tokens: FloatArray, cached_tokens: FloatArray) -> FloatArray:
@@ -116,7 +121,8 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
 
 
 class _Level:
-    """A sum of rectangles over time: each request adds its height from its start to its end."""
+    """The sum of an amount over all requests, as a function of time. Each request adds its amount
+    (its height) from its start to its end."""
 
     def __init__(self, starts: FloatArray, ends: FloatArray, heights: FloatArray) -> None:
         at = np.concatenate([starts, ends])

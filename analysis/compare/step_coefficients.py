@@ -1,8 +1,10 @@
 """The coefficients of the engine steps before and after, from the sums in the engine samples.
 
-Pure. Each stretch of some seconds has the busy time of its steps, and their work: steps, prefill
-tokens, attention pairs, context tokens and decodes. The coefficients explain the busy times. They
-depend little on the mix and the load, so they are independent evidence of a changed server.
+Pure. Time is divided into stretches of some seconds. For each stretch, the samples contain the busy
+time of the engine steps and the amounts of work: steps, prefill tokens, attention pairs, context
+tokens and decodes. Each coefficient is the busy time per unit of one kind of work. The coefficients
+depend little on the mix and the load. So if they differ, this is independent evidence that the
+server changed.
 """
 
 from collections.abc import Mapping
@@ -28,19 +30,20 @@ MEANINGS: Final[Mapping[str, str]] = {
     "delta": "per decode",
 }
 STRETCH_S: Final = 5
-"""Length of the stretches: about five samples, as in a replay's fit."""
+"""Length of a stretch: about five samples, as in the fit of a replay."""
 BLOCK: Final = 6
 """Number of consecutive stretches that are drawn together: 30 s."""
 LEAST_STRETCHES: Final = 10 * COEFFICIENTS
-"""Minimum number of stretches: ten for each coefficient."""
+"""Minimum number of stretches on each side: ten for each coefficient."""
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
-"""Standard deviation of the ratio of two windows without a change, beyond what the blocks show. It
-was measured on 90 pairs of simulated windows."""
+"""Additional standard deviation of the ratio between two windows without a change, which resampling
+of blocks does not show. It was measured on 90 pairs of simulated windows."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
-"""Deviation, in medians, above which an observation counts less. 2 medians are 1.35 standard
-deviations of normal noise, the usual choice (Huber, Robust Statistics, 1981)."""
+"""If the deviation of a stretch is more than this many times the median deviation, the stretch has
+a lower weight. For normally distributed noise, 2 medians are 1.35 standard deviations, which is the
+usual choice (Huber, Robust Statistics, 1981)."""
 _NS: Final = 10**9
 _WORK: Final = (
     *("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total"),
@@ -76,7 +79,7 @@ class Coefficients:
     after: Mapping[str, Estimate]
     pace: Estimate
     """The busy time of the steps after the change, divided by the busy time that the same work
-    would have taken before it."""
+    would have taken before the change."""
 
 
 def stretches_of(
@@ -150,7 +153,8 @@ def _rows(size: int, chance: np.random.Generator) -> IntArray:
 
 
 def _fit(of: Stretches) -> FloatArray:
-    """Return (5,) non-negative coefficients. Large deviations count less (Huber's weights)."""
+    """Return (5,) non-negative coefficients. Stretches with a large deviation have a lower weight
+    (Huber's weights)."""
     scales = np.maximum(of.work.mean(axis=0), 1e-12)
     columns = of.work / scales
     weights = 1 / of.busy_s

@@ -1,8 +1,9 @@
-"""The total change: the requests after the change, replayed on the server before it.
+"""The total change of a percentile: measured after the change, minus a replay of the same requests
+on the server before the change.
 
-The change at the same load leaves out a part of the effect: a slower server has more requests
-running, which makes it slower still. The replay includes this part, because the model of the server
-before the change serves the same arrivals.
+The comparison at the same load leaves out a part of the effect: on a slower server, more requests
+run at the same time, which makes the server even slower. The replay includes this part, because in
+the replay the model of the server before the change serves the same arrivals.
 """
 
 from dataclasses import dataclass, replace
@@ -58,7 +59,8 @@ def _recorded(engine: Engine, side: Side, question: CompareQuestion) -> Recorded
 
 
 def _of_side(recorded: Recorded, side: Side) -> Recorded:
-    """Return the engines that served requests of a side. The requests of others stay unread."""
+    """Return the engines that served requests of a side. The requests of other engines are not
+    read."""
     chosen = recorded.counted & matching(recorded.requests, side.equals)
     engines = [each for each in recorded.engines if chosen[each.rows].any()]
     if not engines:

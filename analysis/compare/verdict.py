@@ -14,7 +14,7 @@ MARGIN: Final = 0.05
 
 
 class CompareVerdict(StrEnum):
-    """What happened to a latency at the same mix and load."""
+    """Whether a latency became worse or better at the same mix and load."""
 
     WORSE = "worse"
     BETTER = "better"

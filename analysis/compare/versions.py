@@ -1,7 +1,7 @@
 """Find the version of vLLM that served each request.
 
-Rows of requests have no version. The start of an engine has one, which applies until the replica's
-next start.
+Rows of requests have no version. The start of an engine has a version. This version applies until
+the replica's next start.
 """
 
 from collections import defaultdict

@@ -1,5 +1,5 @@
-"""The work that determines each latency: that of the request itself, and that of the requests
-around it.
+"""The amounts of work that determine each latency: the work of the request itself, and the work of
+the requests around it.
 
 Pure. The number of output tokens is not a term, because a change such as quantisation can affect
 the length of responses. This effect is part of the change.
@@ -53,7 +53,7 @@ def load_terms(metric: str, of: Instants, around: SharedWork) -> FloatArray:
         return _columns(*decode)
     if metric == "e2e":
         return _columns(*wait, *(np.nan_to_num(each) for each in decode))
-    # A prompt that needs several steps is delayed by the decodes in each of them.
+    # If a prompt needs several steps, the decodes in each of these steps delay it.
     tokens = of.uncached_tokens + around.wait_prefill_tokens
     return _columns(
         *(*wait, around.wait_running, around.wait_context, around.waiting),

@@ -1,2 +1,2 @@
-"""Shares of causes by counterfactual replay: the latency of the slow requests without each
-cause."""
+"""Compute how much each cause contributed to the growth of a latency, by counterfactual replay: the
+requests are replayed without the cause."""

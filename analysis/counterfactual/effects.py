@@ -1,4 +1,5 @@
-"""Predict the effects of the levers of an explanation, and leave out levers that would not help."""
+"""Predict the effects of an explanation's levers (proposed changes). Leave out levers that would
+not help."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,7 +46,8 @@ def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str
 
 
 def _edits(change: str, tenants: Sequence[str]) -> Edits | None:
-    """Return the edits of a change, or None if no replay can predict its effect.
+    """Return the edits that a replay needs for a proposed change, or None if no replay can predict
+    the effect of the change.
 
     The effect of a tenant's rate limit is unknown if the replayed part of the window contains no
     request of this tenant, or if the tenant's name contains characters that a change does not

@@ -2,8 +2,8 @@
 
 Pure. The prefix ladders show how many tokens of a prompt were also in an earlier request to the
 same engine. If the engine's cache contains fewer of these tokens than in the baseline, the engine
-has evicted the missing tokens. The cause is then the factor that takes the blocks: lost blocks,
-longer requests, or more requests.
+has evicted the missing tokens. In this case, the cause is not the prompts but the factor that
+occupies the cache's blocks: lost blocks, longer requests, or more requests.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,16 @@ from analysis.recorded_traffic import Recorded
 from replay.arrivals import FloatArray
 
 _MOST_KEPT: Final = 0.9
-"""Evictions are reported if the share of the repeated tokens that the cache contains is below this
-multiple of the same share in the baseline. In 58 simulated cases without a fault of cache or
-lengths, the smallest multiple was 0.97."""
+"""Evictions are reported if `Evictions.kept` is below this. For `kept`, the share of the repeated
+tokens that the cache contains in the window is divided by the same share in the baseline. In 58
+simulated cases without a fault of cache or lengths, the smallest value was 0.97."""
 
 _TAKE_BLOCKS: Final = (
     *(Kind.BLOCKS, Kind.OUTGROWN_BLOCKS, Kind.PROMPTS, Kind.OUTPUTS),
     *(Kind.LONG_OUTPUTS, Kind.LONG_PROMPTS, Kind.RATE),
 )
-"""The factors that can evict prefixes. If several apply, the first in this list is used."""
+"""The factors that can cause evictions of prefixes. If several of these factors apply, the first
+one in this list is used."""
 
 
 class Evictions(NamedTuple):
@@ -34,15 +35,16 @@ class Evictions(NamedTuple):
     factor: int
     """The index of the factor that evicts."""
     repeated_ratio: FloatArray
-    """(n,) the share of each recorded prompt that an earlier request had."""
+    """(n,) the share of each recorded prompt that an earlier request also began with."""
     usually_kept: float
     """The share of the repeated tokens that the cache contains in the baseline."""
     kept: float
-    """The share that the cache contains in the window, divided by `usually_kept`."""
+    """The same share in the window, divided by `usually_kept`."""
 
 
 def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -> Evictions | None:
-    """Return the evictions; None if nothing was evicted, or if no factor evicts."""
+    """Return the evictions. Return None if nothing was evicted, or if none of the factors can cause
+    evictions."""
     places = [
         place for kind in _TAKE_BLOCKS for place, each in enumerate(factors) if each.kind is kind
     ]
@@ -56,8 +58,8 @@ def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -
 
 
 def _repeated(recorded: Recorded) -> tuple[FloatArray, float]:
-    """Return the share of each prompt that an earlier request had, and the share of these tokens
-    that the cache contained."""
+    """Return the share of each prompt that an earlier request also began with, and the share of
+    these repeated tokens that the cache contained."""
     external = np.nan_to_num(recorded.column("external_cached_tokens"))
     cached = np.maximum(np.nan_to_num(recorded.column("cached_tokens")) - external, 0.0)
     repeated = np.maximum(repeated_tokens(recorded), cached)

@@ -37,9 +37,10 @@ def with_replayed_shares(
 ) -> Explanation:
     """Return an explanation whose shares come from replays, with intervals.
 
-    If the named causes do not explain the growth, causes that are too small to be named are tested,
-    too. If there are no causes, the explanation is returned unchanged. If the replay cannot
-    determine the shares, the shares by accounting remain, and `not_replayed` states the reason.
+    The causes that the explanation names are tested. If these causes do not explain the growth,
+    causes that are too small to be named are tested too. If there are no causes, the explanation is
+    returned unchanged. If the replay cannot determine the shares, the shares by accounting remain,
+    and `not_replayed` states the reason.
 
     Args:
         engine: from `open_database`.
@@ -69,7 +70,8 @@ def with_shares_of(
     read: Callable[[Tails], tuple[Recorded, Recorded]],
     progress: Callable[[], None] = lambda: None,
 ) -> tuple[Explanation, Recorded | None]:
-    """Return an explanation with shares from replays, and the replayed window; None without replay.
+    """Return an explanation with shares from replays, and the replayed window. The window is None
+    if there was no replay.
 
     Args:
         explanation: see `with_replayed_shares`.
@@ -93,8 +95,11 @@ def with_shares_of(
 
 
 def without_replay(explanation: Explanation) -> Explanation | None:
-    """Return the explanation with the reason if no replay can determine its shares, or unchanged if
-    there is nothing to replay. Return None if a replay is needed. Reads nothing."""
+    """Return the explanation if no replay is needed, and None if a replay is needed.
+
+    If no replay can determine the shares, the returned explanation contains the reason. If there is
+    nothing to replay, the explanation is unchanged. This function does not read the database.
+    """
     causes = _causes_to_test(explanation)
     if explanation.verdict is not Verdict.INCIDENT or not causes:
         return explanation
@@ -140,8 +145,9 @@ def _with_decision(
 
 
 def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
-    """Return the part of the window with the most slow requests, or the whole window if it has at
-    most `MOST_REQUESTS`."""
+    """Return the part of the window with the most slow requests, among all parts that have
+    `MOST_REQUESTS` consecutive requests. Return the whole window if it has at most `MOST_REQUESTS`
+    requests."""
     window = _window(question.window)
     latency = COLUMN[question.metric]
     columns = list(dict.fromkeys(["received_unix_ns", latency, *question.where]))
@@ -158,7 +164,8 @@ def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
 
 
 def _last_part(engine: Engine, question: Question) -> Window:
-    """Return the end of the baseline with at most `MOST_REQUESTS`. It begins with a request."""
+    """Return the last part of the baseline that has at most `MOST_REQUESTS` requests. The returned
+    range begins with a request."""
     window = _window(question.baseline)
     received = request_columns(engine, window, ["received_unix_ns"])["received_unix_ns"].to_numpy()
     if not received.size:

@@ -2,8 +2,8 @@
 
 Pure. If a rate is reset, the requests arrive at the baseline's times of arrival. If lengths are
 reset, each request keeps its rank: the longest prompt of a tenant becomes as long as the longest
-prompt of the same tenant in the baseline. If a server is reset, the engine gets the baseline's
-model.
+prompt of the same tenant in the baseline. If a server is reset, its engine is replayed with the
+model that was fitted to the baseline.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -29,13 +29,13 @@ from replay.server_model import ServerModel
 
 _NS: Final = 10**9
 NEIGHBOURS: Final = 10
-"""The cached share of a request is drawn from this number of the baseline's requests of similar
-length."""
+"""The cached share of a request is the cached share of a baseline request. This baseline request is
+drawn from this many requests of similar length."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangeTraffic:
-    """A recorded range with its traffic, which is as recorded or resampled."""
+    """A recorded range, and its traffic: the recorded traffic, or resampled traffic."""
 
     recorded: Recorded
     traffic: Traffic
@@ -49,7 +49,7 @@ class RangeTraffic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Latencies:
-    """The latencies of the counted requests of a replay."""
+    """The latencies of the counted requests in a replay, in seconds."""
 
     latency_s: FloatArray
     row: IntArray
@@ -78,8 +78,9 @@ class MixedWindow:
     ) -> None:
         self.window, self.baseline, self.factors = window, baseline, factors
         self._chance, self._evictions = chance, evictions
-        # A recorded time in the front end contains the wait for other requests. If the front end
-        # is a factor, the wait must change with the other factors, so the model computes it.
+        # A recorded time in the front end contains the wait for other requests. If the front end is
+        # a factor, this wait depends on the other factors. So the model computes the time in the
+        # front end, and the recorded time is not used.
         self._models_front_end = any(each.kind is Kind.FRONT_END for each in factors)
         self._names = [(each.replica, each.engine) for each in window.recorded.engines]
         known = {
@@ -99,8 +100,8 @@ class MixedWindow:
     ) -> Callable[[], Latencies]:
         """Return a function that replays the window with some factors reset to the baseline.
 
-        The requests are drawn in this call, so several of the returned functions may run at the
-        same time.
+        Random requests are drawn in this call and not in the returned function, so several returned
+        functions may run at the same time.
 
         Args:
             to_reset: the indices of the factors to reset.
@@ -122,7 +123,7 @@ class MixedWindow:
             counted = (mine.at_s >= 0) & ~outcome.rejected
             latency_s = getattr(outcome, metric)
             if metric == "e2e_s":
-                # The model of the front end has no slow clients.
+                # The model of the front end does not include slow clients.
                 latency_s = latency_s + np.fmax(mine.delivery_s - outcome.delivery_s, 0.0)
             found_s.append(latency_s[counted])
             rows.append(mine.row[counted])
@@ -197,9 +198,10 @@ class MixedWindow:
         )
 
     def _at_baseline_rate(self, place: int) -> list[Requests]:
-        """Return requests at the baseline's times of arrival, with the window's lengths.
+        """Return requests of a group that arrive at the baseline's times of arrival.
 
-        If the group is defined by its lengths, the requests have the baseline's lengths.
+        The requests have the window's lengths, or the baseline's lengths if the group is defined by
+        length.
         """
         usual = self._baseline_requests.take(self._baseline_requests.group == place)
         n = len(usual.at_s)
@@ -236,12 +238,14 @@ class MixedWindow:
             return self._ranked(mixed, factor, "grammar_s")
         before = mixed.output_tokens
         mixed = self._ranked(mixed, factor, "output_tokens")
-        # A slow client needs time for each token.
+        # A slow client needs time for each token, so the delivery time is proportional to the
+        # number of tokens.
         longer = mixed.output_tokens / before
         return replace(mixed, delivery_s=mixed.delivery_s * longer)
 
     def _ranked(self, mixed: Requests, factor: Factor, name: str) -> Requests:
-        """Give each request the baseline's value at its rank among its tenant's requests."""
+        """Replace the value of each request. The new value has the same rank among the tenant's
+        requests in the baseline as the old value has among the tenant's requests in the window."""
         found = getattr(mixed, name).astype(np.float64)
         now, usual = (
             each.take(self._can_change_length(each))
@@ -264,8 +268,8 @@ class MixedWindow:
         return values_at(rank, target)
 
     def _can_change_length(self, requests: Requests) -> BoolArray:
-        """Return which requests can get other lengths. Requests whose lengths define a group
-        cannot, and neither can requests of the baseline in a mixed window."""
+        """Return which requests can get other lengths. Excluded are requests in a group that is
+        defined by length, and requests that were copied from the baseline."""
         kinds = (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS)
         long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
         own = (requests.row >= 0) & (requests.at_s >= 0)
@@ -275,8 +279,9 @@ class MixedWindow:
         """Give each request the share of cached prompt tokens that a baseline request of the same
         tenant and a similar length has, minus what the window's cache evicts.
 
-        If prompts became longer and are not reset, a request gets the cached tokens of a baseline
-        request of the same rank, because the additional tokens of a prompt are not shared.
+        If prompts became longer and this factor is not reset, a request gets the number of cached
+        tokens of the baseline request whose prompt length has the same rank. The number is used
+        instead of the share because the additional tokens of a prompt are not shared.
         """
         kept = 1.0
         if self._evictions is not None and self._evictions.factor not in to_reset:
@@ -319,8 +324,9 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _routed_as_in_baseline(self, mixed: Requests) -> IntArray:
-        """Assign the requests to the engines in turn, with the baseline's shares. Random engines
-        would make the arrivals of each engine burstier than a router does."""
+        """Assign the requests to the engines in turn, so that each engine receives the same share
+        of the requests as in the baseline. A random assignment would make the arrivals of each
+        engine burstier than the arrivals from a router."""
         counts = np.bincount(self._baseline_requests.engine, minlength=len(self._names))
         numbers = np.ceil(counts / counts.sum() * len(mixed.at_s)).astype(np.int64)
         turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]
@@ -370,8 +376,9 @@ class MixedWindow:
         )
 
     def _baseline_shifts(self) -> list[Shift]:
-        """Return the shifts of the baseline's events to the window, one for each repetition of the
-        baseline that the window needs."""
+        """Return how far the baseline's events are shifted in time to lie in the window. If the
+        window is longer than the baseline, the baseline is repeated, and each repetition has its
+        own shift."""
         lead_s = self.window.recorded.lead_s
         seconds = self.baseline.seconds
         first_s = self.baseline.recorded.lead_s + max(seconds - self.window.seconds, 0.0)
@@ -399,16 +406,17 @@ class MixedWindow:
 def transfers_of(recorded: Recorded) -> FloatArray:
     """Return the seconds in which each request waited for a KV transfer: (n,).
 
-    Rows of older plugins have only the whole time in which vLLM held a request back; all of it then
-    counts as a wait for a KV transfer.
+    Rows of older plugins contain only the whole time in which vLLM held a request back. For these
+    rows, the whole time counts as a wait for a KV transfer.
     """
     loading_s = recorded.column("kv_load_s")
     return np.nan_to_num(np.where(np.isnan(loading_s), recorded.column("queue_held_s"), loading_s))
 
 
 def _link_ratio(window: Recorded, baseline: Recorded) -> float:
-    """Return the baseline's seconds of KV transfer per token, divided by the window's. It is the
-    ratio of medians over the requests with transfers; 1 if a range has no transfers."""
+    """Return the seconds of KV transfer per token in the baseline, divided by the seconds per token
+    in the window. Both values are medians over the requests with transfers. The result is 1 if a
+    range has no transfers."""
     each_s = []
     for recorded in (window, baseline):
         tokens = np.nan_to_num(recorded.column("external_cached_tokens"))
@@ -420,8 +428,9 @@ def _link_ratio(window: Recorded, baseline: Recorded) -> float:
 
 
 def _repeated(requests: Requests, seconds: float, wanted_s: float) -> Requests:
-    """Return the requests of a range, repeated until they fill a longer range, or cut to the end of
-    the range if the wanted range is shorter."""
+    """Return requests that fill a range of the wanted length. If the wanted range is longer than
+    the given range, the requests are repeated. If it is shorter, only the requests at the end of
+    the given range are returned."""
     if seconds >= wanted_s:
         last = requests.take(requests.at_s >= seconds - wanted_s)
         return replace(last, at_s=last.at_s - (seconds - wanted_s))

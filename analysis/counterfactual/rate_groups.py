@@ -1,7 +1,7 @@
-"""Divide requests into groups by the factor that changes the rate of such requests.
+"""Divide requests into groups. Each group has the requests whose rate one factor changes.
 
-Pure. A factor of added long requests contains the requests that are longer than a bound. If another
-factor makes all requests longer, the bound rises by the same ratio.
+Pure. A factor that adds long requests contains the requests that are longer than a bound. If
+another factor makes all requests longer, the bound is increased by the same ratio.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,8 @@ from diagnosis.evidence.added_requests import LEAST_EXCESS, LEAST_REQUESTS, adde
 from replay.arrivals import BoolArray
 
 _LONGER: Final = {Kind.LONG_PROMPTS: Kind.PROMPTS, Kind.LONG_OUTPUTS: Kind.OUTPUTS}
-"""The factor by which all requests become longer, for each factor of added long requests."""
+"""For each kind of factor that adds long requests, the kind of factor that makes all requests
+longer."""
 
 
 def grouped_by_rate(
@@ -31,13 +32,14 @@ def grouped_by_rate(
 def _lower_bound(
     factors: Sequence[Factor], factor: Factor, now: Requests, usual: Requests
 ) -> float:
-    """Return the length above which a request belongs to a factor; 0 if all requests do.
+    """Return the length above which a request belongs to a factor. Return 0 if all requests belong
+    to the factor.
 
-    If no long requests were added, a factor of long requests contains no requests. But it contains
-    all requests if the rate of ordinary requests grew and no other factor changes this rate,
-    because more ordinary requests also fill the steps.
+    If no long requests were added, a factor of long requests usually contains no requests. There is
+    one exception: if the rate of ordinary requests grew, and no other factor changes this rate, the
+    factor contains all requests, because more ordinary requests also fill the steps.
 
-    The requests of tenants whose rate is a factor of its own are not counted.
+    If the rate of a tenant is a separate factor, the requests of this tenant are not counted here.
     """
     if factor.kind not in (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS):
         return 0.0
@@ -54,7 +56,7 @@ def _lower_bound(
         of_usual = of_usual * _longer_ratio(factor, now, usual)
     bound = added_above(of_now, of_usual, 1.0)
     if factor.kind is Kind.LONG_PROMPTS:
-        # A few very long prompts may be too few to change the number of requests.
+        # Very long prompts may be so few that the number of requests does not change significantly.
         bound = min(bound, float(of_usual.max()))
     if _applies_to_whole_tenant(factors, Kind.RATE, factor.tenant):
         return bound
@@ -70,8 +72,9 @@ def _grouped(
 
     A request belongs to a factor if it is longer than the factor's bound in `longer_than`.
 
-    If several factors apply to a request, a factor of long requests has priority over a factor
-    of all requests (the bound 0), and then a factor of one tenant over a factor of all tenants.
+    If several factors apply to a request, a factor of long requests has priority over a factor of
+    all requests (whose bound is 0). Among the remaining factors, a factor of one tenant has
+    priority over a factor of all tenants.
     """
     places = [place for place, each in enumerate(factors) if each.kind in RATES]
     places.sort(key=lambda n: (not longer_than[n], not factors[n].tenant))

@@ -21,8 +21,8 @@ def replayed(
     compiling: Step = nothing,
     nice: int = 0,
 ) -> Explanation:
-    """Return an explanation with shares from replays, as `with_replayed_shares` does in a child
-    process.
+    """Run `with_replayed_shares` in a child process, and return the explanation with shares from
+    replays.
 
     Args:
         engine: see `answer_in_child`.

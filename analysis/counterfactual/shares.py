@@ -1,8 +1,9 @@
 """Shares of causes: replay the window with and without each cause.
 
 Detectors propose causes. The window is replayed with every combination of causes reset to the
-baseline. For a share, the causes are reset one after another, in every order. The share is the mean
-decrease of the slow requests' mean latency when the cause is reset (Shapley value), divided by the
+baseline. To compute the share of a cause, the causes are reset one after another, in every possible
+order. In each order, the mean latency of the slow requests decreases by some amount when this cause
+is reset. The share is the mean of these decreases over all orders (Shapley value), divided by the
 replayed growth. The growth that remains when all causes are reset is unexplained.
 
 Sources: virtual speedups, Curtsinger and Berger (Coz), SOSP 2015; Shapley values for root causes,
@@ -38,26 +39,28 @@ and different random requests if the request rate is reset."""
 RESAMPLED: Final = 12
 """Number of resampled windows for the intervals."""
 MOST_ERROR: Final = 0.5
-"""Maximum relative error of the replayed growth. With a larger error, there are no shares by
-replay.
+"""Maximum relative error of the replayed growth compared with the measured growth. With a larger
+error, no shares are computed from the replays.
 
-The error is part of each interval, so an interval with this error is about as wide as the share.
+The error widens each interval. With the maximum error, an interval is about as wide as the share
+itself.
 """
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
 """Number of replays at the same time. The compiled loop releases Python's lock."""
 MODEL_ERROR: Final = 0.04
-"""Standard deviation of a share that comes from errors of the model and is not visible in the error
-of the replayed growth. Measured on seed 503 of `benchmarks/diagnosis.py`, which was used for
+"""Standard deviation of the error that the model adds to a share, in addition to the error of the
+replayed growth. The value was measured on seed 503 of `benchmarks/diagnosis.py`, which was used for
 development."""
 
 PARTIAL_ERROR: Final = 0.8
-"""Factor for the error of replays that remove a part of the growth. If a server remains overloaded
-with some causes reset, its queue depends strongly on its capacity, which is known only roughly. If
-the causes remove all or nothing, the error is small. So the standard deviation of such a replay is
-this factor times p (1 - p), where p is the part of the growth that remains. With it, 93 % of the 93
-intervals of pairs of the seeds 94001 and 94002 (foreign) of `benchmarks/diagnosis.py`, which were
-used for development, contain the true share; without it, 85 %."""
+"""Factor for the error of replays in which a part of the growth remains. If a server remains
+overloaded with some causes reset, its queue depends strongly on its capacity, which is known only
+roughly. If resetting the causes removes all of the growth or none of it, the error is small. So the
+standard deviation of a replay is this factor times p (1 - p), where p is the part of the growth
+that remains. This was checked on 93 intervals of pairs of the seeds 94001 and 94002 (foreign) of
+`benchmarks/diagnosis.py`, which were used for development. With this error, 93 % of the intervals
+contain the true share; without it, 85 %."""
 
 COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
@@ -87,7 +90,7 @@ class UndecidedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tails:
-    """The slow requests of a question."""
+    """Which requests of a question are the slow requests."""
 
     metric: Metric
     share: float
@@ -178,7 +181,8 @@ def replays(causes: int) -> int:
 
 
 def untested(tested: Sequence[Cause], others: Sequence[Cause]) -> list[Cause]:
-    """Return the causes among `others` that `decide` can test in addition to `tested`."""
+    """Return the causes in `others` that `decide` can test in addition to the causes in
+    `tested`."""
     factors = factors_of([*tested, *others])
     known = set(factors[: len(tested)])
     found = []
@@ -220,7 +224,8 @@ def _with_lost_blocks(
 def _of_causes(
     causes: Sequence[Cause], factors: Sequence[Factor], shares: Sequence[Share]
 ) -> list[Share]:
-    """Divide the share of each factor among its causes, in proportion to their accounted shares.
+    """Divide the share of each factor among its causes, in proportion to the causes' shares by
+    accounting.
 
     The replay cannot test this division. If a factor has several causes, the interval of each cause
     therefore begins at 0 and ends at the upper bound of the factor.
@@ -265,8 +270,8 @@ class TailMeans:
         return seconds / max(self.growth_s, 1e-9)
 
     def partial_error(self, place: int) -> float:
-        """Return the standard deviation of a share that comes from combinations of reset factors
-        which remove only a part of the growth. See `PARTIAL_ERROR`."""
+        """Return the part of a share's standard deviation that comes from combinations of reset
+        factors with which only a part of the growth remains. See `PARTIAL_ERROR`."""
         rest_s = self.values[frozenset(range(self.factors))]
         removed_s = max(self.values[frozenset()] - rest_s, 1e-9)
         squares = 0.0
@@ -306,8 +311,8 @@ class _Replayer:
     def mean(
         self, traffics: Sequence[tuple[Traffic, Traffic]], chance: np.random.Generator
     ) -> TailMeans:
-        """Return the mean latencies, averaged over pairs of traffic of the window and the
-        baseline."""
+        """Return the mean latencies. They are averaged over pairs, each of which has traffic of the
+        window and traffic of the baseline."""
         count = len(self._factors)
         sums = {
             frozenset(chosen): 0.0
@@ -335,7 +340,8 @@ class _Replayer:
         return TailMeans(sums, baseline_s, count)
 
     def unchanged_s(self, baseline: RangeTraffic, seed: str) -> float:
-        """Return the mean latency of the baseline's slow requests, without a reset factor."""
+        """Return the mean latency of the baseline's slow requests in a replay in which no factor is
+        reset."""
         return self._unchanged_of(baseline, seed)()
 
     def _unchanged_of(self, baseline: RangeTraffic, seed: str) -> Callable[[], float]:
@@ -375,9 +381,9 @@ def _share(
 ) -> Share:
     """Return a share with its interval.
 
-    The interval contains the difference between resampled windows, the replay's error of the
-    growth, and the errors of the model. The difference between the replayed and the measured growth
-    may belong to any cause.
+    The width of the interval is computed from the spread of resampled windows, the relative error
+    of the replayed growth, and the errors of the model. The error of the replayed growth is part of
+    every interval, because it may belong to any cause.
     """
     spread = float(np.std([value, *redrawn]))
     half = 2.0 * hypot(spread, error / 2, MODEL_ERROR, partial_error)

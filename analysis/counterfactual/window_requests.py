@@ -19,12 +19,13 @@ class Requests:
     """Requests as columns of equal length, in order of time."""
 
     at_s: FloatArray
-    """Seconds since the start of the counted range; negative before it."""
+    """(n,) times of arrival in seconds since the start of the counted range. Requests before this
+    range have negative times."""
     prompt_tokens: IntArray
     output_tokens: IntArray
     cached_tokens: IntArray
     frontend_s: FloatArray
-    """If it is NaN, the front end's model computes it."""
+    """Seconds in the front end, (n,). If a value is NaN, the model of the front end computes it."""
     transfer_s: FloatArray
     """Seconds of waiting for a KV transfer."""
     grammar_s: FloatArray
@@ -42,7 +43,7 @@ class Requests:
     row: IntArray
     """The recorded row that this request copies. For row r of the baseline, it is −1 − r."""
     group: IntArray
-    """The factor that changes the rate of such requests; −1 for none."""
+    """(n,) the index of the factor that changes the rate of these requests; −1 for none."""
 
     @property
     def held_s(self) -> FloatArray:
@@ -55,7 +56,7 @@ class Requests:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the requests of all parts, in order of time."""
+        """Return the requests of all `parts` together, in order of time."""
         columns: dict[str, Any] = {
             each.name: np.concatenate([getattr(part, each.name) for part in parts])
             for each in fields(cls)
@@ -71,7 +72,8 @@ def lengths_of(requests: Requests, factor: Factor) -> IntArray:
 
 
 def of_tenant(requests: Requests, tenant: str | None) -> BoolArray:
-    """Return which requests belong to a tenant; all of them for None."""
+    """Return which requests belong to a tenant. If the tenant is None, return True for all
+    requests."""
     if tenant is None:
         return np.ones(len(requests.at_s), dtype=bool)
     return np.asarray(requests.tenant == tenant, dtype=bool)

@@ -3,9 +3,10 @@
 The growth of a phase is measured on the joined requests. The causes are found for each pool alone,
 from the rows and the samples of its servers, because a prefill engine and a decode engine have
 different work. The user's TTFT contains the whole time at the prefill engine, which answers with a
-single message. So the prefill pool is explained by its E2E, and the decode pool by its TTFT. The
-pool whose phases grew most is listed first. No objective is applied to a pool, because an objective
-is about whole requests. The verdict on a pool depends on the size of the growth.
+single message. So the explanation of the prefill pool is about the E2E of its requests, and the
+explanation of the decode pool is about the TTFT of its requests. The pool whose phases grew most is
+listed first. No objective is applied to a pool, because an objective is about whole requests.
+Instead, the verdict on a pool depends on the size of the growth.
 """
 
 from collections import Counter, defaultdict
@@ -43,7 +44,8 @@ POOL: Final = "pool"
 
 
 class PhaseGrowth(NamedTuple):
-    """The mean seconds of a phase in the slowest joined requests, in the baseline and now."""
+    """The mean seconds of a phase in the slowest joined requests, in the baseline and in the
+    window."""
 
     phase: str
     baseline_s: float
@@ -52,7 +54,8 @@ class PhaseGrowth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The latency of the slowest joined requests. The phases sum to both means."""
+    """The mean latency of the slowest joined requests, in the baseline and in the window. The means
+    of the phases sum to the mean latency in each range."""
 
     slowest_share: float
     baseline_s: float
@@ -62,7 +65,8 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The servers of one role, and the explanation of their own latency.
+    """The servers of one role (prefill or decode), and the explanation of the latency that these
+    servers measured.
 
     `excess_s` is the growth of the pool's phases in the slowest joined requests, or None if this
     growth is not known.
@@ -128,8 +132,9 @@ def growth(
 ) -> Growth | None:
     """Return how the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
-    The slowest requests are the smallest share of `SHARES` that contains enough requests in both
-    ranges, as in every other explanation. If there are too few requests, all requests are used.
+    The share of requests that counts as the slowest is the smallest share in `SHARES` with enough
+    requests in both ranges, as in every other explanation. If there are too few requests, all
+    requests are used.
     """
     known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
     old, new = ([each for each in side if each is not None] for side in (known, present))
@@ -147,8 +152,8 @@ def growth(
 
 
 def pools_of(requests: Sequence[JoinedRequest]) -> dict[Role, tuple[str, ...]]:
-    """Return the servers of each role. A server with both roles is in the pool of the role of most
-    of its hops."""
+    """Return the servers of each role. A server with both roles belongs to the pool of the role in
+    which it served the most hops."""
     hops: defaultdict[str, Counter[Role]] = defaultdict(Counter)
     for request in requests:
         for hop in request.hops:
@@ -163,8 +168,8 @@ def pools_of(requests: Sequence[JoinedRequest]) -> dict[Role, tuple[str, ...]]:
 
 
 def with_pools(explanation: Explanation, pools: Sequence[Pool]) -> Explanation:
-    """Return an explanation of all servers, in which each cause at one server names the pool of
-    this server."""
+    """Return an explanation of all servers. If a cause is at one server, the cause names the pool
+    of this server."""
     pool_of = {replica: each.role.value for each in pools for replica in each.replicas}
     causes = [
         replace(each, where={**each.where, POOL: pool_of[each.where["replica"]]})

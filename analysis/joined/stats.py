@@ -1,7 +1,8 @@
 """Compute counts, rates, percentiles and means of joined requests, by labels.
 
-A percentile of a phase covers only the requests that had this phase. Percentiles do not sum, so the
-means are computed too: the means of the phases sum to the mean of the latency.
+A percentile of a phase covers only the requests that had this phase. The percentiles of the phases
+do not sum to the percentile of the latency. So the means are computed too: the means of the phases
+sum to the mean of the latency.
 """
 
 from collections import Counter, defaultdict

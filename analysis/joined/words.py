@@ -16,7 +16,8 @@ MOST_SERVERS: Final = 6
 
 
 def servers_listed(replicas: Sequence[str], shown: Callable[[str], str]) -> str:
-    """Return the first servers of a pool, and the number of the others.
+    """Return a text with the names of the first servers of a pool, and the number of the remaining
+    servers.
 
     Args:
         replicas: the servers.

@@ -1,4 +1,5 @@
-"""The results of probes: how each endpoint responds to each region. Pure types."""
+"""Data types for the results of probes: how fast and how reliably each endpoint answers from each
+region. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,11 +10,11 @@ from store.queries import Window
 PHASES: Final = (
     *("late", "dns", "connect", "tls", "server", "network", "not_split", "content", "transfer"),
 )
-"""The phases of a probe in their order. They sum to the whole wait.
+"""The phases of a probe in the order of time. The phases sum to the whole wait.
 
-The time to the first event is `server` and `network` if the server's own row of the probe was
-found, and otherwise `not_split`. `content` is the time from the first event to the first content,
-such as reasoning.
+If the server's own row of the probe was found, the time to the first event is divided into `server`
+and `network`. Otherwise, this time is `not_split`. `content` is the time from the first event to
+the first content; in this time the model may, for example, send reasoning.
 """
 
 NEVER_MATCHED: Final = "No probe has ever matched these filters."
@@ -43,25 +44,27 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class CacheEffect:
-    """The time to the first event of a repeated prompt, compared with that of a new prompt."""
+    """The time to the first event for a repeated prompt, compared with the time to the first event
+    for a new prompt."""
 
     pairs: int
-    """Pairs of a new prompt and its repetition, both answered by the model."""
+    """Number of pairs. A pair is a new prompt and its repetition, if the model answered both."""
     new_s: float
-    """Median of the new prompts."""
+    """Median time to the first event of the new prompts."""
     repeated_s: float
-    """Median of the repetitions."""
+    """Median time to the first event of the repetitions."""
     difference_s: float
     """Median of the differences within the pairs. It is not the difference of the two medians."""
     difference_low_s: float | None
     difference_high_s: float | None
     """The 95 % interval of the median difference; None below 8 pairs."""
     cached_ratio: float | None
-    """Cached share of the repetitions' prompt tokens, as the server reports it."""
+    """The cached share of the prompt tokens of the repetitions, as reported by the server."""
 
     @property
     def effect(self) -> Literal["faster", "slower", "none found"] | None:
-        """The effect on a repeated prompt; None if there are too few pairs."""
+        """Whether a repeated prompt is answered faster or slower than a new prompt. None if there
+        are too few pairs."""
         if self.difference_low_s is None or self.difference_high_s is None:
             return None
         if self.difference_high_s < 0:
@@ -82,7 +85,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """An endpoint as one region sees it. Latencies are those of the model's complete answers."""
+    """The results of the probes from one region to one endpoint. Latencies are computed from the
+    complete answers of the model."""
 
     region: str | None
     endpoint: str
@@ -98,7 +102,7 @@ class Place:
     cached: int
     """Number of probes that a gateway's cache answered. Latencies do not include them."""
     not_sent: Mapping[str, int]
-    """Probes that do not count, by outcome: over_budget, missed, abort."""
+    """Number of probes that do not count, by outcome: over_budget, missed, abort."""
     failures: Sequence[Failure]
     """The most frequent reasons first."""
     phases_s: Mapping[str, float] | None
@@ -112,7 +116,7 @@ class Place:
     prompt_tokens: int
     output_tokens: int
     cost_usd: float | None
-    """List price of the probes; None without a price."""
+    """Cost of the probes in US dollars, at the list price. None without a price."""
     certificate_ends_unix_s: float | None
     newest_unix_ns: int
     steps: Sequence[Step]
@@ -138,14 +142,15 @@ class OutsideAnswer:
 
     window: Window
     places: Sequence[Place]
-    """In the order of endpoint, model and region."""
+    """The results for each place, sorted by endpoint, model and region."""
     left_out: int
     """Number of places that are left out, because they have fewer failures or fewer probes than the
     others."""
     read: int
     """Number of probes that were read, including those of places that are left out."""
     scale: float
-    """1 if all probes were read. In a long window, each answered probe that was read stands for
-    this many: latencies are those of a sample, and counts of answered probes are estimates."""
+    """1 if all probes were read. In a long window, only a sample of the answered probes is read,
+    and each of them stands for this many probes. So latencies are computed from the sample, and
+    counts of answered probes are estimates."""
     step_s: int
-    """Length of a step of time."""
+    """Length of a step of time in seconds."""

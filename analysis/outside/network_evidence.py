@@ -27,7 +27,7 @@ _SHARES: Final = (0.5, 0.99)
 
 
 class NetworkTimes(NamedTuple):
-    """The seconds outside the server of a region's probes."""
+    """For one region, the seconds outside the server of each probe."""
 
     region: str
     before_s: FloatArray
@@ -35,10 +35,10 @@ class NetworkTimes(NamedTuple):
 
 
 def with_network_times(explanation: Explanation, times: Sequence[NetworkTimes]) -> Explanation:
-    """Return the explanation with the network times of probes.
+    """Return the explanation with the network times of probes as additional evidence.
 
     Args:
-        explanation: of a latency.
+        explanation: the explanation of a latency.
         times: from `network_times`.
     """
     more = [
@@ -66,10 +66,10 @@ def network_times(engine: Engine, question: Question) -> list[NetworkTimes]:
 
 
 def _growth(times: NetworkTimes) -> NetworkGrowth | None:
-    """Return the growth of the median, or None if it may be chance.
+    """Return the growth of the median in seconds. Return None if the 95 % intervals of both medians
+    overlap, because the growth may then be chance.
 
-    It is chance if the 95 % intervals of both medians overlap. If nothing changed, the intervals of
-    two samples are apart in 0.6 % of the cases.
+    If nothing changed, the intervals of two samples do not overlap in 0.6 % of the cases.
     """
     sides = [(each, rank_interval(each, 0.5)) for each in (times.before_s, times.now_s)]
     (before_s, usual), (now_s, present) = sides
@@ -102,8 +102,8 @@ def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
 
 
 def _percentile_evidence(times: NetworkTimes, share: float) -> Evidence | None:
-    """Return a percentile as evidence. P99 is None if it is unknown in both ranges, because it
-    requires 381 probes."""
+    """Return a percentile as evidence. Return None if the percentile is unknown in both ranges. For
+    example, a P99 is unknown below 381 probes."""
     region, before_s, now_s = times
     values = [_quantile_if_enough(each, share) for each in (before_s, now_s)]
     if values == [None, None]:

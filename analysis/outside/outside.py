@@ -1,4 +1,5 @@
-"""Summarise how each endpoint responds to each region, from the results of probes."""
+"""Summarise the results of probes: how fast and how reliably each endpoint answers from each
+region."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +15,8 @@ from store.queries import Window
 from store.requests.network_time import server_times
 
 MOST_PLACES: Final = 60
-"""Maximum number of places in an answer, so that a page and an answer stay readable."""
+"""Maximum number of places in an answer, so that pages and answers stay readable. A place is a
+combination of endpoint, model and region."""
 STEPS: Final = 48
 """Approximate number of time steps in a window."""
 WIDTHS_S: Final = (
@@ -55,8 +57,8 @@ def _step_s(window: Window) -> int:
 
 
 def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows in the order of their places, the index of each place's first row, and the
-    number of rows as the last index."""
+    """Return the row numbers sorted by place, and the index at which each place starts in them. The
+    last index is the number of rows."""
     key = np.zeros(table.num_rows, np.int64)
     for name in ("endpoint", "model", "region"):
         column = table[name].combine_chunks()
@@ -71,7 +73,8 @@ def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 def _places_with_most_failures(
     table: pa.Table, order: np.ndarray, starts: np.ndarray
 ) -> Sequence[int]:
-    """Return the places with the most failures, and then those with the most probes."""
+    """Return the places with the most failures. Among places with equally many failures, return the
+    places with the most probes."""
     number = len(starts) - 1
     if number <= MOST_PLACES:
         return range(number)

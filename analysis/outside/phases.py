@@ -13,8 +13,8 @@ COLUMNS = (*SET_UP_PARTS, "first_event_s", "first_content_s", "e2e_s")
 def phases(seconds: dict[str, FloatArray], server_s: FloatArray) -> FloatArray:
     """Return the seconds of each phase as (probes, PHASES). Each row sums to the whole wait.
 
-    Instants that are out of order, which no prober sends, are moved to the nearest instant in
-    order.
+    A prober does not send instants that are out of order. If instants are out of order
+    nevertheless, they are moved to the nearest instant that is in order.
 
     Args:
         seconds: `COLUMNS`, each (probes,), with NaN for unknown values; `e2e_s` is known.

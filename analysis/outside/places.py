@@ -33,7 +33,8 @@ COLUMNS: Final = (
 """The columns of probes that a summary needs."""
 MOST_FAILURES: Final = 3
 ONE_INTERVAL: Final = 1.5
-"""Two probes are neighbours if they are closer than this many usual intervals."""
+"""Two consecutive rows are consecutive probes if the time between them is less than this many usual
+intervals. Otherwise, a probe between them is missing."""
 _ANSWERED: Final = [each.value for each in ProbeOutcome if each.succeeded]
 _UNCOUNTED: Final = [
     each.value for each in ProbeOutcome if not each.sent or each is ProbeOutcome.ABORT
@@ -52,7 +53,7 @@ class Results:
     at_unix_ns: IntArray
     answered: BoolArray
     measured: BoolArray
-    """Which probes the model answered, and not a cache before it."""
+    """(n,) whether the model answered the probe, not a cache in front of the model."""
     counted: BoolArray
     seconds: dict[str, FloatArray]
     server_s: FloatArray
