@@ -1,9 +1,7 @@
 """Authenticates requests by bearer tokens from a file or an environment variable.
 
-Tokens are compared in constant time.
-
-Only digests of tokens are stored, and no token appears in a log or an error. Source: RFC 6750, "The
-OAuth 2.0 Authorization Framework: Bearer Token Usage".
+Tokens are compared in constant time. Only digests of tokens are stored, and no token appears in a
+log or an error. Source: RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer Token Usage".
 
 A token may have a role: `TOKEN:ROLE`. Such a token can only read, and only what the role allows
 (`analysis.access.roles_file`).
