@@ -1,4 +1,4 @@
-"""Read the data for a bill: the time of engines and GPUs, and requests by label and hour."""
+"""Read the data for a bill: engine and GPU time, and requests by label and hour."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -34,14 +34,14 @@ with more samples are downsampled.
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The rows of a time range, and the engine starts that were in force in the range."""
+    """The rows of a time range, and the latest start of each engine that ran in the range."""
 
     requests: pa.Table
     engines: pa.Table
     gpus: pa.Table
     starts: Sequence[EngineStart]
     cold_starts: Sequence[ColdStart] = ()
-    """The parts of the starts that ended in the range."""
+    """The cold starts that ended in the range, with their parts."""
     samples_every_s: int | None = None
     """Seconds between two slots of samples (`downsampled`), or None if all samples were read."""
 
@@ -73,7 +73,7 @@ def evidence(
 class EvidenceCache:
     """Reads the data for explanations through a cache (`column_cache`).
 
-    Numeric columns of requests are 32-bit floats (seven digits), which halves the memory.
+    Numeric columns of requests are stored as 32-bit floats (seven digits), which halves the memory.
 
     Args:
         engine: from `open_database`.
