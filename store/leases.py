@@ -224,9 +224,7 @@ class Leases:
             raise LeaseLost(f"another collector has taken the lease {term.lease!r}")
 
     def _dedicated(self) -> Connection:
-        """Return a separate connection for leases, so that they do not wait for the connection
-        pool.
-        """
+        """Return a separate connection for leases, so that they do not wait for the pool."""
         if self._connection is None:
             self._connection = self._engine.connect().execution_options(
                 isolation_level="AUTOCOMMIT"

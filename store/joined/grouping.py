@@ -185,7 +185,7 @@ def _answers(link: Link) -> bool:
 
 
 def _bounded(links: Sequence[Link]) -> Iterable[tuple[Link, ...]]:
-    """Yield a request with the last `MOST_HOPS` hops, and each earlier hop as a separate request."""
+    """Yield a request with the last `MOST_HOPS` hops, and a request for each earlier hop."""
     yield tuple(links[-MOST_HOPS:])
     yield from ((each,) for each in links[:-MOST_HOPS])
 

@@ -25,7 +25,8 @@ The key with engine None applies to rows that do not contain the number of their
 def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], Role | None]:
     """Return the roles that engines report with their arguments.
 
-    Args: found: the latest start of each engine.
+    Args:
+    found: the latest start of each engine.
     """
     roles: dict[tuple[str, int | None], Role | None] = {}
     for start in found:

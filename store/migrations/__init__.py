@@ -215,8 +215,10 @@ def _exclude_older(connection: Connection, name: str, found: _Found, schema: Sch
 
 
 def _read(connection: Connection, name: str, schema: Schema) -> _Found:
-    """Return the schema versions that a database records. Raises:
-    StoreError: this version cannot use the database, and cannot upgrade it.
+    """Return the schema versions that a database records.
+
+    Raises:
+        StoreError: this version cannot use the database, and cannot upgrade it.
     """
     tables = inspect(connection).get_table_names()
     if not tables:
