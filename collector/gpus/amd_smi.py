@@ -3,7 +3,7 @@
 The firmware of an Instinct GPU reports `umc_activity`, the average share of the peak memory
 bandwidth that is in use. The bandwidth in use, in bytes per second, is `umc_activity` ×
 `vram_max_bandwidth`. `gfx_activity` is the share of time in which the graphics engine was busy. The
-activity of the single compute units can only be lower. Source: AMD SMI, "Python API reference",
+activity of its compute units can be lower, but not higher. Source: AMD SMI, "Python API reference",
 ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of 10⁹).
 """
 

@@ -15,8 +15,8 @@ def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
     """Return the UUIDs of the GPUs that a process sees.
 
     By default, CUDA numbers GPUs by speed, but the driver numbers them by PCI bus. The two orders
-    surely agree only if all GPUs are of the same model. If the variable lists numbers and the
-    models differ, the result is empty.
+    are certain to be equal only if all GPUs are of the same model. If the variable lists numbers
+    and the models differ, the result is empty.
 
     Args:
         variable: the value of the process's CUDA_VISIBLE_DEVICES.

@@ -1,4 +1,4 @@
-"""Converts GPU samples to an OTLP message, which an agent sends to a collector elsewhere."""
+"""Converts GPU samples to an OTLP message, which an agent sends to a remote collector."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -28,7 +28,7 @@ Read = Callable[[Reader, str], Any]
 
 
 REFUSED: Final = object()
-"""Stands for the value of an attribute whose value is invalid."""
+"""Stored in place of an attribute's value if the value is invalid."""
 
 
 class _Cached(NamedTuple):

@@ -175,7 +175,7 @@ def _description(
                 parts.set(target.name, part, value)
         else:
             parts = gpus[reader.label(names.GPU), point.time_unix_nano]
-            if target.name != "throttle_reasons":  # the value is its value is a text of the layout
+            if target.name != "throttle_reasons":  # its value is a text of the layout
                 parts.set(target.name, None, value)
         parts.times.append(places[at.time])
         if of_engine and at.start is not None:
