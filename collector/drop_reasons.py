@@ -34,9 +34,10 @@ class Refusal(StrEnum):
     """An engine start without a configuration."""
     TOO_MANY_ARGUMENTS = "too_many_arguments"
     TOO_MANY_STARTS = "too_many_starts"
-    """More engine starts than real engines can cause (`collector/rows/engine_start_limits.py`)."""
+    """The message contains more engine starts than real engines can cause
+    (`collector/rows/engine_start_limits.py`)."""
     TOO_MANY_OPERATIONS = "too_many_operations"
-    """More operations in an application's trace than are stored
+    """The trace of an application contains more operations than Tailspan stores
     (`collector/rows/operation_limits.py`)."""
     MISSING_START = "missing_start"
     """A counter's data point without its start timestamp."""
@@ -91,7 +92,8 @@ class DroppedValue(StrEnum):
     base64 characters.
     """
     CACHE_VALUE = "cache_value"
-    """An undocumented status of a cache, a similarity outside 0 to 1, or a malformed duration."""
+    """A cache's status that is not documented, a similarity outside 0 to 1, or a malformed
+    duration."""
 
 
 class Unstored(StrEnum):

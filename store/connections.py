@@ -60,7 +60,7 @@ def writing(engine: Engine, *, fenced: bool = True) -> Iterator[Connection]:
     """Open a transaction, which is committed at the end and rolled back on an exception.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         fenced: whether to call `FENCE`. False for a write that has its own check.
 
     Raises:

@@ -92,7 +92,7 @@ class Leases:
     thread.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         names: the leases that this process wants.
         elapsed_s: a monotonic clock that also advances while the process is paused.
         expires_s: the time after which a lease that is not renewed can be taken.

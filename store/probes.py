@@ -48,7 +48,7 @@ def probe_table(
     """Return the probes that were due in a window, in order of time.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: range of `at_unix_ns`.
         columns: columns of probes, with `at_unix_ns`.
         equals: the required value of each of `LABELS`. The value None selects rows without the

@@ -85,7 +85,7 @@ def request_table(
     """Return the requests received in a window.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: range of `received_unix_ns`.
         equals: the required value of each label. The value None selects rows without the label.
             The prober's requests are left out, unless `equals` selects their tenant or an id.
@@ -180,7 +180,7 @@ def sample_peaks(
     """Return the maximum of each gauge, for each engine and each bin of a chart.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: range of `at_unix_ns`.
         first_unix_ns: the start of a bin. It must not be after the start of the window.
         width_ns: the width of a bin.

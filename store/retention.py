@@ -128,7 +128,7 @@ def delete_older(
     """Delete the rows that are older than their retention.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         keep_ns: the retention of rows.
         now_unix_ns: the current time.
         batch_rows: rows per transaction. Rows with the same time are deleted together, so a batch

@@ -117,7 +117,7 @@ class Writer:
     """Writes rows to a database in a separate thread.
 
     Args:
-        engine: from `open_database`. The caller disposes of the engine.
+        engine: the database, from `open_database`. The caller disposes of the engine.
         capacity_rows: maximum number of waiting rows. Above it, `submit` raises StoreBusy.
         gather_s: minimum time between the starts of two commits with fewer than `GATHERED_ROWS`
             rows. The first commit after a pause does not wait.

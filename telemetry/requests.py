@@ -721,12 +721,12 @@ class RequestTimeline:
 
     @property
     def tpot_s(self) -> float | None:
-        """Return the mean seconds per output token after the first, or None below two tokens."""
+        """Return the TPOT: mean seconds per output token after the first. None below two tokens."""
         return tpot_s(self.decode_s, self.output_tokens)
 
 
 def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
-    """Return the mean seconds per output token after the first, or None below two tokens."""
+    """Return the TPOT: mean seconds per output token after the first. None below two tokens."""
     if decode_s is None or output_tokens is None or output_tokens < 2:
         return None
     return decode_s / (output_tokens - 1)

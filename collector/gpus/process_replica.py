@@ -83,8 +83,9 @@ def server_of(
 ) -> str | None:
     """Return the default name (host:port) of the server to which a process belongs.
 
-    The server is the nearest ancestor that runs the same program and listens on exactly one port.
-    Its GPU workers listen on several ports, and its parent runs another program.
+    The server is the nearest ancestor that runs the same program as the process, and that listens
+    on exactly one port. The server's GPU workers listen on several ports, and its parent runs
+    another program.
 
     Args:
         ancestry: the process, its parent, and so on.

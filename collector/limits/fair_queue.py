@@ -106,7 +106,8 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # Do not remove the sender earlier: this time must count for its next message.
+            # Do not remove the sender earlier: the reading time of this message must be added to
+            # the sender's time before its next message is selected.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:

@@ -204,7 +204,10 @@ _MOST_VALUES: Final = 16
 
 
 def _text(reader: Reader, attributes: Mapping[str, AnyValue], names: tuple[str, ...]) -> str | None:
-    """Return the first text that one of these attributes has, or the first text of its array."""
+    """Return the text of the first of these attributes that has a text.
+
+    If the attribute is an array, return the first text of the array.
+    """
     for name in names:
         if name not in attributes:
             continue

@@ -53,8 +53,9 @@ class Learned(NamedTuple):
 def learn(body: bytes, now_unix_ns: int) -> list[Learned]:
     """Return the layouts of the scopes of a metrics message.
 
-    A scope has no layout if it contains a refused point, no sample, or irregular bytes. A layout
-    does not contain the resource, so replicas can share a layout.
+    A scope has no layout if it contains no sample, a refused point, or bytes that
+    `number_positions` does not support. A layout does not contain the resource, so replicas can
+    share a layout.
 
     Args:
         body: a message that `normalise_points` accepts.

@@ -66,7 +66,7 @@ Messages of other senders are corrected individually.
 SILENT_NS: Final = 600 * 10**9
 """A sender that has been silent for this time is not reported, and a new sender may replace it."""
 MOST_REPEATS: Final = 100_000
-"""Maximum number of rows with a stored correction, in case they are sent again (20 MB)."""
+"""Maximum number of rows whose correction is kept, in case they are sent again. They take 20 MB."""
 UNNAMED: Final = "unnamed"
 OTHER: Final = "other"
 """The common name of all further senders when `MOST_SOURCES` senders are tracked."""

@@ -46,7 +46,7 @@ def restricted(engine: Engine, access: Access | None) -> Engine:
     The returned engine cannot write.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         access: what the reader may see, or None for all.
     """
     if access_of(engine) is not None:

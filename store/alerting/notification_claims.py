@@ -21,7 +21,7 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
     """Claim a row before its message is sent.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         row: the row as it was read.
         term: the token of the sender's lease (`store.leases`).
 
@@ -58,7 +58,7 @@ def update_message(engine: Engine, row: Notification, message: str, next_unix_s:
     """Replace the message of a row, and send it again.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         row: the row as it was read.
         message: the new message.
         next_unix_s: when to send it.

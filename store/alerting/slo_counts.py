@@ -113,7 +113,7 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
     """Return the sums of the stored counts, one for each range between two successive instants.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         definition: the digest of the objective's definition.
         instants: ascending, in unix seconds.
 
@@ -160,7 +160,7 @@ def keep_counts(
     """Store counts, and replace the existing counts of the same time range.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         definition: the digest of the objective's definition.
         counts: the counts of each bucket. Empty buckets may be left out.
         stretch: the time range for which all counts are complete once the new counts are stored.
@@ -227,7 +227,7 @@ def count_again(
     counts of probes.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         from_s: unix seconds. All new requests ended after this time. None if there are no new
             requests.
         marks: the marks that were read.

@@ -115,7 +115,7 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
     """Return all marks of up to `transactions` transactions.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         transactions: the maximum number of transactions.
         from_s: unix seconds. Steps that ended before this time are left out. None for all marks.
     """

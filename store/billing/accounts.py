@@ -25,7 +25,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
     """Read the data for the bill of a window.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the time range. It is widened to whole minutes, or to whole hours if the rollups per
             minute were deleted.
         by: labels to group requests by, in addition to `BASE`.

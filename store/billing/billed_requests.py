@@ -48,10 +48,10 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
     """Read the billed requests of a window.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the time range. It is widened to whole minutes, or to whole hours if the rollups per
             minute were deleted.
-        by: the labels of the cells.
+        by: the labels by which requests are grouped to cells.
     """
     first_s = window.from_unix_ns // SECOND_NS // HOUR_S * HOUR_S
     found = rollups(engine, window, by=by, step_s=HOUR_S, first_unix_s=first_s)

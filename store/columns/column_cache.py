@@ -67,7 +67,7 @@ class ColumnCache:
     """A cache of columns of one table. Safe to use from any thread.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         instant: the table's indexed time column.
         read: returns the rows of a window in order of time, always with the same schema.
         depends: returns whether some of the given rows can be replaced by rows up to `reach_ns`

@@ -34,7 +34,10 @@ with more samples are downsampled.
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The rows of a time range, and the latest start of each engine that ran in the range."""
+    """The rows of a time range, and the engine starts that explain them.
+
+    `starts` has the latest start of each engine before the range, and all starts in the range.
+    """
 
     requests: pa.Table
     engines: pa.Table
@@ -55,7 +58,7 @@ def evidence(
     """Read the data for an explanation.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the time range, which contains both the baseline and the compared range.
         columns: columns of requests. Unknown columns are left out.
         equals: labels that select the requests. Samples are not filtered.
@@ -76,7 +79,7 @@ class EvidenceCache:
     Numeric columns of requests are stored as 32-bit floats (seven digits), which halves the memory.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         columns: columns of requests, including `received_unix_ns`.
     """
 

@@ -52,7 +52,7 @@ def request_columns(
     Rows that are written during the query may be missing.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: range of `received_unix_ns`.
         columns: a subset of `queries.REQUEST_COLUMNS`, or None for all columns.
         equals: the required value of each label. The value None selects rows without the label.

@@ -39,7 +39,7 @@ def known_roles(engine: Engine, at_unix_ns: int) -> Roles:
     does prefills and decodes, and for an engine without evidence.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         at_unix_ns: the instant.
     """
     return _known_roles(engine, -(-at_unix_ns // _MINUTE_NS) * _MINUTE_NS)

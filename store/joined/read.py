@@ -54,7 +54,7 @@ def read_joined(
     """Return the joined requests that began in a window.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the time range in which the requests began.
         equals: the required value of each label. A joined request matches if one of its hops has
             all these values. The prober's requests are left out, unless `equals` selects their
@@ -88,7 +88,7 @@ def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
     """Return the joined request that contains a row, or None if there is none.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         row: a stored request, with at least its ids and `received_unix_ns`.
     """
     received = int(row["received_unix_ns"])

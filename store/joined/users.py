@@ -56,7 +56,7 @@ def users_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
     """Return the requests of users in a table of rows, in the same order.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         rows: the table, with at least the columns `COLUMNS`.
         roles: from `known_roles`. If `roles` contains no prefill engine, the table is returned
             unchanged.

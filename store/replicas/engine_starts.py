@@ -92,7 +92,7 @@ def delete_starts(
     """Delete the starts that `deletable` returns, and return the number of deleted starts.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         keep_rows_ns: the retention of samples.
         keep_hours_ns: the retention of the data for bills; None for no limit.
         now_unix_ns: the current time.

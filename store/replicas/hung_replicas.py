@@ -58,7 +58,7 @@ def progress(engine: Engine, now_unix_ns: int) -> Progress:
     used.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         now_unix_ns: the current time.
 
     Raises:

@@ -93,7 +93,7 @@ class Reports:
         """Read the reports of requests in a window, and shortly before and after the window.
 
         Args:
-            engine: from `open_database`.
+            engine: the database, from `open_database`.
             window: the window of the requests.
             wanted: the ids of the requests whose reports are read, or None for all.
         """

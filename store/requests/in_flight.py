@@ -96,7 +96,7 @@ def in_flight_tables(
     counts it.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         columns: columns of `InFlightRequest`.
         from_unix_ns: start of the range of last reports, exclusive.
         to_unix_ns: end of the range of last reports, inclusive.

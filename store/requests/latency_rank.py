@@ -37,7 +37,7 @@ def latency_ranks(
     without being fast.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: range of `received_unix_ns`.
         equals: labels that select the requests to compare with.
         values_s: the request's latencies in seconds, by name.

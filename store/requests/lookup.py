@@ -52,7 +52,7 @@ def find_requests(engine: Engine, words: str) -> pa.Table:
     If no request has the id, the search reads every row, and the result is empty.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         words: the id in one of the forms above. Surrounding blanks are ignored.
     """
     words = words.strip()

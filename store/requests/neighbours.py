@@ -23,7 +23,7 @@ def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -
     The given request is included. Requests that the reader may not see are included without names.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         row: the request, with the columns `OF_REQUEST`.
         columns: columns to return in addition to `KEY`. Unknown columns are left out.
 

@@ -46,7 +46,7 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
     the server's.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the window of the requests.
         requests: a table with `COLUMNS`.
     """
@@ -62,7 +62,7 @@ def pairs(
     See `networks`.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the window of the requests.
         requests: a table with `COLUMNS`.
         whole: whether to use the E2Es, even if both sides measured a TTFT.
@@ -96,7 +96,7 @@ def server_times(engine: Engine, window: Window, probes: pa.Table) -> list[float
     measured, or if the server reports a longer TTFT than the prober.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the window of the probes.
         probes: a table with `trace_id`, `request_id` and `first_event_s`.
     """

@@ -27,7 +27,7 @@ def operations_of(
     """Return the operations of some traces, unordered, at most `MOST_PER_TRACE` of each.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the window of the requests. Operations are searched in it, and shortly before and
             after it.
         trace_ids: the traces.
@@ -50,7 +50,7 @@ def routers_of(
     """Return the operations that routers report for some responses, by response id, unordered.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: see `operations_of`.
         response_ids: the ids.
     """

@@ -83,7 +83,7 @@ def settle_some(engine: Engine, now_unix_s: int, most: int | None, failed: Faile
     If a bucket cannot be built because of a defect, the other buckets are still built.
 
     Args:
-        engine: from `open_database`. The first call marks all existing minutes.
+        engine: the database, from `open_database`. The first call marks all existing minutes.
         now_unix_s: the current time.
         most: the maximum number of buckets to build; None for no limit.
         failed: buckets to leave out, because building them failed before. Buckets that fail now are

@@ -57,7 +57,7 @@ def label_sets_since(
     """Return the label sets of the buckets since a time.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         from_unix_s: the time.
         until_unix_s: leave out label sets that also occurred in a bucket at or after this time.
     """
@@ -75,7 +75,7 @@ def meaning(
     """Return the label sets of a grouping by number.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         grouping: the grouping.
         from_unix_s: the start of the window in which the numbers occur.
         numbers: the wanted numbers. The result may contain more numbers.

@@ -41,7 +41,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
     """Plan which data a query of rollups reads.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the requested window.
         step_s: the length of the result's steps, or None for a single step.
 

@@ -368,7 +368,7 @@ def rollups(
     """Query the rollups of a window.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: range of `received_unix_ns`, which is widened to whole buckets.
         by: labels to group by, or an empty list for one group.
         equals: the required value of each label. The value None selects requests without the label.
