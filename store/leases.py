@@ -153,8 +153,8 @@ class Leases:
         """
         if not self.shared:
             return
-        # The database sets the expiry later than this instant. Therefore, this process stops to use
-        # the lease before the database lets others take it.
+        # The database sets the expiry later than this instant. Therefore, this process stops using
+        # the lease before another process can take it.
         until_s = self._elapsed_s() + self._expires_s
         try:
             with store_errors(self._engine, "written"):

@@ -9,7 +9,7 @@ stores a record for each sender, which decides whether its samples are corrected
 - If a collector's measurement is within `CHANGED_NS` of the record, the collector corrects by the
   record, even if its own measurement is too small to begin a correction.
 - If a collector corrects by an amount that differs from the record by more than `CHANGED_NS`, it
-replaces the record.
+  replaces the record.
 - A measurement above `LEAST_NS` and within `CHANGED_NS` of the record supports the record. The
   correction ends when a collector measures less, and no collector has supported the record for
   `SUPPORTED_NS`. The record is then 0.

@@ -10,7 +10,7 @@ candidates:
 - A sender whose timestamps did not jump is a witness. It votes for the candidate that is nearer to
   its timestamps. The majority of the votes decides immediately.
 - Without a witness, the held time is used for `STEPOUT_NS`. After that, the system clock is
-accepted.
+  accepted.
 
 Therefore, if witnesses contradict a jump, the jump is ignored until the clock jumps back. If there
 is no witness, the jump is accepted after five minutes. Suspending the machine is not a jump,

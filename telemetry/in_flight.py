@@ -12,7 +12,7 @@ from telemetry.requests import Source
 
 REPORTED_FROM_S: Final = 5.0
 """Minimum age of a reported request, in seconds. The rows of ended requests are exported at an
-interval of the same length, so a report on a younger request could arrive after its row.
+interval of the same length, so a report on a younger request would arrive no earlier than its row.
 """
 
 

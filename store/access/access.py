@@ -51,7 +51,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a reader may see: requests, servers and costs. One grant that allows a thing is enough.
+    """What a reader may see. A request is visible if at least one of the grants allows it.
 
     Attributes:
         grants: at least one grant. Grants that another one covers are left out.
@@ -93,8 +93,8 @@ class Access:
     def costs(self) -> bool:
         """Whether dollars are visible.
 
-        Dollars are visible only if every grant allows them, because a sum over requests of two
-        grants cannot be divided.
+        Dollars are visible only if every grant allows them. A sum over the requests of several
+        grants cannot be divided into visible and hidden dollars.
         """
         return all(each.costs for each in self.grants)
 

@@ -32,8 +32,8 @@ from store.state import separate_state, use_state
 
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
-"""What the reader may see for whom the current code runs, or None for all. `open_database`
-restricts each database to it."""
+"""The access of the reader for whom this process computes an answer, or None if nothing is hidden.
+`open_database` restricts each database accordingly."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
 """Annotation of a column with ids that the query only compares with other ids, and does not

@@ -75,7 +75,7 @@ def _gpus(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _rollups(table: Table, access: Access) -> Select[Any] | None:
-    """Show rollups of single tenants and models, and hide totals over all.
+    """Show the rollups of visible tenants and models, and hide totals that include others.
 
     Their label sets, in another table, are restricted separately.
     """

@@ -63,7 +63,7 @@ def refusal(url: URL) -> str | None:
         return "a host or options are not supported"
     path = url.database
     if not path or path == ":memory:" or path.startswith("file:") or "\0" in path:
-        # An in-memory database belongs to one connection, so other processes could not read it.
+        # An in-memory database belongs to one connection, so other connections could not read it.
         return "the database must be a file"
     return None
 

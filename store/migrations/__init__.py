@@ -3,7 +3,7 @@
 In a new database, the whole schema is created and the newest revision is recorded. In an older
 database, Alembic runs the missing revisions (`versions/`) in one transaction, so a failed upgrade
 does not change the database. Only a writer upgrades a database; a reader raises an error instead.
-Revisions are numbers, so the program can compare them without Alembic.
+Revisions have numbers, so the program can compare them without Alembic.
 
 The tables of telemetry and of the state (`store.state`) are separate schemas with separate
 revisions, because the state can be in another database. By default one database has both schemas.

@@ -25,7 +25,7 @@ def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> l
 
 
 def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """Return the newest `MOST` starts that ended in [from, to), in order of time.
+    """Return the starts that ended in [from, to), at most the newest `MOST`, in order of time.
 
     Failed starts are included.
     """

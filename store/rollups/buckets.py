@@ -92,7 +92,6 @@ class Known:
     """The requests with a value of a quantity.
 
     The arrays (known,) contain the requests' rows, and their values or bins.
-
     """
 
     rows: IntArray
