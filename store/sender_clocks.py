@@ -1,8 +1,8 @@
 """Store how far each sender's clock is ahead, so that all collectors correct its samples equally.
 
-Each collector measures itself how far a sender's clock is ahead. The start timestamp of an engine's
-counters is corrected too. If collectors corrected it by different amounts, the counters of one
-engine would become several series, and a bill would count each of them. Therefore, the database
+Each collector measures on its own how far a sender's clock is ahead. The start timestamp of an
+engine's counters is corrected too. If collectors corrected it by different amounts, the counters of
+one engine would become several series, and a bill would count each of them. Therefore, the database
 stores a record for each sender, which decides whether its samples are corrected, and by how much:
 
 - The first collector that corrects a sample of the sender stores its correction.

@@ -51,7 +51,7 @@ WITNESS_NS: Final = 3_600 * SECOND_NS
 """A sender remains a witness for this time after its last message."""
 GAP_NS: Final = 3_600 * SECOND_NS
 """When Tailspan starts, the system clock is trusted if it is less than this ahead of the newest
-stored data. It is, after a normal restart.
+stored data. This is the case after a normal restart.
 """
 BEHIND_NS: Final = 60 * SECOND_NS
 """When Tailspan starts, the system clock is trusted if it is less than this behind the newest
