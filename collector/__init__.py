@@ -1,1 +1,1 @@
-"""Receives telemetry as OTLP, and passes it as rows to the store and to listeners."""
+"""Receives OTLP telemetry, and passes its rows to the store and to listeners."""

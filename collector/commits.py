@@ -1,7 +1,7 @@
 """Waits for commits on the event loop, and wakes the loop once for all commits of a transaction.
 
-`asyncio.wrap_future` wakes the loop for each future, which takes a system call. A transaction often
-contains the rows of many messages.
+A transaction often contains the rows of many messages. `asyncio.wrap_future` would wake the loop
+once for each message, and each wake-up takes a system call.
 """
 
 import asyncio
@@ -10,14 +10,14 @@ from concurrent.futures import Future
 
 
 class Commits:
-    """The commits that messages wait for. Use `wait` on one event loop only."""
+    """Waits for the commits of messages' rows. Call `wait` on one event loop only."""
 
     def __init__(self) -> None:
         self._settled: deque[tuple[Future[None], asyncio.Future[None]]] = deque()
         self._waking = False
 
     async def wait(self, commit: Future[None]) -> None:
-        """Wait for a commit, or raise its exception. If the wait is cancelled, so is the commit."""
+        """Wait for a commit, or raise its exception. Cancelling the wait cancels the commit."""
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[None] = loop.create_future()
 
@@ -25,7 +25,7 @@ class Commits:
             self._settled.append((done, waiting))
             if loop.is_closed():
                 return
-            # `_pass_on` resets this before it reads `_settled`, so no commit is missed.
+            # `_pass_on` resets `_waking` before it reads `_settled`, so no commit is missed.
             if not self._waking:
                 self._waking = True
                 loop.call_soon_threadsafe(self._pass_on)

@@ -2,8 +2,8 @@
 
 An item is a span, a data point or a log record. Each item of an acknowledged message counts once,
 as `stored`, `skipped` or `refused`. If a message was not acknowledged, the sender sends it again.
-Only its valid items are counted, as `unstored`, so that no item counts twice as `skipped` or
-`refused`.
+Therefore only the valid items of such a message are counted, as `unstored`. Its invalid items are
+counted when the message is sent again, so that none counts twice.
 """
 
 import threading
@@ -37,7 +37,7 @@ class Report:
 
 
 class Counters:
-    """Thread-safe counts of messages and items. Every label set exists from the start, at 0."""
+    """Thread-safe counts of messages and items. Every combination of labels starts at 0."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

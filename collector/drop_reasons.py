@@ -1,4 +1,4 @@
-"""The reasons for not storing an item, as used in counters and in responses to senders."""
+"""The reasons why an item is not stored, as used in counters and in responses to senders."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -15,7 +15,7 @@ class Skip(StrEnum):
     NOT_OURS = "not_ours"
     """A data point of another instrumentation scope."""
     UNKNOWN_METRIC = "unknown_metric"
-    """A data point of Tailspan's scope with a name that this version does not have."""
+    """A data point of Tailspan's scope whose metric name this version does not define."""
     NOT_AN_EVENT = "not_an_event"
     """A log record that is not one of Tailspan's events."""
     NO_RECORDED_VALUE = "no_recorded_value"
@@ -34,9 +34,10 @@ class Refusal(StrEnum):
     """An engine start without a configuration."""
     TOO_MANY_ARGUMENTS = "too_many_arguments"
     TOO_MANY_STARTS = "too_many_starts"
-    """More engine starts than real engines can cause (`collector/rows/engine_start_limits.py`)."""
+    """The message contains more engine starts than real engines can cause
+    (`collector/rows/engine_start_limits.py`)."""
     TOO_MANY_OPERATIONS = "too_many_operations"
-    """More operations in an application's trace than are stored
+    """The trace of an application contains more operations than Tailspan stores
     (`collector/rows/operation_limits.py`)."""
     MISSING_START = "missing_start"
     """A counter's data point without its start timestamp."""
@@ -45,7 +46,8 @@ class Refusal(StrEnum):
     """The timestamp is before 2020; vLLM did not exist then."""
     IN_THE_FUTURE = "in_the_future"
     """The timestamp is more than a day ahead of this machine's clock, which is more than a wrong
-    time zone can cause. Or a sample or engine start is far ahead of the rest of its message.
+    time zone can cause. Also used if a sample or an engine start is much later than the other rows
+    of its message.
     """
     TOO_OLD = "too_old"
     """The row is older than the retention."""
@@ -69,28 +71,29 @@ class Refusal(StrEnum):
     output tokens.
     """
     NOT_CUMULATIVE = "not_cumulative"
-    """A sum is not monotonic or not cumulative, so a lost export would lose data."""
+    """A sum metric is not monotonic or not cumulative. With such sums, a lost export loses data."""
 
 
 WHY: Final[Mapping[Refusal, str]] = {
     Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
     Refusal.TOO_YOUNG: f"requests are reported in flight from {REPORTED_FROM_S:g} s on",
 }
-"""Explanations for the sender, for the reasons that always have the same explanation."""
+"""Fixed explanations for the sender, by reason. Other reasons have no fixed explanation."""
 
 
 class DroppedValue(StrEnum):
     """An optional value is invalid. The row is stored without it, and the value is counted."""
 
     LADDER_WRONG_TYPE = "prefix_ladder_wrong_type"
-    """The attribute is not a text."""
+    """The prefix ladder is not a text."""
     LADDER_TOO_LONG = "prefix_ladder_too_long"
     LADDER_MALFORMED = "prefix_ladder_malformed"
-    """The text does not have the form `16:` (tokens per block) and groups of four base64
-    characters.
+    """The prefix ladder does not have the form `16:` (tokens per block), followed by groups of four
+    base64 characters.
     """
     CACHE_VALUE = "cache_value"
-    """An undocumented status of a cache, a similarity outside 0 to 1, or a malformed duration."""
+    """A cache's status that is not documented, a similarity outside 0 to 1, or a malformed
+    duration."""
 
 
 class Unstored(StrEnum):

@@ -1,4 +1,4 @@
-"""The errors that a sender receives over gRPC and HTTP instead of an acknowledgement.
+"""The errors with which the collector answers a message that it does not acknowledge.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC response" and "OTLP/HTTP response";
 the codes are google.rpc.Code.
@@ -38,7 +38,7 @@ class MalformedError(IntakeError):
 
 
 class UnreadableError(IntakeError):
-    """Reading the body failed because of a defect, so a retry would fail too."""
+    """Reading the body failed because of a defect of the collector, so a retry would fail too."""
 
     result, http_status, rpc_code = "unreadable", 400, 3
 
@@ -50,7 +50,7 @@ class TooLargeError(IntakeError):
 
 
 class UnsupportedError(IntakeError):
-    """The content type or encoding is not supported."""
+    """The body's content type or compression is not supported."""
 
     result, http_status, rpc_code = "unsupported", 415, 3
 
@@ -131,4 +131,4 @@ RESULTS = (
         )
     ),
 )
-"""Values of the message counter's label `result`. `failed` is a defect of the collector."""
+"""Values of the message counter's label `result`. `failed` counts defects of the collector."""

@@ -1,6 +1,6 @@
 """Processes a received message: reads it, stores its rows, notifies listeners, responds.
 
-This code is independent of the transport. An acknowledgement means that the rows are committed. Any
+This code is the same for gRPC and HTTP. An acknowledgement means that the rows are committed. Any
 other result is an `IntakeError`, whose type determines whether the sender may retry. If a sender
 disconnects, its message is still processed, and its stored rows are passed to the listeners.
 """
@@ -41,9 +41,8 @@ timestamp in unix ns.
 """
 
 MAX_PEER_ROWS: Final = 8192
-"""Number of uncommitted rows of a sender at which the sender's next message waits. The limit is
-enough for 16 exporters with batches of 512 rows. A transaction with this number of rows takes about
-0.3 s.
+"""If a sender has this many uncommitted rows, its next message waits. The limit is enough for 16
+exporters that send 512 rows each. A transaction with this number of rows takes about 0.3 s.
 """
 
 STORE_RETRY_S: Final = 10.0
@@ -67,8 +66,8 @@ class Intake:
         gpu_listeners: receive GPU samples after their commit.
         in_flight_listeners: receive reports of requests in flight after their commit.
         probe_listeners: receive probes after their commit.
-        steps: change the rows before they are stored, in this order. If a step fails, the failure
-            is counted and the rows are stored without this step.
+        steps: change the rows before they are stored, in this order. If a step raises an exception,
+            the failure is counted, and the rows are stored without the changes of this step.
         ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. Rows may be this
             much further in the future, so that senders on this machine, which use the same system
             clock, are not refused as `in_the_future`.
@@ -108,7 +107,7 @@ class Intake:
         self._tasks: set[asyncio.Task[None]] = set()
         self._arriving: set[asyncio.Timeout] = set()
         self._stopping = False
-        # One thread: two readers would share the CPU and need twice the memory.
+        # Read on one thread only: two threads would share the CPU and need twice the memory.
         self._thread = ThreadPoolExecutor(1, "collector-reading")
         self._queue = FairQueue(MAX_PEER_ROWS)
         self._reading = reading
@@ -138,7 +137,7 @@ class Intake:
 
     @asynccontextmanager
     async def arriving(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-        """Limit the time that a message may take to arrive. `stop` also ends this time.
+        """Limit the time that a message may take to arrive. A call of `stop` ends the wait early.
 
         Raises:
             TooSlowError: the time limit is exceeded.
@@ -227,7 +226,7 @@ class Intake:
     ) -> None:
         """Process a message to its end, and set its answer unless the sender has disconnected.
 
-        `asyncio.shield` would do the same with three more callbacks per message.
+        `asyncio.shield` would have the same effect, but with three more callbacks per message.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -275,14 +274,16 @@ class Intake:
                     batch, rows = known, known.accepted
                     self._queue.load(room.peer, rows)
                 else:
-                    # Read on a thread, because reading a large message would block the event loop.
+                    # Read on a separate thread, because reading a large message would block the
+                    # event loop.
                     done = self._queue.put(room.peer, read)
                     self._thread.submit(self._queue.run)
                     try:
                         batch = await asyncio.wrap_future(done)
                     finally:
                         self._rates.add(room.peer, len(whole) - len(body))
-                    # The decompressed message may wait long for the store, so reserve its size.
+                    # The decompressed message may wait long for the store, so change the
+                    # reservation to its size.
                     room.grow(len(whole) - len(body))
                 self._enrich(batch, arrived_unix_ns)
                 if not batch.empty:

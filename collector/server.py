@@ -1,4 +1,4 @@
-"""Runs both OTLP receivers and the intake that they share."""
+"""Runs the OTLP receivers for gRPC and HTTP, and the intake that processes the messages of both."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -34,11 +34,11 @@ GRPC_PORT: Final = 4317
 HTTP_PORT: Final = 4318
 GRACE_S: Final = 5.0
 ANSWER_S: Final = 1.0
-"""Additional time to send the last responses."""
+"""Time for sending the last responses, in addition to `grace_s`."""
 
 
 class Collector:
-    """Receives OTLP over gRPC and HTTP, and acknowledges messages after the sink's commit.
+    """Receives OTLP over gRPC and HTTP, and acknowledges a message after its rows are committed.
 
     Args:
         sink: stores the rows.
@@ -49,7 +49,8 @@ class Collector:
         http_port: port, or 0 for a free port.
         limits: limits on waiting messages and rates.
         tokens: the valid tokens, or None if no token is required.
-        hosts: the host names that requests to OTLP/HTTP may contain. Browsers cannot call gRPC.
+        hosts: the host names that requests to OTLP/HTTP may contain. OTLP/gRPC has no such check,
+            because browsers cannot call it.
         tls: TLS settings of both receivers, or None for plaintext.
         reading: reads messages, or None to read them in this process.
         clock: the clock for arrival timestamps; None for the system clock, checked against the
@@ -150,7 +151,7 @@ class Collector:
 
     @property
     def tasks(self) -> list[Task]:
-        """Return the health of the components that may fail independently."""
+        """Return the health of each component that can fail while the others work."""
         reading = [self._reading.task] if isinstance(self._reading, ProcessReader) else []
         receiver = Task("otlp http receiver", vital=True, alive=lambda: self._http.serving)
         return [self._intake.enriching, receiver, *reading]

@@ -1,4 +1,4 @@
-"""Defines the interfaces of sinks, which store rows, and listeners, which receive them."""
+"""Defines the interfaces of sinks (store rows) and listeners (receive stored rows)."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -17,7 +17,7 @@ from telemetry.starts import EngineStart
 
 
 class Sink(Protocol):
-    """Stores rows. Storing a row again is allowed, so that a sender can always retry."""
+    """Stores rows. A row may be submitted again, so that a sender can always retry."""
 
     def submit(
         self,
@@ -54,10 +54,10 @@ class Forward(Protocol):
 
 
 class Listener(Protocol):
-    """Receives rows after their commit, on the collector's event loop. It must be fast.
+    """Receives rows after their commit, on the collector's event loop.
 
-    If a sender repeats a batch, listeners receive the batch again. A listener that counts must
-    detect repeats.
+    A listener must return quickly, because it blocks the event loop. If a sender sends a message
+    again, listeners receive its rows again. A listener that counts rows must detect these repeats.
     """
 
     def on_stored(

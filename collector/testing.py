@@ -71,7 +71,7 @@ class MemorySink:
         *,
         leads_ns: Mapping[str, int] = MappingProxyType({}),
     ) -> Future[None]:
-        """Accept rows, as the store's writer does."""
+        """Accept rows. See `Sink.submit`."""
         if self.refusal is not None:
             raise self.refusal
         done: Future[None] = Future()
@@ -87,7 +87,7 @@ class MemorySink:
         return done
 
     def release(self) -> None:
-        """Commit the waiting rows, and commit later rows at once."""
+        """Commit the waiting rows. From now on, commit rows at once."""
         self._held = False
         self._commit()
 

@@ -1,4 +1,4 @@
-"""Query lookups in caches in front of the model."""
+"""Query lookups in caches of answers or embeddings, which are in front of the model."""
 
 from typing import Final, NamedTuple
 
@@ -12,7 +12,7 @@ from telemetry.requests import Source
 
 
 class Report(NamedTuple):
-    """A report of a lookup. The fields are columns of the table."""
+    """One report of a cache lookup. The fields are columns of the table of lookups."""
 
     at_unix_ns: int
     trace_id: str
@@ -32,7 +32,8 @@ class Report(NamedTuple):
 
 
 EARLIER_NS: Final = 60 * 10**9
-"""A call begins before the lookup inside it. Calls are searched this far before a window."""
+"""A call begins before its lookup. Therefore, the search for calls begins this long before a
+window."""
 
 Call = tuple[str, str]
 """The trace id and the span id of a client's call."""
@@ -67,8 +68,8 @@ def newest_lookups(engine: Engine, window: Window, limit: int) -> list[Report]:
 def models_of_calls(engine: Engine, window: Window) -> dict[Call, str]:
     """Return the models of clients' calls, for lookups that were reported without a model.
 
-    The span of an HTTP client reports such a lookup, because it has the response's headers. Its
-    parent span is the client's call, which has the model.
+    A lookup without a model comes from the span of an HTTP client, which contains the response's
+    headers. The parent of this span is the span of the client's call, which contains the model.
     """
     calls = select(LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id).where(
         _in(window), LOOKUPS.c.model.is_(None), LOOKUPS.c.parent_span_id.is_not(None)

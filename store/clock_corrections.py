@@ -1,11 +1,11 @@
-"""Store how rows with corrected timestamps were corrected, so that all collectors correct equally.
+"""Store the corrections of rows' timestamps, so that all collectors correct a row equally.
 
-A sender's clock can be ahead. The collector then subtracts the lead that it measured from the row's
-timestamp, which is part of the row's key. If the sender gets no answer, it sends the row again.
-Another collector, or the same one after a restart, would measure a different lead and store the row
-under a second key. Therefore the first correction of each row is stored in the transaction that
-stores the row, and a repeated row gets this correction. If another transaction is storing the same
-row, PostgreSQL waits for its commit.
+If a sender's clock is ahead, the collector subtracts the measured lead from the timestamps of its
+rows. The timestamp is part of a row's key. If the sender gets no answer, it sends the row again.
+Another collector, or the same collector after a restart, would measure a different lead and store
+the row under a second key. Therefore the first correction of each row is stored in the transaction
+that stores the row, and a repeated row gets this correction. If two transactions store the same row
+at the same time, PostgreSQL lets the second one wait for the commit of the first.
 
 A row is stored twice only if two collectors receive it within the same milliseconds, and only one
 of them corrects it.
@@ -30,7 +30,7 @@ CORRECTIONS: Final = Table(
     Column("ahead_ns", BigInteger, nullable=False),
     info={KEPT_FIRST: True},
 )
-"""The correction of each corrected row, by the timestamp that the sender sent and the row's ids."""
+"""The table of corrections, by the timestamp that the sender sent and the row's ids."""
 MOST_NS: Final = 2**53
 """Maximum correction that is stored, about 104 days, because the column `clock_ahead_s` cannot
 represent larger ones exactly. The collector corrects by at most a day, or by the step of its own
@@ -39,17 +39,18 @@ _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
 """Number of timestamps in one statement."""
 _INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")
-"""The timestamps that are corrected. The first one of a table is the timestamp of its rows."""
+"""The columns that are corrected. The first of them that a table has is the timestamp in its
+key."""
 
 Row = tuple[Any, ...]
 Sent = tuple[int, str, str]
-"""The timestamp that the sender sent, the trace id and the span id."""
+"""The key of a correction: the timestamp that the sender sent, the trace id and the span id."""
 
 
 def corrected_alike(
     connection: Connection, tables: Sequence[tuple[Table, list[Row]]]
 ) -> list[list[Row]]:
-    """Store the corrections of new rows, and correct repeated rows as they were corrected before.
+    """Store the corrections of new rows, and apply the stored corrections to repeated rows.
 
     Args:
         connection: in the transaction that stores the rows.
@@ -83,14 +84,14 @@ def corrected_alike(
 
 
 def nanoseconds(ahead_s: float | None) -> int:
-    """Return a correction in nanoseconds, or 0 if there is none or if it is not storable."""
+    """Return a correction in nanoseconds, or 0 if there is none or if it is above `MOST_NS`."""
     if ahead_s is None or abs(ahead_s) * 1e9 > MOST_NS:
         return 0
     return round(ahead_s * 1e9)
 
 
 class Places:
-    """The places of a table's timestamps, ids and correction in its rows.
+    """Reads the timestamps, the ids and the correction in a table's rows, by their positions.
 
     Args:
         table: with at least one of `_INSTANTS`, and with `clock_ahead_s`.
@@ -108,19 +109,19 @@ class Places:
     @classmethod
     @cache
     def of(cls, table: Table, *ids: str) -> "Places":
-        """Return the places, which are computed once per table."""
+        """Return the `Places` of a table, which are computed only once."""
         return cls(table, *ids)
 
     def ahead_ns(self, row: Row) -> int:
-        """Return the correction of a row, or 0."""
+        """Return the correction of a row in nanoseconds, or 0 if it was not corrected."""
         return nanoseconds(row[self._ahead])
 
     def sent(self, row: Row) -> Any:
-        """Return the timestamp that the sender sent, and the ids."""
+        """Return the timestamp that the sender sent in this row, and the row's ids."""
         return self.at(row) + self.ahead_ns(row), *self.ids(row)
 
     def corrected(self, row: Row, ahead_ns: int) -> Row:
-        """Return a row with another correction."""
+        """Return the row as it would be with this correction instead of its own."""
         more_ns = self.ahead_ns(row) - ahead_ns
         if not more_ns:
             return row

@@ -1,4 +1,4 @@
-"""Open connections for reading and writing. They raise the store's own errors."""
+"""Open connections for reading and writing, and convert driver errors to the store's errors."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -17,7 +17,7 @@ from store.state import is_separate_state
 
 
 class Fence(Protocol):
-    """Checks that the caller may still write (`store.leases`)."""
+    """Checks that the caller still holds its lease, and may write (`store.leases`)."""
 
     def before(self, engine: Engine) -> None:
         """Check before the first statement of a transaction.
@@ -26,7 +26,7 @@ class Fence(Protocol):
         """
 
     def until_commit(self, connection: Connection) -> AbstractContextManager[None]:
-        """Check before the commit. The check holds until the end of the `with` block.
+        """Check before the commit. What was checked stays true until the end of the `with` block.
 
         Raises: LeaseLost: the transaction must not be committed.
         """
@@ -49,7 +49,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
 def read_columns(engine: Engine, statements: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
     """Read rows as Arrow, without SQLAlchemy's connections. See `Dialect.read_columns`.
 
-    Raises: NotQuick: the dialect cannot.
+    Raises: NotQuick: the dialect cannot read columns.
     """
     allowed = [rewritten(engine, each) for each in statements]
     return dialects.of(engine).read_columns(engine, allowed, schema)
@@ -60,7 +60,7 @@ def writing(engine: Engine, *, fenced: bool = True) -> Iterator[Connection]:
     """Open a transaction, which is committed at the end and rolled back on an exception.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         fenced: whether to call `FENCE`. False for a write that has its own check.
 
     Raises:

@@ -115,13 +115,13 @@ class Use(NamedTuple):
     what: str
     options: str
     forms: tuple[str, ...]
-    """The supported forms of its URL."""
+    """The supported forms of the database's URL."""
     example: str
     prefix: str
-    """The start of messages about its URL."""
+    """The start of error messages about the database's URL."""
 
     def can_use(self, dialect: Dialect) -> bool:
-        """Return whether databases of this dialect are suitable.
+        """Return whether this dialect is suitable for this database.
 
         The state needs transactions, which additive dialects do not have.
         """
@@ -154,8 +154,10 @@ class _Opening(NamedTuple):
         return engine
 
     def announce(self, engine: Engine, *schemas: Schema) -> None:
-        """Announce a writer on each connection. While it is connected, no upgrade may make the
-        schema too new for it."""
+        """Announce a writer's revision on each of its connections.
+
+        While a connection is open, no upgrade may make the schema too new for this writer.
+        """
         if self.create:
             for schema in schemas:
                 migrations.announce_to(engine, schema)
@@ -193,14 +195,14 @@ class _Opening(NamedTuple):
         except OperationalError:
             if self.create:
                 raise
-            return  # a reader can show telemetry while the state database does not respond
+            return  # a reader can show telemetry even if the state database does not respond
         self.bring(state, STATE)
         if not self.create:
             check_reader(engine, state, name, state_name)
             return
         link = read_link(engine)
         if (link is None or not link.complete) and migrations.has(engine, STATE):
-            self.bring(engine, STATE)  # before its tables are copied
+            self.bring(engine, STATE)  # check this before the tables are copied
         link_state(engine, state, name, state_name, self.report)
 
     def _missing(self, error: DatabaseMissing) -> DatabaseMissing:
@@ -227,7 +229,7 @@ def shown(engine: Engine) -> str:
 
 
 def folder(engine: Engine) -> Path:
-    """Return the folder for files that belong to the database. The folder may not exist yet."""
+    """Return the folder for files that belong to the database. It may not exist yet."""
     return dialects.of(engine).folder(engine.url)
 
 
@@ -255,7 +257,8 @@ def _parse(url: str, use: Use) -> tuple[URL, Dialect]:
         shown = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
         raise StoreError(f"{use.prefix}{shown!r} is not a database URL; {allowed}") from error
     if parsed.username is not None and url.count("@") > 1:
-        # With several @, the end of the password is ambiguous, so do not print the URL.
+        # If a URL contains several @, the end of the password is ambiguous, so do not print the
+        # URL.
         raise StoreError(
             f"the {use.what} URL contains more than one @; write %40 for an @ in the password"
         )

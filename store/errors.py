@@ -1,5 +1,6 @@
 """The store's errors."""
-# ruff: noqa: N818 -- StoreBusy names the condition; the base class is already named an error
+# ruff: noqa: N818 -- names such as StoreBusy state the condition; only the base class ends with
+# Error
 
 
 class StoreError(Exception):
@@ -18,7 +19,10 @@ class StoreBusy(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be used at the moment (locked, full, read-only). Try again later."""
+    """The database cannot be used now, for example because it is locked or the disk is full.
+
+    Try again later.
+    """
 
 
 class LeaseLost(StoreError):

@@ -1,22 +1,22 @@
-"""Leases, so that only one of the collectors on a database does a task at a time.
+"""Leases, so that only one of the collectors on a database performs a task at a time.
 
-A lease is a row with its holder, a token and an expiry. The holder renews it every `BEAT_S`. If the
-holder dies, is stopped or loses the database, the lease expires after `EXPIRES_S`, and another
-collector takes it with a higher token. All times are the database's, so a wrong clock of a
-collector has no effect.
+A lease is a row with its holder, a token and an expiry. The holder renews the lease every `BEAT_S`.
+If the holder dies, is paused or loses its connection to the database, the lease expires after
+`EXPIRES_S`. Another collector then takes the lease with a higher token. All times are from the
+database's clock, so a wrong clock of a collector has no effect.
 
-A process can be stopped at any point and continue after its lease was taken. Therefore every
-transaction inside `acting` ends with a check of the lease (`connections.FENCE`). The check locks
-the row until the commit. So a collector that has lost the lease commits nothing, and a new holder
-sees everything that the previous holder committed.
+A process can be paused at any point, and continue after another collector has taken its lease.
+Therefore, every transaction inside `acting` ends with a check of the lease (`connections.FENCE`).
+The check locks the lease's row until the commit. So a collector that has lost the lease commits
+nothing, and a new holder sees everything that the previous holder committed.
 
 Leases are part of the state (`store.state`). If the telemetry is in another database, the check
-runs in a transaction of its own, which locks the row until the telemetry is committed. ClickHouse
-has no transactions, so there the lease is also checked before each write
+runs in a second transaction, in the state database, which locks the lease's row until the telemetry
+is committed. ClickHouse has no transactions, so there the lease is also checked before each write
 (docs/decisions/095-the-state-has-its-own-database.md).
 
-SQLite has one writing process, which always holds every lease. If ClickHouse holds the state too,
-leases cannot work, and each collector acts as if it were alone.
+SQLite has one writing process, which always holds every lease. If the state is in ClickHouse too,
+leases cannot work, and each collector performs all tasks.
 """
 
 import os
@@ -58,10 +58,11 @@ RETENTION: Final = "retention"
 BEAT_S: Final = 3.0
 """Seconds between two renewals, and between two attempts to take an expired lease."""
 EXPIRES_S: Final = 15.0
-"""A lease that was not renewed for this many seconds can be taken. A dead holder is therefore
-replaced within `EXPIRES_S + BEAT_S` = 18 s, and four renewals may fail before a lease is lost."""
+"""A lease that was not renewed for this many seconds can be taken by another collector. A dead
+holder is therefore replaced within `EXPIRES_S + BEAT_S` = 18 s. Four renewals in a row may fail
+before a lease is lost."""
 _LOCK_WAIT: Final = "2s"
-"""Maximum wait for the row lock of a holder that is committing."""
+"""Maximum time to wait for the lock of a lease's row while its holder commits."""
 
 LEASES: Final = Table(
     "leases",
@@ -75,7 +76,7 @@ LEASES: Final = Table(
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A period without interruption in which this process holds a lease.
+    """A period during which this process holds a lease without interruption.
 
     `token` increases with each new holder.
     """
@@ -91,9 +92,9 @@ class Leases:
     thread.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         names: the leases that this process wants.
-        elapsed_s: a monotonic clock that continues while the process is stopped.
+        elapsed_s: a monotonic clock that also advances while the process is paused.
         expires_s: the time after which a lease that is not renewed can be taken.
     """
 
@@ -130,9 +131,8 @@ class Leases:
     def acting(self, name: str) -> Iterator[Term | None]:
         """Act as the holder of a lease until the end of the `with` block.
 
-        Yields: the term, or None if this process does not hold the lease. With a term, each
-            `connections.writing` in the block raises LeaseLost instead of committing if the term
-            has ended.
+        Yields: the term, or None if this process does not hold the lease. If the term has ended,
+            each `connections.writing` in the block raises LeaseLost instead of committing.
         """
         term = self.term(name)
         if term is None or not self.shared:
@@ -153,7 +153,8 @@ class Leases:
         """
         if not self.shared:
             return
-        # The database sets the expiry later than this instant, so the lease expires here first.
+        # The database sets the expiry later than this instant. Therefore, this process stops using
+        # the lease before another process can take it.
         until_s = self._elapsed_s() + self._expires_s
         try:
             with store_errors(self._engine, "written"):
@@ -164,7 +165,7 @@ class Leases:
         self._held = {name: (Term(name, token), until_s) for name, token in tokens.items()}
 
     def release(self) -> None:
-        """Give up all leases at once, so that another collector takes them at its next beat.
+        """Give up all leases, so that another collector can take them at its next `beat`.
 
         Raises:
             StoreUnavailable: the database does not respond. The leases expire.
@@ -211,7 +212,7 @@ class Leases:
         return {row.name: row.token for row in connection.execute(taken)}
 
     def _check(self, connection: Connection, term: Term) -> None:
-        # An expired lease that no other collector has taken still belongs to this one, and the
+        # An expired lease that no other collector has taken still belongs to this collector. The
         # lock prevents others from taking it until the commit.
         own = and_(
             LEASES.c.name == term.lease,
@@ -223,7 +224,7 @@ class Leases:
             raise LeaseLost(f"another collector has taken the lease {term.lease!r}")
 
     def _dedicated(self) -> Connection:
-        """Return the connection for leases, which does not wait for the pool."""
+        """Return a separate connection for leases, so that they do not wait for the pool."""
         if self._connection is None:
             self._connection = self._engine.connect().execution_options(
                 isolation_level="AUTOCOMMIT"

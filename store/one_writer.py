@@ -1,10 +1,10 @@
 """Lock a database file, so that only one process writes it.
 
-SQLite would allow a second writer, but both processes would then count the same requests, build the
-same rollups and delete old rows. The lock is flock(2) on a file next to the database; the kernel
-releases the lock when the process ends. Relative paths and symbolic links are resolved, so that
-they lead to the same lock. A hard link leads to a different lock. Readers take no lock. Several
-collectors may share PostgreSQL (`store.leases`).
+SQLite would allow a second process to write, but both processes would then count the same requests,
+build the same rollups and delete old rows. The lock is flock(2) on a file next to the database; the
+kernel releases the lock when the process ends. Relative paths and symbolic links are resolved, so
+that all names of a database file lead to the same lock. Only a hard link leads to a different lock.
+Readers take no lock. Several collectors may share PostgreSQL (`store.leases`).
 """
 
 import fcntl
@@ -64,7 +64,8 @@ def sole_writer(
         ) from error
     try:
         _lock(lock, file, report, use)
-        # Only the default folder belongs to Tailspan. Any other folder may contain other files.
+        # Restrict only the default folder, because it belongs to Tailspan. Any other folder may
+        # contain files of other programs.
         ours = [file.parent] if file == database_file(DEFAULT_URL) else []
         database_files = [
             real.with_name(real.name + end) for end in ("", "-wal", "-shm", "-journal")
@@ -95,7 +96,7 @@ def _check_format(real: Path, file: Path, use: Use) -> None:
         with real.open("rb") as opened:
             start = opened.read(len(_SQLITE))
     except OSError:
-        return  # a missing file is created later; SQLite reports why a file cannot be read
+        return  # SQLite will create a missing file, or report why it cannot be read
     if start not in (b"", _SQLITE):
         raise StoreError(f"{file} is not a SQLite database; set another file with {use.options}")
 
@@ -114,7 +115,7 @@ def _lock(lock: int, file: Path, report: Callable[[str], None], use: Use) -> Non
             f" set another database with {use.options}"
         ) from error
     except OSError as error:
-        # Some network file systems have no locks.
+        # Some network file systems do not support locks.
         report(
             f"The database {file} cannot be locked ({error.strerror}): make sure that no other"
             " Tailspan process writes to it."
@@ -123,7 +124,8 @@ def _lock(lock: int, file: Path, report: Callable[[str], None], use: Use) -> Non
     about = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        # Write only the subcommand to the lock file, because options may contain secrets.
+        # Of the command line, write only the subcommand to the lock file: options may contain
+        # secrets.
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]]),
         "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
     }

@@ -1,7 +1,7 @@
 """Store predictions of the effect of a change, to compare them with the measured effect later.
 
-Any process that predicts adds a row, even if it otherwise only reads the database. Rows are never
-changed, and only the collector deletes them.
+Each process that computes a prediction adds a row, even a process that otherwise only reads the
+database. Rows are never changed, and only the collector deletes them.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,15 @@ from store.schema import STATE_METADATA
 from store.state import state_of
 
 MOST_KEPT: Final = 1_000
-"""Maximum number of predictions after a deletion. The newest are kept."""
+"""Maximum number of predictions that a deletion keeps. The newest are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The predicted effect of a change, as asked at `asked_unix_ns` about a window."""
+    """The predicted effect of a change.
+
+    It was computed at `asked_unix_ns` from the requests of a window.
+    """
 
     asked_unix_ns: int
     change: str
@@ -29,8 +32,8 @@ class Prediction:
     from_unix_ns: int
     to_unix_ns: int
     predicted: str
-    """JSON: by latency and percentile, the relative change with its interval:
-    `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}`."""
+    """JSON: by latency and percentile, the relative change and the ends of its interval. Example:
+    `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}` is a change of −10 %, between −20 % and 0 %."""
     simulated: bool
 
 
@@ -72,7 +75,10 @@ def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
 
 
 def delete_old_predictions(engine: Engine, before_unix_ns: int) -> None:
-    """Delete the predictions that were asked before a time, and all but the newest `MOST_KEPT`."""
+    """Delete the predictions that were computed before a time.
+
+    Of the others, keep the newest `MOST_KEPT`.
+    """
     newest = PREDICTIONS.c.asked_unix_ns.desc()
     beyond = select(PREDICTIONS.c.asked_unix_ns).order_by(newest).offset(MOST_KEPT).limit(1)
     with reading(state_of(engine)) as connection:

@@ -1,7 +1,7 @@
 """Create files that only their owner can read, and restrict the modes of existing files.
 
-open(2) creates a file with its final mode, so other users can never open the file. SQLite gives its
--wal and -shm files the mode of the database.
+Files are created with open(2) and their final mode, so there is no moment at which other users
+could open them. SQLite gives its -wal and -shm files the mode of the database.
 """
 
 import os

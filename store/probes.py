@@ -22,9 +22,9 @@ LABELS: Final = ("region", "endpoint", "model")
 MOST_ROWS: Final = 200_000
 """Maximum number of probes to read for one answer. SQLite returns them in about half a second."""
 LONGEST_S: Final = 7 * 86_400
-"""Longest duration, so that no sum overflows. The collector refuses longer durations."""
+"""Longest duration of a probe; the collector refuses longer ones. With it, no sum overflows."""
 _PARTS: Final = 96
-"""Number of parts of a window. A sample is read from each part."""
+"""Number of parts into which a window is divided. Probes are sampled from each part."""
 _AT: Final = "at_unix_ns"
 _ANSWERED: Final = tuple(each.value for each in ProbeOutcome if each.succeeded)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
@@ -35,8 +35,8 @@ class Sample(NamedTuple):
 
     table: pa.Table
     scale: float
-    """The number of answered probes that each answered probe in the sample represents. Every other
-    probe represents only itself."""
+    """Each answered probe in the sample stands for this number of answered probes. Every probe
+    without an answer stands only for itself."""
 
 
 def probe_table(
@@ -48,10 +48,11 @@ def probe_table(
     """Return the probes that were due in a window, in order of time.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: range of `at_unix_ns`.
         columns: columns of probes, with `at_unix_ns`.
-        equals: the required value of each of `LABELS`. The value None selects rows without it.
+        equals: the required value of each of `LABELS`. The value None selects rows without the
+            label.
 
     Returns:
         Text columns except ids are dictionary-encoded.
@@ -79,12 +80,12 @@ def probe_sample(
     equals: Mapping[str, str | None] = _ALL,
     most_rows: int = MOST_ROWS,
 ) -> Sample:
-    """Return a sample of at most about `most_rows` probes of a window, with all failures if
-    possible.
+    """Return a sample of about `most_rows` probes at most, with all failures if possible.
 
-    A long window is divided into 96 parts. From each part, the sample has the answered probes of
-    one short interval. The interval begins at an arbitrary instant of the part, so that a fixed
-    schedule of probes does not decide which of them are read. Arguments are those of `probe_table`.
+    If the window contains more probes, it is divided into 96 parts. In each part, the answered
+    probes of one short interval are read. The interval begins at a random instant of the part, so
+    that a fixed schedule of probes does not determine which probes are read. The arguments are
+    those of `probe_table`.
     """
     number = probe_count(engine, window, equals)
     if number <= most_rows:
@@ -105,7 +106,7 @@ def probe_sample(
 
 
 def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
-    """Return the condition that an instant is in the interval that is read from its part."""
+    """Return the SQL condition that a probe is in the sampled interval of a part of the window."""
     random = Random(window.from_unix_ns)
     at, length_ns = PROBES.c[_AT], (window.to_unix_ns - window.from_unix_ns) / _PARTS
     starts = [
@@ -118,7 +119,10 @@ def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
 def _table(
     engine: Engine, parts: Sequence[Sequence[ColumnElement[bool]]], columns: Sequence[str]
 ) -> pa.Table:
-    """Return the probes that meet the conditions of one of the parts, which do not overlap."""
+    """Return the probes that meet one of several lists of conditions.
+
+    No probe may meet two of them.
+    """
     statements = [select(*(PROBES.c[name] for name in columns)).where(*each) for each in parts]
     schema = pa.schema([(name, arrow_type(name, Probe)) for name in columns])
     encoded = encoded_schema(schema)
@@ -128,7 +132,7 @@ def _table(
         if few:
             raise NotQuick("there are few rows")
         found = read_columns(engine, statements, encoded)
-    except (NotQuick, DBAPIError):  # the plain query reports an outage
+    except (NotQuick, DBAPIError):  # the plain query below reports an outage
         tables = [fetched(engine, each, schema) for each in statements]
         found = pa.concat_tables(tables).cast(encoded)
     order = pc.sort_indices(found, [(_AT, "ascending")])

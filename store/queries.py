@@ -33,8 +33,8 @@ from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
-"""Number of rows to fetch at a time. This number of rows fits in the processor's cache and does not
-trigger the garbage collector, which makes a long read a third faster.
+"""Number of rows to fetch at a time. So few rows fit in the processor's cache and do not trigger
+Python's garbage collector. A long read is a third faster than with more rows at a time.
 """
 
 _INT64 = range(-(2**63), 2**63)
@@ -42,8 +42,8 @@ _ALL: Mapping[str, str | None] = MappingProxyType({})
 _NOT_EXACT_NS = 10**6
 
 DERIVED = ("tpot_s", *PARTS)
-"""Columns that are computed from other columns: time per output token, and the sum of each part
-over prefill and decode."""
+"""Columns that are computed from other columns: the time per output token, and for each part, such
+as `stall_s`, the sum of its times in prefill and decode."""
 
 REQUEST_COLUMNS = (*REQUESTS.columns.keys(), *DERIVED)
 REQUEST_LABELS = labels_of(RequestTimeline)
@@ -85,7 +85,7 @@ def request_table(
     """Return the requests received in a window.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: range of `received_unix_ns`.
         equals: the required value of each label. The value None selects rows without the label.
             The prober's requests are left out, unless `equals` selects their tenant or an id.
@@ -132,9 +132,10 @@ def select_requests(
     part: Window | None = None,
     ended_after_unix_ns: int | None = None,
 ) -> Select[Any]:
-    """Build the query for columns of the requests in a window or a part of it, unordered.
+    """Build the query for columns of the requests in a window or in a part of it, unordered.
 
-    If several sources reported a request, the best row within the whole window is chosen.
+    If several sources reported a request, the best row is chosen among the rows of the whole
+    window.
     """
     statement = select(*(_request_column(name) for name in wanted)).where(
         _in(part or window, REQUESTS.c.received_unix_ns),
@@ -179,9 +180,9 @@ def sample_peaks(
     """Return the maximum of each gauge, for each engine and each bin of a chart.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: range of `at_unix_ns`.
-        first_unix_ns: the start of any bin, at or before the start of the window.
+        first_unix_ns: the start of a bin. It must not be after the start of the window.
         width_ns: the width of a bin.
         gauges: numeric columns.
         equals: the required value of each label, as in `request_table`.
@@ -299,7 +300,8 @@ def simulated(engine: Engine, window: Window) -> bool:
 def simulated_requests(engine: Engine, window: Window) -> bool:
     """Return whether a request in the window is simulated.
 
-    If no request is simulated, the query reads every request of the window.
+    The query ends at the first simulated request. If there is none, it reads every request of the
+    window.
     """
     return _any(
         engine,
@@ -355,7 +357,7 @@ def _in(window: Window, instant: ColumnElement[int]) -> ColumnElement[bool]:
 def requests_in(
     window: Window, equals: Mapping[str, str | None] = _ALL
 ) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that select one row for each request of a window.
+    """Return the SQL conditions that select one row for each request of a window.
 
     The prober's requests are left out, unless `equals` selects them.
     """
@@ -366,7 +368,7 @@ def requests_in(
 
 
 def conditions_of(equals: Mapping[str, str | None]) -> list[ColumnElement[bool]]:
-    """Return the conditions that select requests by labels. See `request_table`."""
+    """Return the SQL conditions that select requests by labels. See `request_table`."""
     return _conditions(REQUESTS, equals, REQUEST_LABELS)
 
 
@@ -381,7 +383,7 @@ def _conditions(
 
 
 def _value(table: Table, label: str, text: str) -> str | int | bool:
-    """Convert a label's text to the type of its column; the inverse of `_text`."""
+    """Convert a label's text to the type of its column. It is the inverse of `_text`."""
     kind = table.c[label].type.python_type
     if kind is bool:
         if text not in ("true", "false"):
@@ -411,6 +413,6 @@ def fetched(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Tab
 
 
 def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_boolean(kind):  # some databases return 0 and 1
+    if pa.types.is_boolean(kind):  # some databases return 0 and 1 for booleans
         return pa.array([None if each is None else bool(each) for each in values], kind)
     return pa.array(values, kind)

@@ -1,14 +1,15 @@
 """Delete old rows.
 
-Rows are deleted in small batches. Each batch is a separate transaction, with a pause after it, so
-that a writer waits for one batch at most. ClickHouse is configured to delete old rows itself.
-PostgreSQL drops whole days; if rows are kept for less than a week, it also deletes in batches.
-Before rows are deleted, their rollups are built; rollups have a longer retention. If a rollup
-cannot be built, its rows are kept for a limited time, and then deleted with a warning. Counts
-per objective and incidents are few, so they are never deleted.
+Rows are deleted in small batches. Each batch is a separate transaction, followed by a pause, so
+that a writer waits for at most one batch. ClickHouse is configured to delete old rows itself.
+In PostgreSQL, the partitions of whole days are dropped; if rows are kept for less than a week, rows
+are also deleted in batches. Before rows are deleted, their rollups, which have a longer retention,
+are built. If a rollup cannot be built, its rows are kept for a limited time, and then deleted with
+a warning. Counts per objective and incidents are never deleted, because there are few of them.
 
 Deletion cannot be undone, so it uses the corroborated time instead of the system clock
-(`telemetry.corroborated_time`). The time of the last deletion is stored for the next start.
+(`telemetry.corroborated_time`). The time of the last deletion is stored, so that this clock can be
+checked at the next start.
 """
 
 import logging
@@ -53,18 +54,18 @@ KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
 """Default retention of rollups per minute, and of rollups per hour."""
 
 OVERDUE_SHARE: Final = 7
-"""Data whose rollup could not be built is kept longer, by a seventh of its retention: a day of rows
-by default. So it needs at most a seventh more disk."""
+"""Data whose rollup could not be built is kept for a seventh of its retention longer. For rows,
+this is a day by default. So such data needs at most a seventh more disk space."""
 ROLL_UP_S: Final = 60.0
-"""Maximum time to build rollups before each deletion. The next deletion continues."""
+"""Maximum time for building rollups before each deletion. The next deletion builds the rest."""
 _BUCKETS_AT_ONCE: Final = 20
 
 BATCH_ROWS: Final = 2_000
 PAUSE_S: Final = 0.02
 _HOURS_AT_ONCE: Final = 6
 _DELETED: Final = 0
-"""`width_s` of the row in `STATE` that stores the time of the last deletion. No bucket has this
-width.
+"""The time of the last deletion is stored in the row of `STATE` with this `width_s`. No bucket has
+this width.
 """
 
 _ROLLED: Final = {REQUESTS: REQUESTED, SAMPLES: SAMPLED, GPUS: SAMPLED}
@@ -91,7 +92,7 @@ _CORRECTIONS: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (CORRECTIONS, CORRECTIONS.c.sent_unix_ns),
     (SENDERS, SENDERS.c.at_unix_ns),
 )
-"""Corrections of clocks. Their times can be in the future."""
+"""The tables with corrections of clocks. Their timestamps can be in the future."""
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
@@ -127,7 +128,7 @@ def delete_older(
     """Delete the rows that are older than their retention.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         keep_ns: the retention of rows.
         now_unix_ns: the current time.
         batch_rows: rows per transaction. Rows with the same time are deleted together, so a batch
@@ -143,7 +144,7 @@ def delete_older(
     """
     before_ns = now_unix_ns - keep_ns
     failure = _roll_up(engine, before_ns // SECOND_NS + MINUTE_S)
-    # ClickHouse deletes rows by their age, whether their rollups exist or not.
+    # ClickHouse deletes rows by their age, even if their rollups do not exist.
     overdue_ns = 0 if dialects.of(engine).ADDITIVE else keep_ns // OVERDUE_SHARE
     until_ns = {}
     for rolled in _KINDS:
@@ -161,7 +162,7 @@ def delete_older(
         if (days := dialects.of(engine).drop_days(engine, table, delete_before_ns)) is not None:
             dropped, divided_from_ns = days
             forgotten += dropped
-            # The rest of the oldest day is deleted with the day, at most a day later.
+            # Old rows of the oldest day stay until the whole day is dropped, at most a day later.
             if keep_ns >= OVERDUE_SHARE * DAY_S * SECOND_NS:
                 delete_before_ns = min(delete_before_ns, divided_from_ns)
         while removed := _one_batch(engine, table, instant, delete_before_ns, batch_rows):
@@ -177,8 +178,8 @@ def delete_older_rollups(
 ) -> None:
     """Delete the rollups that are older than their retention.
 
-    A retention of None keeps rollups for ever. Rollups per minute are deleted in whole hours, once
-    the rollups of these hours exist.
+    A retention of None keeps rollups for ever. Rollups per minute are deleted in whole hours, as
+    soon as the rollups of these hours exist.
 
     Raises:
         StoreUnavailable: the database cannot be written.
@@ -237,8 +238,8 @@ def _deletable_until_s(
 ) -> int:
     """Return the time before which data can be deleted.
 
-    If rollups are missing, this is the time of the oldest missing rollup, so that it can still be
-    built. Deletion waits for this at most `overdue_s`.
+    If rollups are missing, it is the start of the oldest missing rollup, so that the rollup can
+    still be built. A missing rollup delays a deletion by at most `overdue_s`.
     """
     missing = set()
     for width_s in widths_s:
@@ -262,7 +263,7 @@ def _forget_buckets(
 ) -> None:
     """Delete the buckets that begin before a time, from all tables.
 
-    The first table determines which buckets exist.
+    The starts of the buckets are read from the first table.
     """
     while (oldest := _oldest(engine, tables[0], width_s)) is not None and oldest < before_unix_s:
         until = min(before_unix_s, oldest + _HOURS_AT_ONCE * HOUR_S)

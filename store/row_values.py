@@ -32,7 +32,7 @@ Single = (
     | InFlightRequest
     | Probe
 )
-"""A row that is an object of its own. Requests are rows of `RequestRows`."""
+"""A row that is stored as one object. Requests are not: they are rows of `RequestRows`."""
 _INT64 = range(-(2**63), 2**63)
 _TAKES: dict[type, tuple[type, ...]] = {
     str: (str,),
@@ -45,7 +45,7 @@ _TAKES: dict[type, tuple[type, ...]] = {
 def invalid_reason(row_type: type, values: Iterable[object]) -> str | None:
     """Return why the store would refuse a row, or None if the row is valid.
 
-    A caller can drop an invalid row before it makes the whole submission fail.
+    A caller can drop an invalid row. Otherwise, the whole submission with this row would fail.
     """
     for column, value in zip(fields_of(row_type), values, strict=True):
         why = _why_not(value, column)
@@ -76,8 +76,8 @@ def request_values(requests: RequestRows) -> list[Values]:
     Raises:
         ValueError: a duration or ratio is NaN or infinite.
     """
-    # SQLite would silently store NaN as NULL. If the sum of a column is finite, all its values are
-    # finite, so check single values only if the sum is not.
+    # SQLite would store NaN as NULL without an error. If the sum of a column is finite, all its
+    # values are finite. So check the single values only if the sum is not finite.
     columns = list(zip(*requests.rows, strict=True))
     if not all(isfinite(sum(filter(None, columns[place]))) for place in _REQUEST_FLOATS if columns):
         _refuse(RequestTimeline, requests.rows)

@@ -34,14 +34,16 @@ from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 KEPT_FIRST = "kept_first"
-"""Key in a table's `info`: of several rows with the same primary key, only the first is kept."""
+"""Key in a table's `info`. It marks a table in which, of several rows with the same primary key,
+the first is kept."""
 BY_DAY = "by_day"
-"""Key in a table's `info`: the time column of a table with many rows, which PostgreSQL divides into
-days."""
+"""Key in a table's `info`. Its value is the time column of a table with many rows, which PostgreSQL
+divides into days."""
 
 REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
-"""The key of a request. The time comes first, because ids are random and would scatter new rows
-over the disk. `collector/rows/sender_clocks.py` ensures that a repeated span has the same time.
+"""The columns of a request's primary key. The time comes first: if the ids came first, new rows
+would be scattered over the disk, because ids are random. `collector/rows/sender_clocks.py` ensures
+that a span that is sent again has the same time.
 """
 SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
@@ -51,13 +53,13 @@ OPERATION_KEY = PROBE_KEY
 LOOKUP_KEY = PROBE_KEY
 COLD_START_KEY = PROBE_KEY
 IN_FLIGHT_KEY = ("span_id", "trace_id")
-"""The key of a request in flight. It does not contain the time, because a clock correction may
-change the time between two reports.
+"""The columns of the primary key of a request in flight. The time is not included, because a clock
+correction may change it between two reports.
 """
 
 
 class Kind(NamedTuple):
-    """The column type of a Python type in SQL and in Arrow."""
+    """The SQL type and the Arrow type of a column."""
 
     python: type
     sql: type[TypeEngine[Any]]
@@ -114,7 +116,7 @@ def _table(
         METADATA,
         *_columns(row_type),
         PrimaryKeyConstraint(*key),
-        # The index is by time, because every query has a time window.
+        # The index begins with the time, because every query has a time window.
         Index(f"{name}_{instant}", instant),
         info={KEPT_FIRST: True, **({BY_DAY: instant} if by_day else {})},
         postgresql_partition_by=f"RANGE ({instant})" if by_day else None,
@@ -158,6 +160,6 @@ def arrow_type(column: str, row_type: type) -> pa.DataType:
 
 
 def labels_of(row_type: type) -> tuple[str, ...]:
-    """Return the columns by which rows can be selected: text columns and numeric ids."""
+    """Return the columns that queries may filter by: text columns and numeric ids."""
     numbered = {"engine", "process", "http_status", "streamed", "simulated"}
     return tuple(f.name for f in fields_of(row_type) if f.kind.python is str or f.name in numbered)

@@ -1,16 +1,18 @@
 """Store how far each sender's clock is ahead, so that all collectors correct its samples equally.
 
-Each collector measures the lead itself. The start of an engine's counters is corrected too, so
-collectors with different measurements would divide the counters of one engine into several series,
-and a bill would count each of them. Therefore a record for each sender decides whether its samples
-are corrected, and by how much:
+Each collector measures on its own how far a sender's clock is ahead. The start timestamp of an
+engine's counters is corrected too. If collectors corrected it by different amounts, the counters of
+one engine would become several series, and a bill would count each of them. Therefore, the database
+stores a record for each sender, which decides whether its samples are corrected, and by how much:
 
 - The first collector that corrects a sample of the sender stores its correction.
-- A collector whose measurement is within `CHANGED_NS` of the record corrects by the record, even if
-  its own measurement is too small to begin a correction.
-- A collector that corrects by an amount that differs more replaces the record.
-- A measurement above `LEAST_NS` supports the record. The correction ends when a collector measures
-  less, and no collector has supported the record for `SUPPORTED_NS`. The record is then 0.
+- If a collector's measurement is within `CHANGED_NS` of the record, the collector corrects by the
+  record, even if its own measurement is too small to begin a correction.
+- If a collector corrects by an amount that differs from the record by more than `CHANGED_NS`, it
+  replaces the record.
+- A measurement above `LEAST_NS` and within `CHANGED_NS` of the record supports the record. The
+  correction ends when a collector measures less, and no collector has supported the record for
+  `SUPPORTED_NS`. The record is then 0.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,22 +31,22 @@ SENDERS: Final = Table(
     Column("ahead_ns", BigInteger, nullable=False),
     Column("at_unix_ns", BigInteger, nullable=False),
 )
-"""The correction of each sender whose clock is or was ahead, and when a collector last supported
-it, as the sent timestamp of a row."""
+"""The record of each sender whose clock is or was ahead: its correction, and when a collector last
+supported the record, as the sent timestamp of a row."""
 CHANGED_NS: Final = 2 * 10**9
-"""A larger difference between two corrections shows that the sender's clock has changed. Two
-collectors that measure the same lead can correct by values that differ by 2 s, because each keeps a
-correction that is within 1 s of its measurements (`TOLERANCE_NS` in
-`collector/rows/clock_correction.py`)."""
+"""If two corrections differ by more than this, the sender's clock has changed. Two collectors that
+measure the same lead can correct by values that differ by 2 s, because each keeps a correction that
+is within 1 s of its measurements (`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
 LEAST_NS: Final = 5 * 10**8
-"""A correction continues while the measured lead is above this. It is half of the lead at which a
-correction begins (`TOLERANCE_NS`), so that a lead near one of the limits does not alternate."""
+"""A correction continues while the measured lead is above this value. The value is half of the lead
+at which a correction begins (`TOLERANCE_NS`), so that a lead near one of the two values does not
+switch the correction on and off."""
 SUPPORTED_NS: Final = 30 * 10**9
-"""A correction ends this long after its last support. An engine sends a message per second, and a
-load balancer leaves one of three collectors without any of 30 messages with a probability of
-(2/3)³⁰ = 5 · 10⁻⁶."""
+"""A correction ends this long after its last support. Example: an engine sends a message per
+second, and a load balancer distributes the messages between three collectors. The probability that
+one collector receives none of 30 messages is (2/3)³⁰ = 5 · 10⁻⁶."""
 _RENEWED_NS: Final = 10 * 10**9
-"""The record is written again after this time, not for each sample that supports it."""
+"""A supported record is written again only after this time, and not for each sample."""
 _ANY: Final = select(SENDERS.c.replica).limit(1)
 _AT_ONCE: Final = 500
 """Number of replicas in a statement. Databases limit the number of parameters."""
@@ -56,10 +58,10 @@ class _Record(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """What a transaction has of one sender."""
+    """The data of one sender in a transaction."""
 
     own_ns: int
-    """The collector's own correction of the sender's rows, or 0."""
+    """The correction that this collector has applied to the sender's rows, or 0."""
     at_unix_ns: int
     """The newest timestamp that the sender sent."""
 
@@ -115,7 +117,7 @@ def equally_corrected(
 
 
 def _record(before: _Record, sent: _Sent, lead_ns: int | None) -> _Record:
-    """Return the record from now on."""
+    """Return the new record of a sender."""
     own_ns, at_unix_ns = sent
     if own_ns and not _near(before, own_ns):
         return _Record(own_ns, at_unix_ns)
@@ -129,9 +131,9 @@ def _record(before: _Record, sent: _Sent, lead_ns: int | None) -> _Record:
 
 
 def _follows(record: _Record, sent: _Sent, lead_ns: int | None) -> bool:
-    """Return whether rows that the collector does not correct itself are corrected too."""
+    """Return whether the record also applies to rows that this collector did not correct itself."""
     measured_ns = sent.own_ns or lead_ns
-    if measured_ns is None:  # this collector has just started, or has just met the sender
+    if measured_ns is None:  # this collector has not measured the sender yet
         return bool(record.ahead_ns) and sent.at_unix_ns - record.at_unix_ns <= SUPPORTED_NS
     return _near(record, measured_ns)
 

@@ -1,7 +1,8 @@
 """Delete the rows, counts and incidents of a simulation. Data of real servers is not changed.
 
-A simulation also covers the time before its start, so two simulations in one database would report
-the same time twice. Once a real server sends data, an old simulation is useless.
+A simulation also creates data for the time before its start. So two simulations in one database
+would both have data for the same time. Once a real server sends data, an old simulation is no
+longer useful.
 """
 
 from sqlalchemy import Connection, Engine, true
@@ -21,13 +22,14 @@ from telemetry.requests import Source
 
 
 def delete_simulation(engine: Engine) -> int:
-    """Delete all simulated rows, and the rollups, counts, incidents and predictions
-    computed from them. If the state is in a separate database and the process is killed between the
-    two databases, the next call deletes the rest.
+    """Delete all simulated rows, and the data that was computed from them.
 
-    The rows are requests, requests in flight, operations of applications, engine samples, GPU
-    samples, engine starts and their parts. Marks are kept, so that the affected steps are counted
-    again without the deleted requests.
+    This data is rollups, counts, incidents and predictions. If the state is in a separate database
+    and the process is killed between the two databases, the next call deletes the rest.
+
+    The deleted rows are requests, requests in flight, operations of applications, engine samples,
+    GPU samples, engine starts and their parts. Marks are kept, so that the objectives' counts are
+    computed again without the deleted requests.
 
     Returns: the number of deleted rows.
 

@@ -6,8 +6,8 @@ servers have sent: rows and samples, and their rollups and marks (`schema.METADA
 one database holds both. The state can be in a separate database, because leases need transactions,
 which ClickHouse lacks.
 
-`open_database` attaches the state to the database of the telemetry. So all functions of the store
-take the same engine, and the functions that use the state call `state_of`.
+`open_database` links the state to the engine of the telemetry's database. So all functions of the
+store take this engine as an argument, and the functions that use the state call `state_of` with it.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ _SEPARATE: Final = "tailspan_is_state"
 
 
 def state_of(engine: Engine) -> Engine:
-    """Return the database that holds the state: a separate one, or the same one."""
+    """Return the database that holds the state: a separate database, or `engine` itself."""
     state: Engine = engine.get_execution_options().get(_ATTACHED, engine)
     return state
 
@@ -36,7 +36,7 @@ def is_separate_state(engine: Engine) -> bool:
 
 
 def attach(engine: Engine, state: Engine) -> None:
-    """Use a separate database for the state. It is disposed of together with `engine`."""
+    """Use a separate database for the state. It is closed together with `engine`."""
     state.update_execution_options(**{_SEPARATE: True})
     use_state(engine, state)
     event.listen(engine, "engine_disposed", lambda _engine: state.dispose())

@@ -35,7 +35,8 @@ def link_state(
     """Link two databases, and copy the state if this is not done yet.
 
     Args:
-        engine: the database of the telemetry. Its tables of the state are up to date if it has any.
+        engine: the database of the telemetry. If it has tables of the state, their schema is up to
+            date.
         state: the separate database of the state. Its schema is up to date.
         name: the name of the database of the telemetry.
         state_name: the name of the database of the state.
@@ -58,7 +59,7 @@ def link_state(
             keep_link(engine, link)
             _copy(engine, connection, name, state_name, report)
             keep_identity(connection, link.state_id)
-    assert link is not None  # otherwise the state database has no id
+    assert link is not None  # otherwise the state database would have no id
     keep_link(engine, link._replace(complete=True))
 
 
@@ -101,7 +102,8 @@ def _copy_table(connection: Connection, to: Connection, table: Table) -> int:
     for some in rows.partitions():
         values = [dict(row) for row in some]
         if table is NOTIFICATIONS:
-            # Copy no claims: no sender runs, and the new database numbers its terms from 1 again.
+            # Do not copy claims: no sender runs now, and the terms in the new database begin at 1
+            # again.
             values = [{**row, "claimed_term": None} for row in values]
         put(to, table, values)
         copied += len(values)

@@ -1,8 +1,8 @@
 """Link the database of the telemetry to the separate database of its state.
 
-Both databases store the same random id, and Tailspan checks that the ids are equal. Otherwise a
-wrong URL would combine one installation's telemetry with another installation's incidents and
-counts, and a collector without the URL would send each notification a second time.
+Both databases store the same random id, and Tailspan checks that the ids are equal. Without this
+check, a wrong URL would combine one installation's telemetry with another installation's incidents
+and counts. A collector without the URL would send each notification a second time.
 """
 
 from secrets import token_hex
@@ -26,7 +26,7 @@ LINK = Table(
 """The link to the separate database of the state: at most one row, with that database's id, its URL
 without secrets, and whether the state has been copied to it."""
 IDENTITY = Table("state_identity", STATE_METADATA, Column("state_id", Text, primary_key=True))
-"""At most one row: the id of this database, if it is a separate database."""
+"""At most one row: the id of this database, if it is a separate database of the state."""
 _NAME = "state"
 
 
@@ -52,7 +52,7 @@ def keep_link(engine: Engine, link: Link) -> None:
 
 
 def new_link(shown: str) -> Link:
-    """Return a link to a database whose state is not copied yet."""
+    """Return a new link to a database of the state, to which the state is not copied yet."""
     return Link(token_hex(16), shown, complete=False)
 
 
@@ -90,8 +90,7 @@ def check_reader(engine: Engine, state: Engine, name: str, state_name: str) -> N
         name: the name of the database of the telemetry.
         state_name: the name of the database of the state.
 
-    Raises:
-        StoreError: they do not belong together, or the state has not been copied.
+    Raises: StoreError: the databases do not belong together, or the state has not been copied.
     """
     with reading(state) as connection:
         found = identity(connection)
@@ -111,7 +110,7 @@ def check_linked(link: Link | None, found: str | None, name: str, state_name: st
         name: the name of the database of the telemetry.
         state_name: the name of the database of the state.
 
-    Returns: True if they belong together. False if neither is linked yet, or if a copy was
+    Returns: True if they belong together. False if neither database is linked yet, or if a copy was
         interrupted.
 
     Raises:

@@ -1,7 +1,7 @@
 """Define the data for a bill, as columns: engine time, billed requests and energy.
 
-Pure. A span is a time range of one engine or GPU with the first and the last value of each counter.
-The bill uses the difference of the two values. A cell contains the requests of one hour with the
+Pure. A span is a time range of one engine or GPU, with the first and the last value of each
+counter. A bill uses the difference of the two values. A cell is all requests of one hour with the
 same labels.
 """
 
@@ -33,7 +33,7 @@ COEFFICIENTS: Final = tuple(name for name in rolled_up(EngineSample) if name not
 """The coefficients of the step model: γ, α, κ, β, δ."""
 
 AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "output_tokens")
-"""The amounts that are summed over requests."""
+"""The amounts of a request that a cell sums, such as seconds."""
 
 
 class Count(NamedTuple):
@@ -49,10 +49,10 @@ class Count(NamedTuple):
 class EngineStretches:
     """Spans of engine samples. Entry i is a span of the counters with the key `counts[which[i]]`.
 
-    An entry lies within one bucket (a minute or an hour), and has no gap longer than GAP_S. `first`
-    and `last` have a column for each counter in WORK, with NaN if the counter was not reported.
-    `coefficients` has a column for each name in COEFFICIENTS: for a minute the mean of the samples,
-    for an hour the value of the latest minute.
+    A span lies within one bucket (a minute or an hour), and contains no gap longer than GAP_S.
+    `first` and `last` have a column for each counter in WORK, with NaN if the counter was not
+    reported. `coefficients` has a column for each name in COEFFICIENTS. For a minute, its value is
+    the mean of the samples. For an hour, it is the value of the hour's latest minute.
     """
 
     counts: Sequence[Count]
@@ -115,12 +115,12 @@ class GpuStretches:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Requests by labels and hour.
+    """Requests by labels and hour (cells).
 
-    Entry i describes the requests with the labels `labels[group[i]]` (in the order of `by`) in the
-    hour that begins at `hour_unix_s[i]`. An entry has the number of requests, the sum of each
-    amount, and the number of requests that report the amount. The seconds of a request that spans
-    the end of an hour are divided between the hours.
+    Cell i describes the requests with the labels `labels[group[i]]` (in the order of `by`) in the
+    hour that begins at `hour_unix_s[i]`. A cell has the number of requests, the sum of each amount,
+    and the number of requests that report the amount. The seconds of a request that spans the end
+    of an hour are divided between the hours.
     """
 
     by: Sequence[str]
@@ -132,13 +132,13 @@ class Cells:
     reported: Mapping[str, FloatArray]
 
     def have(self, equals: Mapping[str, str | None]) -> BoolArray:
-        """Return for each entry whether its requests have these labels."""
+        """Return, for each cell, whether its requests have these labels."""
         wanted = [(list(self.by).index(name), value) for name, value in equals.items()]
         fits = [all(labels[at] == value for at, value in wanted) for labels in self.labels]
         return np.array(fits, bool)[self.group]
 
     def at(self, places: BoolArray | Sequence[int]) -> "Cells":
-        """Return the entries with these indices, or the entries for which the mask is true."""
+        """Return the cells with these indices, or the cells for which the mask is true."""
         chosen = np.asarray(places)
         return replace(
             self,
@@ -169,7 +169,7 @@ class Accounts:
     of these requests were deleted.
     """
     engines_from_unix_ns: int = 0
-    """Start of the first hour with known engine time. Earlier hours have requests only."""
+    """Start of the first hour for which engine time is stored. Earlier hours have only requests."""
     overflowed: int = 0
     """Number of requests with `_other` in a label of the bill, because rollups do not store all
     label values by name."""

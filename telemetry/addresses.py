@@ -1,8 +1,8 @@
 """Check whether a credential may be sent to an address, and mask credentials in addresses.
 
-Pure. All senders have the same rule: a credential is sent only to loopback or over TLS, unless the
-user sets `--insecure-credentials`. Source: RFC 6750, section 5.3 (bearer tokens over TLS); RFC
-3986, section 3.2.1 (userinfo).
+Pure. The rule is the same everywhere in Tailspan: a credential is sent only to loopback or over
+TLS, unless the user sets `--insecure-credentials`. Source: RFC 6750, section 5.3 (bearer tokens
+over TLS); RFC 3986, section 3.2.1 (userinfo).
 """
 
 import re
@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 INSECURE_OPTION: Final = "--insecure-credentials"
 """The option that allows unencrypted credentials. Every command that sends credentials has it."""
 INSECURE_KEY: Final = "insecure_credentials"
-"""The same setting as a key in a YAML file. A file of scrape targets has the label
-`__insecure_credentials__` instead.
+"""The key of this setting in a YAML file. In a file of scrape targets, the setting is the label
+`__insecure_credentials__`.
 """
 HIDDEN: Final = "***"
 _ANY: Final = ("0.0.0.0", "::")
@@ -33,7 +33,7 @@ def exposes(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme == "http" and bool(parts.hostname) and not is_loopback(parts.hostname)
-    except ValueError:  # not an address; the sender refuses it
+    except ValueError:  # not an address; the code that sends refuses it
         return False
 
 
@@ -58,7 +58,7 @@ def masked(url: str) -> str:
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     start = f"{scheme}{separator}"
     before, at, after = rest.rpartition("@")
-    if at and any(mark in before for mark in "?#"):  # the @ may be in a query
+    if at and any(mark in before for mark in "?#"):  # the @ may be in the query
         return f"{start}{HIDDEN}"
     place, *more = re.split(r"[?#]", after, maxsplit=1)
     return f"{start}{HIDDEN + at if at else ''}{place}{'?' + HIDDEN if more else ''}"

@@ -1,11 +1,11 @@
-"""What an application did around its calls to a model, as its own spans report it.
+"""Define an operation: what an application did around its calls to a model.
 
-A row is one operation of OpenTelemetry's GenAI conventions: its name from a closed list, its start
-and its length, and for a router the first byte and the response's id. It has no other attribute of
-the span, so it has no prompt and no name of a tool.
-
-These rows have their own table. A latency budget reads the rows of a trace (`analysis/budget/`).
-Times of two rows are compared only if they have the same `process`.
+The application's own spans report operations. A row is one operation of OpenTelemetry's GenAI
+conventions: its name from a fixed list, its start and its length, and for a router the time to the
+first byte and the response's id. No other attribute of the span is stored, so a row contains no
+prompt and no name of a tool. These rows have their own table. A latency budget uses the rows of a
+trace (`analysis/budget/`). The times of two rows are compared only if their `process` is equal,
+because they are then from the same clock.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,11 @@ from typing import Final
 
 
 class Operation(StrEnum):
-    """What an application did. The values are stored, and are the names in Tailspan's output."""
+    """The kind of an operation. The values are stored, and appear in Tailspan's output."""
 
     CALL = "call"
-    """A call to a model that generates tokens. The same span is also a client's request."""
+    """A call to a model that generates tokens. The span of the call is also stored as a client's
+    request."""
     ENCLOSING = "enclosing"
     """An agent or a workflow, which contains other operations."""
     VALIDATION = "validation"
@@ -26,8 +27,8 @@ class Operation(StrEnum):
     TOOL = "tool"
     FORMATTING = "formatting"
     ROUTER = "router"
-    """A request to a model, as a gateway or a router between client and engine reports it. It is
-    not an operation of the application, so budgets ignore it."""
+    """A request to a model, reported by a gateway or a router between client and engine. It is not
+    an operation of the application, so budgets ignore it."""
     OTHER = "other"
     """Any other name."""
 
@@ -42,15 +43,16 @@ NAMED: Final = {
     "retrieval": Operation.RETRIEVAL,
     "validation": Operation.VALIDATION,
 }
-"""The operation of each `gen_ai.operation.name`. The names `validation` and `formatting` are
-Tailspan's: the conventions have none for these operations, and allow additional names.
+"""The operation of each `gen_ai.operation.name`. Tailspan adds the names `validation` and
+`formatting`. The conventions have no names for these operations, and allow additional names.
 
 Source: OpenTelemetry semantic conventions, registry of `gen_ai.operation.name`.
 """
 
 MOST_PER_TRACE: Final = 256
-"""Maximum number of stored operations of a trace. A trace with this many rows may have had more, so
-its time around the model is unknown. The rows have about 200 bytes, so a trace uses at most 50 kB.
+"""Maximum number of stored operations of a trace. If a trace has this many rows, it may have had
+more operations, so its time around the model is unknown. A row has about 200 bytes, so a trace uses
+at most 50 kB.
 """
 
 
@@ -59,7 +61,8 @@ class ApplicationOperation:
     """One operation of an application.
 
     `process` is a digest of the sender's resource attributes. If the sender's clock is ahead, the
-    start is corrected by `clock_ahead_s`, like that of the client's request from the same span.
+    start is corrected by `clock_ahead_s`. A client's request from the same span is corrected
+    equally.
     """
 
     trace_id: str
@@ -74,9 +77,9 @@ class ApplicationOperation:
     """The time until the first byte of the response, if a router reports it."""
     response_id: str | None = None
     """The id of the response, if a router reports it. It joins a request with the span of a router
-    that does not propagate the trace context."""
+    that does not pass on the trace context."""
 
     @property
     def sent_unix_ns(self) -> int:
-        """Return the start by the sender's clock."""
+        """Return the start according to the sender's clock, before the correction."""
         return self.at_unix_ns + round((self.clock_ahead_s or 0.0) * 1e9)

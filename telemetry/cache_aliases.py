@@ -1,9 +1,9 @@
-"""The names under which gateways and applications report a lookup in a cache of answers.
+"""Define the names under which gateways and applications report a lookup in a cache of answers.
 
-No convention exists (semantic-conventions#2128 is open), so each product has its own span
-attributes or response headers. The collector reads them from spans, and the prober from responses.
-To support a product, add a row to `CACHES`; docs/caches.md has the same table, and a test compares
-both.
+No convention for these names exists (semantic-conventions#2128 is open), so each product has its
+own span attributes or response headers. The collector reads them from spans, and the prober reads
+them from responses. To support a product, add a row to `CACHES`; docs/caches.md has the same table,
+and a test compares both.
 """
 
 import math
@@ -20,7 +20,8 @@ Source: OpenTelemetry semantic conventions, "HTTP attributes"."""
 MOST_CHARS: Final = 64
 """Maximum length of a status or a number as text. Documented values have up to 17 characters."""
 ROUNDING: Final = 1e-6
-"""A similarity of 1 may be reported as 1.0000001, because it is computed with 32-bit floats."""
+"""Tolerance above a similarity of 1. A similarity is often computed with 32-bit floats, so 1 may be
+reported as 1.0000001."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +36,11 @@ class CacheNames:
         similarity_attributes: span attributes with the similarity.
         similarity_headers: response headers with the similarity.
         milliseconds: span attributes that sum to the duration of the lookup, in milliseconds.
-        kind: the kind of every lookup, or None if the status or the similarity shows it.
-        similarity_alone: the result if only a similarity is reported.
-        models_only: whether other servers use the same header, so that it counts only in responses
-            to calls of a model.
+        kind: the kind of all lookups of this product. None if the status or the similarity of a
+            lookup determines its kind.
+        similarity_alone: the result of a lookup that reports a similarity, but no status.
+        models_only: true if servers other than this product send the same header. The header then
+            counts only in responses to calls of a model.
     """
 
     cache: str
@@ -62,7 +64,7 @@ CACHES: Final = (
     ),
     CacheNames(
         cache="litellm",
-        # A miss has a similarity, too: the one of the nearest entry, or 0.
+        # A miss has a similarity too: the similarity of the nearest entry, or 0.
         source="LiteLLM, “Semantic Caching” and `litellm/proxy`",
         attributes=("litellm.cache.hit", "litellm.cache_hit"),
         headers=("x-litellm-cache-hit",),
@@ -76,7 +78,8 @@ CACHES: Final = (
     ),
     CacheNames(
         cache="semantic-router",
-        # On a miss, the header for a hit is absent, but the similarity of a rejected entry is sent.
+        # A response to a miss has no header for a hit, but may have the similarity of a rejected
+        # entry.
         source="vLLM Semantic Router, “Router headers”",
         headers=("x-vsr-cache-hit",),
         similarity_headers=("x-vsr-cache-similarity",),
@@ -133,10 +136,10 @@ class Status(NamedTuple):
 
 _EXACT, _SEMANTIC = CacheKind.EXACT, CacheKind.SEMANTIC
 STATUSES: Final[Mapping[str, Status]] = {
-    # Cloudflare, Helicone, Kong, OpenRouter, Portkey (its simple cache), TrueFoundry
+    # Used by Cloudflare, Helicone, Kong, OpenRouter, Portkey (its simple cache) and TrueFoundry.
     "hit": Status(CacheResult.HIT),
     "miss": Status(CacheResult.MISS),
-    # flags, as in gen_ai.cache.hit and LiteLLM's “True”
+    # Booleans, as in gen_ai.cache.hit and LiteLLM's “True”.
     "true": Status(CacheResult.HIT),
     "false": Status(CacheResult.MISS),
     # Portkey
@@ -147,20 +150,21 @@ STATUSES: Final[Mapping[str, Status]] = {
     "hit l1": Status(CacheResult.HIT, _EXACT),
     "hit l2": Status(CacheResult.HIT, _SEMANTIC),
     "skip stream": Status(CacheResult.BYPASS),
-    # Kong, Portkey: the caller asked for a new answer
+    # Kong and Portkey: the caller asked for a new answer.
     "bypass": Status(CacheResult.BYPASS),
     "refresh": Status(CacheResult.BYPASS),
-    # TrueFoundry: the lookup failed, and the model was called
+    # TrueFoundry: the lookup failed, and the model was called.
     "error": Status(CacheResult.BYPASS),
 }
-"""The meaning of each documented status, in lower case, with spaces for `-` and `_`."""
+"""Maps each documented status to its meaning. Statuses are in lower case, with blanks instead of
+`-` and `_`."""
 
 
 def status_of(value: object) -> Status | None:
     """Return the meaning of a reported status, or None if it is unknown.
 
-    A header may have several values, one from each proxy on the way. A hit takes precedence,
-    because it answered the request.
+    A header may have several values, one from each proxy on the way. If one of them is a hit, the
+    hit is returned, because it answered the request.
     """
     if isinstance(value, bool):
         return STATUSES[str(value).lower()]
@@ -218,7 +222,7 @@ Get = Callable[[str, bool], object]
 
 
 def reported_by(names: CacheNames, get: Get) -> Reported | None:
-    """Return the lookup in one product's cache, or None if no name of the product is present."""
+    """Return the lookup in one product's cache, or None if none of its names is present."""
     given = _first_value(get, names.attributes, names.headers)
     near = _first_value(get, names.similarity_attributes, names.similarity_headers)
     if given is None and near is None:
@@ -242,9 +246,9 @@ _ORDER: Final = (CacheResult.HIT, CacheResult.MISS, CacheResult.BYPASS, CacheRes
 
 
 def decisive(reports: Iterable[Reported]) -> Reported | None:
-    """Return the report that takes precedence: a hit, or else a miss, or else any other.
+    """Return one of several reports: a hit if there is one, otherwise a miss, otherwise any report.
 
-    A gateway may be behind another gateway, so there may be several reports.
+    There may be several reports, because a gateway may be behind another gateway.
     """
     valid = [each for each in reports if each.result is not None]
     if not valid:
@@ -257,7 +261,10 @@ def decisive(reports: Iterable[Reported]) -> Reported | None:
 
 
 def in_headers(headers: Mapping[str, str]) -> Reported | None:
-    """Return what the response to a model's call reports. Header names are in lower case."""
+    """Return the lookup that the headers of the response to a model's call report, or None.
+
+    Header names must be in lower case.
+    """
 
     def get(name: str, is_header: bool) -> object:
         return headers.get(name) if is_header else None

@@ -1,8 +1,8 @@
-"""A lookup in a cache of answers or embeddings, in an application or a gateway in front of the
-model.
+"""Define a lookup in a cache of answers or embeddings.
 
-A hit is an answer that no engine computed. Lookups have their own table, and a hit has no row among
-the requests. A use of a cache inside the engine (prefix cache) is not a lookup.
+The cache is in an application or a gateway in front of the model. After a hit, no engine computes
+the answer. Lookups have their own table, and a hit has no row in the table of requests. The use of
+a cache inside the engine (prefix cache) is not a lookup.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class CacheResult(StrEnum):
     """The cache was not used: it was not queried, the caller wanted a new answer, or the lookup
     failed."""
     UNKNOWN = "unknown"
-    """The reported result is not known, or only a similarity was reported."""
+    """The reported status is not documented, or only a similarity was reported."""
 
 
 class CacheKind(StrEnum):
@@ -99,5 +99,5 @@ class CacheLookup:
 
     @property
     def end_unix_ns(self) -> int:
-        """Return the end of the span."""
+        """Return the end of the span, in unix nanoseconds."""
         return self.at_unix_ns + int(self.duration_s * 1e9)

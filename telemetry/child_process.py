@@ -1,7 +1,8 @@
-"""Start Tailspan's own child processes.
+"""Start child processes that run modules of Tailspan.
 
 A child does not import modules from the working directory, because a folder there may have the name
-of a package of Tailspan. Ctrl-C in the terminal reaches only the parent, which ends its children.
+of one of Tailspan's packages. Ctrl-C in the terminal reaches only the parent process, which then
+ends its children.
 """
 
 import os
@@ -49,7 +50,7 @@ def start(
 
 
 def end_with_parent() -> None:
-    """End this process when its standard input is closed, which happens when its parent ends."""
+    """End this process when its standard input is closed. The end of the parent closes it."""
     threading.Thread(target=_wait_for_closed_input, daemon=True).start()
 
 
@@ -64,8 +65,8 @@ def lower_priority(nice: int) -> None:
     """Lower the priority of this process by `nice`.
 
     If autogroups are enabled, Linux compares the priorities of processes only within a session.
-    Therefore the whole session gets the same priority too, if this process started the session.
-    Source: sched(7), "The autogroup feature".
+    Therefore, the priority of the whole session is lowered too, if this process started the
+    session. Source: sched(7), "The autogroup feature".
     """
     reached = os.nice(nice)
     if os.getsid(0) != os.getpid():
@@ -75,7 +76,7 @@ def lower_priority(nice: int) -> None:
 
 
 def limit_memory(most_bytes: int) -> None:
-    """Limit the address space of this process. A lower limit that is in force remains."""
+    """Limit the address space of this process. If a lower limit is set already, it is kept."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:
         most_bytes = min(most_bytes, hard)

@@ -1,7 +1,7 @@
-"""Define the cold start of an engine: the parts of the time until its server was ready.
+"""Define the cold start of an engine: the time until its server was ready, in parts.
 
-A row is one start of one engine. Several API servers report the same start, with the same ids, so
-the store keeps one row. The start's arguments are in `EngineStart`.
+A row is one start of one engine. If several API servers report the same start, their reports have
+the same ids, so the store keeps one row. The engine's arguments are in `EngineStart`.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ _KUBERNETES: Final = "Kubernetes API"
 class ColdStart:
     """One start of one engine. Its parts sum to `length_s`. Unknown parts are None.
 
-    A start that failed has a value in `reached` and in `failure`. Its parts sum to the time until
-    it failed, and the last of them is the part in which it failed.
+    If a start failed, `reached` and `failure` have values. Its parts sum to the time until it
+    failed. It failed in the last of its parts.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
@@ -246,13 +246,13 @@ PARTS: Final = (
 
 
 MOST_LATER_NS: Final = 5 * 10**9
-"""An engine's start event is at most this much later than the end of its cold start. Both are
-measured by the same process, on two clocks.
+"""An engine's start event is at most this much later than the end of its cold start. The same
+process measures both, but with two clocks.
 """
 
 
 def is_cold_start_of(cold_start: ColdStart, start: EngineStart) -> bool:
-    """Return whether a cold start ended with this start event of an engine."""
+    """Return whether this start event of an engine is the end of the cold start."""
     return (
         (cold_start.replica, cold_start.engine) == (start.replica, start.engine)
         and cold_start.at_unix_ns <= start.at_unix_ns

@@ -1,28 +1,30 @@
 """Compute the time that alerts and retention use: the system clock, unless senders contradict it.
 
 The system clock can jump: NTP corrects it, a user sets it, or a virtual machine is paused. The time
-since boot does not jump. After a jump, there are two candidates for the current time: the time
-before the jump plus the time since then ("held"), and the system clock ("system"). The senders have
-other clocks, so their timestamps decide between the candidates:
+since boot does not jump. After a jump, there are two candidates for the current time. The held time
+is the time just before the jump plus the time that has passed since the jump. The system time is
+the time of the system clock. The senders have other clocks, so their timestamps decide between the
+candidates:
 
 - A sender whose timestamps jumped with the system clock uses the same clock and does not vote.
 - A sender whose timestamps did not jump is a witness. It votes for the candidate that is nearer to
-  its timestamps. The majority decides immediately.
-- Without a witness, the held time is used for `STEPOUT_NS`. Then the system clock is accepted.
+  its timestamps. The majority of the votes decides immediately.
+- Without a witness, the held time is used for `STEPOUT_NS`. After that, the system clock is
+  accepted.
 
-A jump that witnesses contradict is therefore ignored until the clock jumps back, and a jump without
-a witness is accepted after five minutes. Suspending the machine is not a jump, because the time
-since boot includes the suspended time.
+Therefore, if witnesses contradict a jump, the jump is ignored until the clock jumps back. If there
+is no witness, the jump is accepted after five minutes. Suspending the machine is not a jump,
+because the time since boot includes the suspended time.
 
 When Tailspan starts, there is no held time. If the system clock is more than `GAP_NS` ahead of the
-newest stored data, either Tailspan was down for a long time or the clock is wrong. A system clock
-behind the stored data is wrong. In both cases the system clock is used, unless the timestamps of
-most senders continue the stored data.
+newest stored data, either Tailspan was down for a long time or the clock is wrong. If the system
+clock is behind the stored data, the clock is wrong. In both cases, the system clock is used, unless
+the timestamps of most senders follow shortly after the stored data.
 
-Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. This clock never goes
-back, stops while it is ahead of the current time, and advances at most `PACE` times as fast as the
-time since boot. With a wrong clock, at most one extra minute of data is therefore deleted per
-minute. After a downtime of a week, deletion takes a week to catch up.
+Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. `deletable_unix_ns` never
+goes back. It stops while it is ahead of the current time, and it advances at most `PACE` times as
+fast as the time since boot. Therefore, if the system clock is wrong, at most one additional minute
+of data is deleted per minute. After a downtime of a week, deletion takes a week to catch up.
 
 The clock is safe to use from any thread.
 """
@@ -39,24 +41,26 @@ from telemetry.engines import MOST_TRACKED
 
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
-"""Smaller steps of the system clock are always accepted. The limit is a third of the evaluator's
-interval of 15 s. NTP's usual steps are smaller (chrony's `makestep 1`, ntpd's 128 ms).
+"""Steps of the system clock that are smaller than this are always accepted. The limit is a third of
+the evaluator's interval of 15 s. NTP's usual steps are smaller (chrony's `makestep 1`, ntpd's 128
+ms).
 """
 STEPOUT_NS: Final = 300 * SECOND_NS
 """Time after which a jump without a witness is accepted, as in ntpd (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS
 """A sender remains a witness for this time after its last message."""
 GAP_NS: Final = 3_600 * SECOND_NS
-"""At the start, the system clock is trusted if it is less than this ahead of the stored data, as
-after a normal restart.
+"""When Tailspan starts, the system clock is trusted if it is less than this ahead of the newest
+stored data. This is the case after a normal restart.
 """
 BEHIND_NS: Final = 60 * SECOND_NS
-"""At the start, the system clock is trusted if it is less than this behind the newest stored time.
-A stored time is at most a second later than its arrival (collector/rows/sender_clocks.py).
+"""When Tailspan starts, the system clock is trusted if it is less than this behind the newest
+stored timestamp. A stored time is at most a second later than its arrival
+(collector/rows/sender_clocks.py).
 """
 PACE: Final = 2
 """Speed limit of the deletion clock, as a multiple of real time. 2 is the smallest integer with
-which deletion can catch up.
+which the deletion clock can catch up with the current time.
 """
 MOST_SENDERS: Final = MOST_TRACKED
 """Maximum number of senders, as in collector/rows/sender_clocks.py."""
@@ -69,7 +73,10 @@ def since_boot_ns() -> int:
 
 @dataclass(slots=True)
 class _Sender:
-    """A sender's offset: its newest timestamp minus the time since boot on arrival."""
+    """The state of one sender.
+
+    Its offset is its newest timestamp minus the time since boot at the arrival of this timestamp.
+    """
 
     offset_ns: int
     received_ns: int
@@ -96,13 +103,14 @@ class CorroboratedClock:
         self._lock = threading.Lock()
         self._senders: OrderedDict[str, _Sender] = OrderedDict()
         self._looked_ns = since_boot_ns()
-        # Both candidates as offsets: unix time minus time since boot.
+        # Both candidates are stored as offsets: unix time minus time since boot.
         self._system_ns = self._held_ns = system_unix_ns() - self._looked_ns
         self._follows_system = True
         self._at_start = False
-        """Whether the system clock has been in doubt since the start of Tailspan."""
+        """Whether the system clock was in doubt when Tailspan started, and still is."""
         self._newest_unix_ns = 0
-        """The newest stored time at the start. A sender with older timestamps has a wrong clock."""
+        """The newest stored timestamp when Tailspan started, minus `BEHIND_NS`. A sender with older
+        timestamps has a wrong clock."""
         self._jumped_ns = 0
         self._deletable_unix_ns = self._looked_ns + self._system_ns
 
@@ -114,7 +122,7 @@ class CorroboratedClock:
 
     @property
     def ahead_ns(self) -> int:
-        """Return the lead of the system clock over this clock; 0 while the system clock is used."""
+        """Return by how much the system clock is ahead of this clock; 0 while it is used."""
         with self._lock:
             self._update()
             return self._system_ns - self._offset_ns
@@ -130,7 +138,7 @@ class CorroboratedClock:
         """Compare the clock with the stored data. Call this function once, before any deletion.
 
         Args:
-            newest_unix_ns: the newest stored time, or None if the store is empty.
+            newest_unix_ns: the newest stored timestamp, or None if the store is empty.
             deletable_unix_ns: the stored time of the last deletion, or None if unknown.
         """
         with self._lock:
@@ -148,9 +156,9 @@ class CorroboratedClock:
     def record_message(self, sender: str, newest_unix_ns: int) -> None:
         """Record the newest uncorrected timestamp of a message that has just arrived.
 
-        Call this function only for senders with a unique name. At `MOST_SENDERS`, a new sender
-        replaces the sender that has been silent longest; while the clock is in doubt, the new
-        sender is ignored instead.
+        Call this function only for senders with a unique name. If `MOST_SENDERS` senders are
+        stored, a new sender replaces the sender that has been silent longest. While the clock is in
+        doubt, new senders are ignored instead.
         """
         with self._lock:
             self._update()
@@ -171,7 +179,7 @@ class CorroboratedClock:
                 self._decide()
 
     def shares(self, sender: str) -> bool:
-        """Return whether a sender uses the system clock: its timestamps jumped together with it."""
+        """Return whether a sender uses the system clock, because its timestamps jumped with it."""
         with self._lock:
             self._update()
             known = self._senders.get(sender)
@@ -191,7 +199,7 @@ class CorroboratedClock:
         return self._system_ns if self._follows_system else self._held_ns
 
     def _continues(self, newest_unix_ns: int) -> bool:
-        """Return whether the system clock continues the stored data."""
+        """Return whether the system clock is near the newest stored data, and can be trusted."""
         return -BEHIND_NS <= self._looked_ns + self._system_ns - newest_unix_ns <= GAP_NS
 
     def _update(self) -> None:
@@ -244,16 +252,16 @@ class CorroboratedClock:
             if not each.since_jump or self._looked_ns - each.received_ns > WITNESS_NS:
                 continue
             if self._at_start and self._looked_ns + each.offset_ns < self._newest_unix_ns:
-                continue  # the sender's clock is behind the stored data
+                continue  # the sender's clock is wrong: it is behind the stored data
             if self._at_start or (each.before_ns is not None and not self._clock_jumped(each)):
                 witnesses += 1
                 to_held_ns = abs(each.offset_ns - self._held_ns)
                 if to_held_ns <= abs(each.offset_ns - self._system_ns):
                     against.append(each.offset_ns)
-        # A tie favours the system clock at the start, and the held time after a jump.
+        # If the votes are equal, use the system clock at the start, and the held time after a jump.
         if against and 2 * len(against) >= witnesses + self._at_start:
             self._follows_system = False
-            if self._at_start:  # Tailspan did not run, so only senders measured this time
+            if self._at_start:  # no held time at the start: use a sender's offset
                 self._held_ns = median_low(against)
         elif witnesses or (not self._at_start and self._looked_ns - self._jumped_ns > STEPOUT_NS):
             self._follow_system()

@@ -2,9 +2,9 @@
 
 Pure. A counter is a total since the start of a process. A series consists of the samples of one
 engine or GPU of a replica, from one process with one start time. The increase in a time range is
-the sum of the increases between neighbouring samples of a series. A restart begins a new series, so
-no increase spans a restart. If a counter decreases within a series, it was reset, and its increase
-between these two samples is unknown.
+the sum of the increases between neighbouring samples of a series. A restart of the process begins a
+new series, so no increase is computed across a restart. If a counter decreases within a series, it
+was reset, and its increase between these two samples is unknown.
 
 A span consists of the first and the last sample of a series in a minute or an hour. A single sample
 is a span of length 0.
@@ -23,11 +23,14 @@ IntArray = NDArray[np.int64]
 
 _NS: Final = 10**9
 _WIDE: Final = 2**31
-"""Limit for each of two factors, so that their product fits in 64 bits."""
+"""Two factors below this limit have a product that fits in 64 bits."""
 
 
 def series_numbers(*columns: IntArray) -> IntArray:
-    """Assign a number from 0 to each distinct combination of the columns' values: (n,)."""
+    """Return an array (n,) with a number for each row.
+
+    Rows with equal values in all columns have the same number. The numbers begin at 0.
+    """
     numbers = np.zeros(columns[0].size, dtype=np.int64)
     for column in columns if numbers.size else ():
         least, greatest = int(column.min()), int(column.max())
@@ -42,14 +45,14 @@ def series_numbers(*columns: IntArray) -> IntArray:
 
 @dataclass(frozen=True)
 class CounterSeries:
-    """Samples or spans, sorted by series and time.
+    """Samples or spans, sorted by series and time. n is their number.
 
     Attributes:
         order: (n,) the index of each sample or span in the original columns.
         first_unix_ns: (n,) the start of each sample or span, sorted.
         last_unix_ns: (n,) the end of each sample or span, sorted.
-        follows: (n,) whether the previous entry is a neighbour: in the same series, with a gap of
-            at most the longest allowed gap.
+        follows: (n,) whether the previous sample or span is a neighbour: it is in the same series,
+            and the gap between them is not longer than allowed.
     """
 
     order: IntArray
@@ -100,8 +103,9 @@ class CounterSeries:
 
     @cached_property
     def apart_s(self) -> FloatArray:
-        """Return seconds since the previous sample of a series: (n,), with NaN for the first
-        sample.
+        """Return the seconds since the previous neighbour, in the order of the columns.
+
+        The result is an array (n,), with NaN if a sample has no previous neighbour.
         """
         apart = np.full(self.order.size, np.nan)
         apart[1:] = (self.first_unix_ns[1:] - self.last_unix_ns[:-1]) / _NS
@@ -130,7 +134,7 @@ class Intervals:
 
     Attributes:
         order: (n,) the index of each span in the original columns.
-        next_places: (m,) the index in `order` of the span after each interval.
+        next_places: (m,) the position in `order` of the span after each interval.
         start_unix_ns: (n + m,) the start of each span and interval.
         end_unix_ns: (n + m,) the end of each span and interval.
     """
@@ -141,7 +145,7 @@ class Intervals:
     end_unix_ns: IntArray
 
     def begun_by(self) -> IntArray:
-        """Return the column index of each span, and of the span before each interval."""
+        """Return the column index of each span, then that of the span before each interval."""
         return np.concatenate([self.order, self.order[self.next_places - 1]])
 
     def differences(self, first: FloatArray, last: FloatArray) -> FloatArray:

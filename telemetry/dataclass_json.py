@@ -1,7 +1,7 @@
 """Convert frozen dataclasses to JSON text and back.
 
-Pure. `read` is strict, because the text may come from a damaged database or from another version of
-Tailspan: it accepts only the fields and the types that the dataclass declares.
+Pure. `read` accepts only the fields and the types that the dataclass declares. It is strict,
+because the text may be from a damaged database or from another version of Tailspan.
 """
 
 import json
@@ -43,7 +43,7 @@ def read(kind: type[Read], text: str) -> Read:
 
 
 def _number(value: Any) -> Any:
-    """Return the Python number of a NumPy number."""
+    """Convert a NumPy number to a Python number."""
     return value.item()
 
 

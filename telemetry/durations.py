@@ -52,7 +52,10 @@ def parse_s(text: str) -> int:
 
 
 def render(seconds: int) -> str:
-    """Format seconds in the largest whole unit below a week. The inverse of `parse_s`."""
+    """Format seconds as a whole number of the largest unit that divides them, at most days.
+
+    It is the inverse of `parse_s`.
+    """
     unit = next(unit for unit in ("d", "h", "m", "s") if seconds % UNITS_S[unit] == 0)
     return f"{seconds // UNITS_S[unit]}{unit}"
 

@@ -1,8 +1,8 @@
 """Define an engine sample: the state of an engine at one instant.
 
-Gauges are values at that instant. `*_total` values count from `started_unix_ns`, the start of the
-engine or of the front end that reports it. The increase between two samples with the same start is
-the difference of their totals, so a lost or repeated sample causes no error.
+A gauge is a value at that instant. A total (`*_total`) counts from `started_unix_ns`, the start of
+the engine or of the front end that reports it. The increase between two samples with the same
+`started_unix_ns` is the difference of their totals. So a lost or repeated sample causes no error.
 """
 
 from dataclasses import dataclass
@@ -24,17 +24,18 @@ from telemetry.fields import (
 from telemetry.requests import Source
 
 MOST_TRACKED: Final = 1_200
-"""Maximum number of replicas, engines and senders that one collector tracks. Five collectors are
-then enough for 5,000 replicas, even if a hash divides the replicas unevenly."""
+"""Maximum number of replicas, of engines, and of senders that one collector tracks. With this
+limit, five collectors are enough for 5,000 replicas, even if a hash divides the replicas
+unevenly."""
 HUNG_S: Final = 60
 """Seconds without a completed step after which an engine with requests counts as hung.
 
 vLLM itself warns after 60 s without a response from a worker (VLLM_RINGBUFFER_WARNING_INTERVAL),
 and ends the engine after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS). The longest legitimate step is
-a prefill of 128k tokens in one chunk. For this step a 70B model needs about 4e16 FLOP: 18e15 for
-the weights (2 x 70e9 x 128e3) and 22e15 for attention. Four H100 GPUs at half of their peak of 990
-TFLOP/s need 20 s for this. CUDA graphs are captured before the server accepts requests, so they do
-not delay a step.
+a prefill of 128k tokens in one chunk. For such a prefill, a 70B model needs about 4e16 FLOP: 18e15
+for the weights (2 x 70e9 x 128e3) and 22e15 for attention. Four H100 GPUs at half of their peak of
+990 TFLOP/s need 20 s for 4e16 FLOP. CUDA graphs are captured before the server accepts requests, so
+they do not delay a step.
 """
 
 
@@ -42,7 +43,7 @@ MEND_HUNG: Final = (
     "Check the server's log first, then GPU errors (nvidia-smi; Xid in dmesg). `py-spy dump` of the"
     " EngineCore process shows where it hangs. Then restart the server."
 )
-"""Instructions for an engine that hangs."""
+"""Instructions for the user if an engine hangs."""
 
 
 # Without slots, so that the collector can set all fields of a row at once (`sample_layouts`).

@@ -16,9 +16,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 from tailspan_vllm import names
 
 Quantity = Literal["text", "flag", "count", "number", "ratio", "score", "seconds"]
-"""The range of values that a field allows.
-
-A count is a whole number, a ratio is at most 1, and only a score may be negative.
+"""The kind of a field's values. It determines the allowed range: a count is a whole number, a ratio
+is at most 1, and only a score may be negative.
 """
 
 
@@ -45,9 +44,10 @@ class Description(NamedTuple):
     Attributes:
         unit: a UCUM unit, or the type of a value without a unit.
         meaning: the description, as a sentence.
-        source: where the sender reads the value.
+        source: where the sender gets the value from, such as "request header".
         wire: the name of the OpenTelemetry attribute or metric, or None if Tailspan sets the field.
-        quantity: the allowed range of values, or None to derive it from type and unit.
+        quantity: the kind of values, which determines their range. None to derive it from type and
+            unit.
         rolled_up: whether rollups include the field.
     """
 
@@ -102,7 +102,7 @@ class Field(NamedTuple):
 
     @property
     def quantity(self) -> Quantity:
-        """Return the range of values that the field allows."""
+        """Return the kind of values, which determines the range that the field allows."""
         if self.about.quantity is not None:
             return self.about.quantity
         if self.type is float:

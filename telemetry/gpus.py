@@ -1,7 +1,7 @@
 """Define a GPU sample: the state of a GPU at one instant, from its driver or a separate sampler.
 
-A value that a GPU does not report is None. No similar value is used instead: for example, the share
-of time with memory access does not replace the memory bandwidth.
+A value that a GPU does not report is None. No similar value is stored in its place. For example,
+the share of time with memory accesses is not stored as the memory bandwidth.
 """
 
 from collections.abc import Mapping
@@ -156,7 +156,7 @@ Throttle reasons are text, so they are sent as an attribute of `names.GPU_THROTT
 
 THROTTLE_REASONS: Final = frozenset(
     {
-        # NVIDIA's reasons, with NVML's names
+        # NVIDIA's reasons, under NVML's names
         "applications_clocks_setting",
         "sw_power_cap",
         "hw_slowdown",
@@ -180,5 +180,5 @@ THROTTLE_REASONS: Final = frozenset(
 
 
 def throttle_reasons(reasons: set[str]) -> str:
-    """Return reasons in the format of `GpuSample.throttle_reasons`."""
+    """Return a text with these reasons in the format of `GpuSample.throttle_reasons`."""
     return ",".join(sorted(reasons))

@@ -1,7 +1,8 @@
-"""Define a server's newest report of a request that has not ended.
+"""Define a report of a request in flight: a server's newest report of a request that has not ended.
 
-A report contains the request's labels, its age, and the time to first byte once it is known. The
-final latencies can only be longer, so a latency objective that is missed now stays missed.
+A report contains the request's labels, its age, and the time to first byte if the first byte was
+sent. The final latencies of the request can only be longer. So if the request misses a latency
+objective now, it will also miss it at its end.
 """
 
 from dataclasses import dataclass
@@ -10,10 +11,8 @@ from typing import Final
 from telemetry.requests import Source
 
 REPORTED_FROM_S: Final = 5.0
-"""Minimum age in seconds of a reported request.
-
-Ended requests are exported at the same interval, so a report on a younger request would not arrive
-before its row.
+"""Minimum age of a reported request, in seconds. The rows of ended requests are exported at an
+interval of the same length, so a report on a younger request would arrive no earlier than its row.
 """
 
 
@@ -21,7 +20,8 @@ before its row.
 class InFlightRequest:
     """A report of one request in flight at `seen_unix_ns`. Unknown values are None.
 
-    `trace_id`, `span_id` and `received_unix_ns` are the same as in the later row of the request.
+    `trace_id`, `span_id` and `received_unix_ns` are the same as in the row that is written when the
+    request has ended.
     """
 
     span_id: str
@@ -58,6 +58,6 @@ SELECTED_BY: Final = (
     *("operation", "model", "lora", "route", "tenant", "region", "replica", "config"),
     *("streamed", "source", "prompt_tokens"),
 )
-"""The fields with the same value in a report and in the later row. `engine` is not included: some
-front ends determine a request's engine only at the end.
+"""The fields that have the same value in a report and in the row after the end. `engine` is not
+included, because some front ends determine a request's engine only at the end.
 """

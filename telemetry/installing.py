@@ -1,6 +1,7 @@
 """Return the shell commands that install missing packages.
 
-If Tailspan runs from source, a command names the source folder, otherwise the package.
+If Tailspan runs from a source folder, a command installs from this folder; otherwise it installs
+the published package.
 """
 
 from importlib.util import find_spec
@@ -11,7 +12,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PLUGIN: Final = "tailspan-vllm"
 
 
-class MissingExtra(Exception):  # noqa: N818 -- it names the condition
+class MissingExtra(Exception):  # noqa: N818 -- the name states the condition
     """A library of an extra is not installed. The message contains the command to install it."""
 
 

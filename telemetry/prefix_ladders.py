@@ -1,8 +1,9 @@
 """Parse prefix ladders, which show which requests begin with the same tokens.
 
-Pure. A ladder consists of the tokens per block, as in `16:`, and four characters for each rung. The
-first rung is for the empty prompt, the others for the prefixes at `POSITIONS`. The plugin computes
-ladders (`tailspan_vllm/request/prefix_ladder.py`).
+Pure. A ladder is a text: the tokens per block, as in `16:`, followed by four characters for each
+rung. The first rung stands for the empty prompt, and each further rung for the prefix that ends at
+one of `POSITIONS`. If two requests have equal rungs up to a position, they begin with the same
+tokens up to this position. The plugin computes ladders (`tailspan_vllm/request/prefix_ladder.py`).
 """
 
 import re
@@ -31,12 +32,12 @@ class Ladders:
     """The ladders of n requests."""
 
     block_tokens: NDArray[np.int64]
-    """(n,) tokens per block; 0 for a request without a ladder."""
+    """An array (n,) with the tokens per block of each request; 0 for a request without a ladder."""
     offsets: NDArray[np.int64]
-    """(n + 1,) request i has the rungs from `offsets[i]` up to `offsets[i + 1]`."""
+    """An array (n + 1,). Request i has the rungs `offsets[i]` to `offsets[i + 1] - 1`."""
     rungs: NDArray[np.uint32]
-    """(m,) the four characters of each rung as a number. A request's first rung is for the empty
-    prompt.
+    """An array (m,) with the four characters of each rung as a number. A request's first rung
+    stands for the empty prompt.
     """
 
 

@@ -1,8 +1,8 @@
-"""Make text fit to print. Pure."""
+"""Convert text to a form that is safe to print. Pure."""
 
 
 def printable(text: str, widest: int) -> str:
-    """Return a text on one line, with control characters escaped, cut to `widest` characters."""
+    """Return a text on one line, with control characters escaped, at most `widest` characters."""
     shown = "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode()
         for each in text[: widest + 1]

@@ -22,13 +22,15 @@ Z_95 = 1.96
 
 
 def quantile(values: FloatArray, q: float) -> float | None:
-    """Return the quantile: the smallest value such that at least a share q of all values does not
-    exceed it.
+    """Return a quantile of a sample.
+
+    It is the smallest value of the sample such that at least a share q of all values is at most
+    this value.
 
     Args:
         values: (n,) in any order, without NaN.
-        q: in (0, 1), treated as an exact decimal number: for 100 values and q = 0.07, the rank
-            is 7.
+        q: in (0, 1). It is treated as an exact decimal number. Example: for 100 values and q =
+            0.07, the rank is 7.
 
     Returns:
         One of the values, or None if there are no values.
@@ -42,7 +44,9 @@ def quantile(values: FloatArray, q: float) -> float | None:
 
 
 def nearest_rank(number: int, q: float) -> int:
-    """Return the rank of a quantile among `number` values, counted from 1, or 0 without values.
+    """Return the rank of a quantile among `number` values. The smallest value has rank 1.
+
+    The result is 0 if there are no values.
 
     Raises:
         ValueError: q is outside (0, 1).
@@ -53,15 +57,16 @@ def nearest_rank(number: int, q: float) -> int:
 
 
 def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float, float] | None:
-    """Return the confidence interval of a quantile, 95 % for z = 1.96.
+    """Return the confidence interval of a quantile (95 % for z = 1.96).
 
-    The ranks are n·q ± z·√(n·q·(1−q)), rounded outwards. For n up to 5,000 and q from 0.5 to 0.99
-    the exact (binomial) coverage is at least 94.7 %.
+    The ranks of its bounds are n·q ± z·√(n·q·(1−q)), rounded outwards. The coverage, computed
+    exactly with the binomial distribution, is at least 94.7 % for n up to 5,000 and q from 0.5 to
+    0.99.
 
     Args:
         values: (n,) in any order, without NaN.
         q: in (0, 1).
-        z: half the width of the interval in standard deviations. Must be above 0.
+        z: half the width of the interval in standard deviations, above 0.
 
     Returns:
         (low, high), both observed values, or None if the sample is too small: below 381 values for
@@ -95,7 +100,7 @@ def interval_ranks(number: int, q: float, z: float = Z_95) -> tuple[int, int] | 
 
 @lru_cache(maxsize=64)
 def least_number(q: float) -> int:
-    """Return the minimum sample size for the 95 % interval of a quantile.
+    """Return the minimum sample size for the 95 % confidence interval of a quantile.
 
     Raises:
         ValueError: q is outside (0, 1).
@@ -115,12 +120,12 @@ def _check(values: FloatArray) -> None:
 
 @lru_cache(maxsize=64)
 def _decimal(q: float) -> Fraction:
-    """Return q as an exact decimal. In floats, 0.07 × 100 is slightly above 7."""
+    """Return q as an exact decimal, because in floats, 0.07 × 100 is slightly above 7."""
     return Fraction(repr(float(q)))
 
 
 def _at_ranks(values: FloatArray, *ranks: int) -> list[float]:
-    """Return the values at ranks counted from 1."""
+    """Return the values with these ranks. The smallest value has rank 1."""
     places = [rank - 1 for rank in ranks]
     ordered = np.partition(values, places)
     return [float(ordered[place]) for place in places]

@@ -1,7 +1,7 @@
 """Store many requests as rows of plain values, and as columns.
 
-The collector, the store and `/metrics` exchange requests in this form. Creating an object takes
-longer than processing a request, so objects are created only on access.
+The collector, the store and `/metrics` exchange requests in this form. Creating a `RequestTimeline`
+takes longer than the rest of the processing, so it is created only when a request is accessed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,7 +43,7 @@ MEASURES: Final = (
     *(name for name in FIELDS if _TYPES[name] in (float, float | None) and name != "cost_usd"),
     *("prompt_tokens", "cached_tokens", "output_tokens"),
 )
-"""The numeric fields that are summed, without `cost_usd`, which is computed later."""
+"""The numeric fields that are summed. `cost_usd` is not included, because it is computed later."""
 _MEASURE: Final = {field: place for place, field in enumerate(MEASURES)}
 
 
@@ -96,7 +96,7 @@ class RequestRows(Sequence[RequestTimeline]):
         return cls(rows, np.concatenate([each.measures() for each in several], axis=1))
 
     def taken(self, places: Sequence[int]) -> "RequestRows":
-        """Return the rows at these indices, or self if these are all rows."""
+        """Return the requests at these indices, or self if these are all requests."""
         if len(places) == len(self.rows):
             return self
         return RequestRows([self.rows[each] for each in places])
@@ -151,6 +151,6 @@ class RequestRows(Sequence[RequestTimeline]):
         return any(value is not None for value in self.column(field))
 
     def _tpot_s(self) -> FloatArray:
-        between = self.numbers("output_tokens") - 1  # a new array, so it can be modified
+        between = self.numbers("output_tokens") - 1  # this is a new array, so it can be modified
         between[~(between >= 1)] = np.nan
         return self.numbers("decode_s") / between

@@ -77,24 +77,25 @@ class PricedBy(StrEnum):
 
 
 PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
-"""The consecutive phases from received to delivered."""
+"""The phases of a request, in order. They are consecutive, from received to delivered."""
 
 PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
-"""The parts of prefill and of decode: the request's own work, prefills of other requests, decodes
-of other requests, preemption (until the discarded work is computed again), and step time that no
-scheduled work explains.
+"""The parts of prefill and of decode, in the order of the names: the request's own work; prefills
+of other requests; decodes of other requests; preemption, until the discarded work is computed
+again; step time that no scheduled work explains.
 """
 
 QUEUE_PARTS = ("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s")
-"""The parts of `queue_s`, by the reason for waiting: no free place in the batch; no free KV-cache
-blocks; the step's token budget; the request's own adapter, cache or grammar; the end of the current
-step.
+"""The parts of `queue_s`. The request waited, in the order of the names: for a free place in the
+batch; for free KV-cache blocks; for a step with enough token budget; for its own adapter, cache or
+grammar; for the end of the current step.
 """
 
 HELD_PARTS = ("kv_load_s", "grammar_s", "adapter_wait_s")
-"""The parts of `queue_held_s` with a known reason: KV cache that was being loaded, a grammar that
-was being compiled, no free slot for the adapter. They sum to at most `queue_held_s`. The rest has
-other reasons, for example a paused engine.
+"""The parts of `queue_held_s` with a known reason. The request waited, in the order of the names:
+for KV cache that was being loaded; for a grammar that was being compiled; for a free slot for its
+adapter. These parts sum to at most `queue_held_s`. The rest of `queue_held_s` has other reasons,
+for example a paused engine.
 """
 
 PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
@@ -720,12 +721,12 @@ class RequestTimeline:
 
     @property
     def tpot_s(self) -> float | None:
-        """Return the mean seconds per output token after the first, or None below two tokens."""
+        """Return the TPOT: mean seconds per output token after the first. None below two tokens."""
         return tpot_s(self.decode_s, self.output_tokens)
 
 
 def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
-    """Return the mean seconds per output token after the first, or None below two tokens."""
+    """Return the TPOT: mean seconds per output token after the first. None below two tokens."""
     if decode_s is None or output_tokens is None or output_tokens < 2:
         return None
     return decode_s / (output_tokens - 1)
@@ -734,8 +735,11 @@ def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
 def part_s(
     in_prefill_s: float | None, in_decode_s: float | None, decode_s: float | None
 ) -> float | None:
-    """Return the sum of a part over prefill and decode. If there was no decode, return the part in
-    prefill."""
+    """Return a part's time in prefill plus its time in decode.
+
+    If the request had no decode, return the part's time in prefill. None if a needed time is
+    unknown.
+    """
     if decode_s is None:
         return in_prefill_s
     if in_prefill_s is None or in_decode_s is None:
@@ -751,7 +755,7 @@ _FILLS = tuple(getattr(RequestTimeline, field).__set__ for field in FIELDS)
 def request_of_values(values: Iterable[Any]) -> RequestTimeline:
     """Create a request from the values of all fields, in order.
 
-    It bypasses the constructor, which takes twice as long.
+    This function does not call the constructor, which takes twice as long.
     """
     request = object.__new__(RequestTimeline)
     for fill, value in zip(_FILLS, values, strict=True):

@@ -1,7 +1,8 @@
 """Define starts of engines with their arguments, and compare two starts.
 
 Pure. `arguments` is a JSON object with sorted keys such as `cache.block_size`. The values are
-numbers, booleans and strings. An unknown argument is absent, and differs from every value.
+numbers, booleans and strings. An unknown argument is absent. In a comparison, an absent argument
+differs from every value.
 """
 
 import json
@@ -20,7 +21,9 @@ for at most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStart:
-    """The start of an engine at `at_unix_ns`, with its arguments. Unknown values are None.
+    """The start of an engine, which was ready at `at_unix_ns`, with its arguments.
+
+    Unknown values are None.
 
     `config` is the fingerprint of the arguments; requests and samples have it too. `device` is the
     name of the engine's GPUs, and `gpus` is their number. `shape` is the shape of the model as a
@@ -58,8 +61,9 @@ class Difference(NamedTuple):
 
 
 def loading_from(start: EngineStart) -> int:
-    """Return when an engine began to load, in unix nanoseconds. From this time on, the engine that
-    it replaces answers no requests.
+    """Return when an engine began to load, in unix nanoseconds.
+
+    From this time on, the previous engine, which this engine replaces, answers no requests.
     """
     return start.at_unix_ns - int((start.loading_s or 0.0) * 10**9)
 
@@ -70,7 +74,7 @@ def written(arguments: dict[str, Argument]) -> str:
 
 
 def read(arguments: str) -> dict[str, Argument]:
-    """Parse the stored JSON text of arguments. The inverse of `written`."""
+    """Parse the stored JSON text of arguments. It is the inverse of `written`."""
     found: dict[str, Argument] = json.loads(arguments)
     return found
 

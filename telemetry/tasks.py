@@ -12,8 +12,8 @@ class Task:
 
     Attributes:
         name: the name of the component in metrics, in `/readyz` and in `tailspan doctor`.
-        vital: whether telemetry is lost while the component fails. Senders should then use another
-            collector.
+        vital: whether telemetry is lost while the component fails. If a vital component fails,
+            senders should use another collector.
         quiet_s: the longest normal time between two successes, or None if the component works only
             on demand.
         failures: the number of failed attempts.

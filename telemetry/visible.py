@@ -1,6 +1,6 @@
-"""Replace invisible characters, which can hide, reverse or break the surrounding text.
+"""Replace invisible characters, which can hide, reverse or break the surrounding text. Pure.
 
-Pure. Clients choose the text of tenants, routes, models and ids, so this text is not trusted.
+Clients choose the names of tenants, routes and models, and ids, so these texts are not trusted.
 """
 
 import unicodedata

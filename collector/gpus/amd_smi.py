@@ -1,10 +1,10 @@
 """Reads the AMD GPUs of this machine through AMD SMI, the Python library of ROCm.
 
-The firmware of an Instinct GPU reports `umc_activity`: the average share of the memory bandwidth in
-use. This share times `vram_max_bandwidth` is the bandwidth in bytes per second. `gfx_activity` is
-the share of time in which the graphics engine was busy, an upper bound of the activity of the
-engine's units. Source: AMD SMI, "Python API reference", ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of
-10⁹).
+The firmware of an Instinct GPU reports `umc_activity`, the average share of the peak memory
+bandwidth that is in use. The bandwidth in use, in bytes per second, is `umc_activity` ×
+`vram_max_bandwidth`. `gfx_activity` is the share of time in which the graphics engine was busy. The
+activity of its compute units can be lower, but not higher. Source: AMD SMI, "Python API reference",
+ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of 10⁹).
 """
 
 import contextlib
@@ -61,8 +61,8 @@ _ACTIVITIES: Final = ("dram_bandwidth_ratio", "sm_active_ratio")
 def load() -> Any:
     """Return the Python library.
 
-    Without the C library, importing the Python library prints to stdout and raises exceptions. This
-    function converts them to ReaderError.
+    If the C library is missing, importing the Python library prints to stdout and raises exceptions
+    of several types. This function suppresses the output and raises ReaderError instead.
     """
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -75,7 +75,7 @@ def load() -> Any:
 
 
 class AmdSmiReader:
-    """Reads GPUs through AMD SMI; use it from one thread only.
+    """Reads GPUs through AMD SMI. Use an object of this class from one thread only.
 
     Args:
         clock_unix_ns: returns the current time.
@@ -115,7 +115,7 @@ class AmdSmiReader:
             except ReaderError as error:
                 failures.append(Failure(f"GPU {index}", error.absence))
         if failures and self._clock() - self._opened_s >= REOPEN_S:
-            self.close()  # reopening the library finds GPUs that are back
+            self.close()  # reopening the library finds GPUs that work again
         return Reading(tuple(gpus), tuple(failures))
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
-"""Returns the replica that the user configured for a GPU, by GPU name or by labels of an exporter.
+"""Returns the replica that the user configured for a GPU, by the GPU's name or labels. Pure.
 
-Pure. Configuration overrides detection.
+The labels are those of a dcgm-exporter. A configured replica overrides the replica that Tailspan
+detects.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,8 +28,8 @@ class ConfiguredOwners:
 
     Attributes:
         by_gpu: maps one of a GPU's names to its replica.
-        template: template of the replica's name for GPUs of dcgm-exporters; its fields are labels
-            of the GPU.
+        template: template of the replica's name for GPUs of dcgm-exporters, for example `{pod}`.
+            Its fields are labels of the GPU.
     """
 
     by_gpu: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

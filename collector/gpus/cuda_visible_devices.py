@@ -1,7 +1,7 @@
 """Parses CUDA_VISIBLE_DEVICES with CUDA's rules.
 
 Pure. Source: CUDA C++ Programming Guide, "CUDA Environment Variables". The variable lists numbers,
-UUIDs or prefixes of UUIDs. CUDA ignores all entries from the first invalid entry on.
+UUIDs or prefixes of UUIDs. CUDA ignores the first invalid entry and all entries after it.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ _PREFIXES = ("GPU-", "MIG-")
 def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
     """Return the UUIDs of the GPUs that a process sees.
 
-    CUDA numbers GPUs by speed, but the driver numbers them by PCI bus. The two numberings are
-    certain to agree only if all GPUs are of the same model. If the variable lists numbers and the
-    models differ, the result is empty.
+    By default, CUDA numbers GPUs by speed, but the driver numbers them by PCI bus. The two orders
+    are certain to be equal only if all GPUs are of the same model. If the variable lists numbers
+    and the models differ, the result is empty.
 
     Args:
         variable: the value of the process's CUDA_VISIBLE_DEVICES.

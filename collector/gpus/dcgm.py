@@ -1,4 +1,7 @@
-"""Reads NVIDIA GPUs through dcgm-exporters: GPUs older than Hopper, and GPUs of other machines.
+"""Reads NVIDIA GPUs through dcgm-exporters.
+
+Use dcgm-exporters for GPUs older than Hopper, whose activity NVML does not measure, and for GPUs of
+other machines.
 
 An exporter samples its GPUs every 30 s, or every second if started with `-c 1000`. More frequent
 scrapes return the same values again.
@@ -71,7 +74,7 @@ class DcgmReader:
         except ScrapeError as error:
             why = _WHY.get(error.reason, Why.NOT_UNDERSTOOD)
             return Failure(target.url, Absence(why, f"{target.url}: {error}"))
-        except Exception as error:  # a defect: the other exporters are still read
+        except Exception as error:  # a defect of Tailspan: the other exporters are still read
             return Failure(target.url, Absence(Why.FAILED, f"{target.url}: {type(error).__name__}"))
         if not gpus:
             return Failure(target.url, Absence(Why.NOT_UNDERSTOOD, f"{target.url}: no DCGM_FI_*"))

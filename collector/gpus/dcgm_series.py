@@ -1,9 +1,10 @@
 """Converts the response of a dcgm-exporter to GPU samples.
 
-Pure. With MIG, each slice has its own series with the label GPU_I_ID. The exporter repeats the
-card's power and energy for each slice; the parser drops these copies, so that no sum counts them
-twice. Sources: dcgm-exporter, `etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM,
-"Field Identifiers". Label names are those of versions 2.x to 4.x, including `--use-old-namespace`.
+Pure. With MIG, each slice of a card has its own series, with the label GPU_I_ID. The exporter
+repeats the card's power and energy in the series of each slice. The parser drops these copies, so
+that no sum counts the card's power or energy twice. Sources: dcgm-exporter,
+`etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM, "Field Identifiers". Label
+names are those of versions 2.x to 4.x, including `--use-old-namespace`.
 """
 
 import re
@@ -64,7 +65,7 @@ _FIELDS: Final[Mapping[str, _Field]] = {
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": _Field(
         "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
     ),
-    # These series are rates, whatever type the exporter's configuration declares.
+    # These series are rates, even if the exporter's configuration declares another type.
     "DCGM_FI_PROF_PCIE_RX_BYTES": _Field("pcie_rx_bytes_per_s", finite),
     "DCGM_FI_PROF_PCIE_TX_BYTES": _Field("pcie_tx_bytes_per_s", finite),
     "DCGM_FI_PROF_NVLINK_RX_BYTES": _Field("nvlink_rx_bytes_per_s", finite),

@@ -1,6 +1,6 @@
 """Calls a driver's library on a separate thread, so that a hanging call blocks no other code.
 
-It is a daemon thread, so a hanging driver does not prevent the program from ending.
+The thread is a daemon thread, so a hanging driver does not prevent the program from ending.
 """
 
 import asyncio
@@ -59,8 +59,8 @@ class DriverThread:
         answer = asyncio.wrap_future(self._pending)
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # may be late
         try:
-            # Not `wait_for`: before Python 3.12, it loses a cancellation that arrives together with
-            # the answer, and the sampling would never stop.
+            # Not `wait_for`: before Python 3.12, `wait_for` loses a cancellation that arrives
+            # together with the result. The sampling would then never stop.
             async with asyncio.timeout(self._timeout_s):
                 # Shielded, because a driver call cannot be cancelled.
                 return await asyncio.shield(answer)
@@ -79,6 +79,6 @@ class DriverThread:
             read, result = call
             try:
                 result.set_result(read())
-            except Exception as error:  # passed to the caller; the thread continues
+            except Exception as error:  # the caller receives the exception; the thread continues
                 result.set_exception(error)
         self._library.close()

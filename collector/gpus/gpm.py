@@ -1,9 +1,9 @@
-"""Reads NVIDIA's GPU performance monitoring (GPM): activity between two samples, since Hopper.
+"""Reads NVIDIA's GPU performance monitoring (GPM): a GPU's activity between two samples.
 
-The first sample of a GPU has no values, because there is no earlier sample. A sample after a long
-pause has no values, because they would be averages over the pause. Each GPU has two sample buffers,
-which are freed at the end of the program. Source: NVML API reference, "GPM Functions" and
-`nvmlGpmMetricId_t`.
+GPM needs a Hopper GPU or a newer one. The first sample of a GPU has no values, because there is no
+earlier sample. A sample after a long pause has no values either, because its values would be
+averages over the pause. Each GPU has two sample buffers, which are freed at the end of the program.
+Source: NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
 """
 
 import contextlib
@@ -19,8 +19,9 @@ LONGEST_S: Final = 10.0
 _PERCENT: Final = 0.01
 _MIB: Final = float(2**20)
 _ROUNDING: Final = 1.01
-"""Upper bound of a plausible ratio. A ratio can slightly exceed 1, because it is measured with two
-clocks; it is then set to 1. A larger ratio is discarded.
+"""Upper bound of a plausible ratio. A ratio can slightly exceed 1, because its numerator and
+denominator are measured with two clocks. A ratio from 1 to this bound is set to 1. A larger ratio
+is discarded.
 """
 
 
@@ -73,7 +74,7 @@ class GpmWindow:
             why = self._compare_with_last(into)
         except self._pynvml.NVMLError as error:
             why = absence_of(self._pynvml, error)
-            self.free()  # the next reading starts anew
+            self.free()  # the next sample counts as a first sample
         if why is not None:
             if why.why in GONE:
                 raise ReaderError(why)
@@ -100,7 +101,7 @@ class GpmWindow:
         if self._before is not None and now_s - self._before[1] < SHORTEST_S:
             return Absence(Why.FIRST_LOOK, "too soon after the last sample")
         taken = self._spare if self._spare is not None else self._pynvml.nvmlGpmSampleAlloc()
-        self._spare = taken  # so that `free` frees it if the read fails
+        self._spare = taken  # so that `free` frees the buffer if the read fails
         if self._instance is None:
             self._pynvml.nvmlGpmSampleGet(self._device, taken)
         else:
@@ -144,7 +145,7 @@ class GpmWindow:
 
 
 def _checked(value: float, *, is_ratio: bool) -> float | None:
-    """Return the value, with a ratio limited to 1, or None for NaN or an impossible value."""
+    """Return the value, or None if it is NaN or impossible. A ratio is limited to 1."""
     if not 0 <= value < (_ROUNDING if is_ratio else float("inf")):
         return None
     return min(value, 1.0) if is_ratio else value

@@ -18,7 +18,7 @@ AMD_SMI: Final = "amd_smi"
 
 
 class GpuReaders:
-    """All configured readers. `close` releases their resources.
+    """All GPU readers that the user configured. `close` releases their resources.
 
     Args:
         local: whether to read the GPUs of this machine.

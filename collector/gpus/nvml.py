@@ -1,8 +1,8 @@
 """Reads the NVIDIA GPUs of this machine through NVML: every card and every MIG slice.
 
 A lost GPU does not affect the other GPUs. NVML finds a lost GPU again only after the library is
-reopened. After that, one sample of every GPU has no rates, so the library is reopened only every 30
-s.
+reopened. After each reopening, the first sample of every GPU lacks its rates. Therefore, the
+library is reopened at most every 30 s.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def load() -> Any:
 
 
 class NvmlReader:
-    """Reads GPUs through NVML; use it from one thread only.
+    """Reads GPUs through NVML. Use an object of this class from one thread only.
 
     Args:
         clock_unix_ns: returns the current time.
@@ -164,7 +164,7 @@ class NvmlReader:
                 lambda place=place: nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, place),  # type: ignore[misc]
             )
             if isinstance(part, Absence):
-                if part.why is not Why.NO_DATA:  # NO_DATA: there is no slice at this place
+                if part.why is not Why.NO_DATA:  # NO_DATA: there is no slice with this index
                     failures.append(Failure(f"GPU {index} MIG slice {place}", part))
                 continue
             try:

@@ -14,9 +14,9 @@ from collector.gpus.throttle_reasons import reasons_of
 
 _MHZ: Final = 1_000_000
 _TRANSFERS_A_CLOCK: Final = 2
-"""HBM and GDDR transfer two bits per line in each clock cycle that NVML counts. Example: 2 × 2,619
-MHz × 5,120 bits is the 3.35 TB/s that NVIDIA states for an H100 (SXM). The formula also holds for
-A100, H200, L4 and L40S.
+"""Number of bits that HBM and GDDR memory transfer per line in one cycle of the memory clock that
+NVML reports. Example: 2 × 2,619 MHz × 5,120 bits is the 3.35 TB/s that NVIDIA states for an H100
+(SXM). The formula also holds for A100, H200, L4 and L40S.
 """
 
 
@@ -80,9 +80,10 @@ def read_memory(nvml: Any, device: Any, into: Measurements) -> None:
 
 
 def _memory(nvml: Any, device: Any) -> Any:
-    """Return the memory, without the part that the driver reserves (480 MiB on an H100).
+    """Return the memory figures of a GPU. Used memory excludes the part that the driver reserves.
 
-    nvidia-smi and DCGM do not count this part as used either.
+    The driver reserves 480 MiB on an H100. nvidia-smi and DCGM do not count this part as used
+    either.
     """
     try:
         return nvml.nvmlDeviceGetMemoryInfo(device, nvml.nvmlMemory_v2)

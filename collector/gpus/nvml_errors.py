@@ -1,4 +1,4 @@
-"""Maps NVML's error codes to reasons, including codes of future versions.
+"""Maps NVML's error codes to reasons. Unlisted codes of future versions map to `Why.FAILED`.
 
 Source: NVML API reference, `nvmlReturn_t`.
 """

@@ -1,4 +1,4 @@
-"""Converts GPU samples to an OTLP message, for a collector on another machine."""
+"""Converts GPU samples to an OTLP message, which an agent sends to a remote collector."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -2,9 +2,10 @@
 
 The sources are used in this order: the user's configuration; the labels of a dcgm-exporter; the
 ancestors of the processes that compute on the GPU; CUDA_VISIBLE_DEVICES of the replicas' processes.
-If no engine reports to this process (for example, in an agent on a GPU machine), the GPU is
-assigned to the replica's default name: the host and port of the server whose processes use the GPU.
-A GPU without a replica is reported under its machine's name, so that idle GPUs stay visible.
+An agent on a GPU machine receives no samples of engines, so it cannot look up a replica's name. It
+assigns the GPU to the default name of a replica: host and port of the server whose processes use
+the GPU. A GPU that no source assigns is reported under its machine's name, so that idle GPUs stay
+visible.
 """
 
 import logging
@@ -27,8 +28,8 @@ from telemetry.requests import RequestTimeline, Source
 
 MOST_KNOWN: Final = 4_096
 SILENT_NS: Final = 300 * 10**9
-"""If an engine sends no sample for this time, its process id is ignored, because another process
-may have taken the id. A running engine sends a sample every second.
+"""If an engine sends no sample for this time, its process id is ignored, because the system may
+have given the id to another process. A running engine sends a sample every second.
 """
 
 _log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Owners(Listener):
         processes: reads the processes of this machine.
         configured: the user's configuration.
         clock_unix_ns: returns the current time.
-        receives_engines: whether engines report to this process.
+        receives_engines: whether this process receives the engines' samples.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Owners(Listener):
         """Record the process ids of engines. Scrapes and simulations report no process ids."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            # Only once per message, because the call takes time in proportion to the number of
+            # Call `_forget` only once per message. Its duration grows with the number of replica
             # names, and senders may invent names.
             if len(self._engines) >= MOST_KNOWN:
                 self._forget(now_unix_ns)
@@ -186,7 +187,7 @@ def _busiest(counted: Counter[str]) -> str | None:
 
 
 def _full_name(name: str | None, replicas: set[str]) -> str | None:
-    """Return the full replica name for a name from labels.
+    """Return the full replica name for a replica name that was read from a GPU's labels.
 
     The default name of a replica in a pod is `pod:port`, but labels contain only the pod.
     """

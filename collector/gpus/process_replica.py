@@ -1,13 +1,14 @@
 """Finds the replica to which a process of this machine belongs.
 
 Pure. A process id alone is not enough: other machines have the same ids, and every container has a
-process 1. Therefore the process must have started at about the same time as the engine's totals. If
-a replica's name contains a host (`host:port`, the default), the host must be this machine or the
-process's container.
+process 1. Therefore, the start of the process must also match the start timestamp of the engine's
+totals. If a replica's name contains a host (`host:port`, the default), the host must be this
+machine or the process's container.
 
 With one API server, the engine's workers are descendants of the process whose id the engine
-reports. With several API servers, or with data parallelism, servers and engines are siblings: one
-launcher, which runs the same program, started them at about the same time.
+reports. With several API servers, or with data parallelism, the processes of the servers and of the
+engines are siblings. One launcher, which runs the same program, started all of them at about the
+same time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,8 +18,8 @@ from collector.gpus.processes import Process
 
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
-"""An engine's totals may start at most `BEFORE_S` before, and at most `AFTER_S` after, its process.
-Some totals start only after the model is loaded.
+"""An engine's totals may start from `BEFORE_S` before its process to `AFTER_S` after it. Some
+totals start only after the model is loaded.
 """
 TOGETHER_S: Final = 120.0
 """Maximum time between the starts of two child processes of one launcher."""
@@ -82,13 +83,14 @@ def server_of(
 ) -> str | None:
     """Return the default name (host:port) of the server to which a process belongs.
 
-    The server is the nearest ancestor that runs the same program and listens on exactly one port.
-    Its GPU workers listen on several ports, and its parent runs another program.
+    The server is the nearest ancestor that runs the same program as the process, and that listens
+    on exactly one port. The server's GPU workers listen on several ports, and its parent runs
+    another program.
 
     Args:
         ancestry: the process, its parent, and so on.
         here: this machine's name.
-        hostname: returns the name of a process' container.
+        hostname: returns the host name of a process's container.
         port: returns the port that a process listens on; None unless there is exactly one.
     """
     line = list(ancestry)
@@ -123,7 +125,7 @@ def _only_candidate(candidates: set[str], host: str | None) -> str | None:
     of_host = {each for each in candidates if host is not None and host in (each, host_of(each))}
     if len(of_host) == 1:
         return next(iter(of_host))
-    # A name that the user configured may have no host.
+    # A replica name that the user configured may contain no host.
     chosen = {each for each in candidates if host_of(each) is None}
     return next(iter(chosen)) if len(chosen) == 1 and not of_host else None
 

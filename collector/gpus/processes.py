@@ -1,7 +1,8 @@
 """Reads the processes of this machine from /proc: parents, namespaces, start times.
 
-Command lines and environment variables may contain secrets. So only CUDA_VISIBLE_DEVICES is read. A
-value that this process may not read is unknown. Source: proc(5).
+Command lines and environment variables may contain secrets, so no command line is read, and
+CUDA_VISIBLE_DEVICES is the only variable that is used. Values that this process has no permission
+to read are unknown. Source: proc(5).
 """
 
 import contextlib

@@ -46,7 +46,7 @@ class Why(StrEnum):
     SLICED = "sliced"
     """With MIG, some values are reported only for the card, others only for its slices."""
     NO_DATA = "no_data"
-    """The device returned no value this time."""
+    """The device supports this value, but returned none in this sample."""
     TIMEOUT = "timeout"
     """The source did not respond in time."""
     IMPOSSIBLE = "impossible"
@@ -60,11 +60,11 @@ class Why(StrEnum):
     NOT_KEPT = "not_kept"
     """The samples could not be stored."""
     FAILED = "failed"
-    """Any other failure; see the details."""
+    """Any other failure; `Absence` contains the details."""
 
 
 ABSENT_HERE: Final = frozenset({Why.NO_PACKAGE, Why.NO_LIBRARY, Why.NO_DRIVER, Why.NO_GPU})
-"""The machine has no GPU of this vendor, which is not an error."""
+"""The machine has no GPU of this vendor. This is not an error."""
 GONE: Final = frozenset({Why.LOST, Why.NEEDS_RESET, Why.NO_POWER})
 """The GPU is no longer usable. It may be found again after the library is reopened."""
 
@@ -81,7 +81,7 @@ class Absence:
 
 
 class ReaderError(Exception):
-    """The reader failed as a whole."""
+    """The reader could not read any GPU."""
 
     def __init__(self, absence: Absence) -> None:
         super().__init__(str(absence))
@@ -161,6 +161,6 @@ class Measurements:
     def set_rest_absent(self, absence: Absence) -> None:
         """Set this reason for all fields that have neither a value nor a reason."""
         for name in MEASURED:
-            # `owners` counts the foreign processes.
+            # `owners` sets this field later: it counts the processes that are not the replica's.
             if name != "foreign_processes":
                 self.set_absent(name, absence)

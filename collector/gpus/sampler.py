@@ -1,4 +1,4 @@
-"""Reads GPUs periodically and stores their samples, each with its replica.
+"""Reads GPUs periodically, assigns each sample to a replica, and stores the samples.
 
 Each reader has a separate task, so a slow reader does not delay the others. A reader that finds no
 GPU logs nothing, and tries again after a minute.
@@ -47,13 +47,14 @@ class ReaderState:
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """Number of failed calls, and of failed GPUs in successful calls, by `Why`."""
+    """Number of failures by `Why`: failed calls, and single GPUs that failed in a successful
+    call."""
     lost: dict[str, Absence] = field(default_factory=dict)
     """GPUs or addresses that failed in the last call, with the reason."""
 
 
 class GpuSampler:
-    """Reads each reader's GPUs periodically until it is cancelled.
+    """Calls each reader periodically until the sampler is cancelled.
 
     Args:
         readers: the readers.
@@ -100,7 +101,7 @@ class GpuSampler:
         while True:
             try:
                 await self.ask(reader)
-            except Exception as error:  # a defect: this reader is called again, others continue
+            except Exception as error:  # a defect: this and the other readers continue
                 self.task.failed(error)
                 _log.exception("gpus: %s: reading the GPUs failed", reader.name)
                 absent = Absence(Why.FAILED, type(error).__name__)
@@ -121,7 +122,7 @@ class GpuSampler:
         except ReaderError as error:
             self._failed(state, error.absence)
             return
-        except Exception as error:  # a defect here or in a library: other readers continue
+        except Exception as error:  # a defect of Tailspan or of a library: other readers continue
             self._failed(state, Absence(Why.FAILED, f"{type(error).__name__}: {error}"))
             return
         now_lost = {each.what: each.absence for each in reading.failures}

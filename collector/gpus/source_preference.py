@@ -1,8 +1,8 @@
 """Selects one of two sources of the same GPU: the driver on this machine, or a dcgm-exporter.
 
-The source that reports bandwidth is preferred. If both or neither report bandwidth, the driver is
-preferred, because it is read every second. The other source is ignored as long as the preferred
-source reports.
+The source that reports bandwidth is preferred. If both sources report bandwidth, or neither does,
+the driver is preferred, because it is read every second. The samples of the other source are
+ignored until the preferred source has sent none for `SILENT_NS`.
 """
 
 from typing import Final, NamedTuple
@@ -27,7 +27,7 @@ class SourcePreference:
         self._sources: dict[str, _Source] = {}
 
     def keeps(self, gpu: GpuReading) -> bool:
-        """Return whether to store this sample."""
+        """Return whether to store this sample, and update the preferred source of its GPU."""
         preferred = self._sources.get(gpu.gpu)
         this = _Source(gpu.source, _rank(gpu), gpu.at_unix_ns)
         if (
@@ -43,6 +43,6 @@ class SourcePreference:
 
 def _rank(gpu: GpuReading) -> tuple[bool, bool]:
     absence = gpu.absent.get(_BANDWIDTH)
-    # A first sample has no rates yet, but the source reports them later.
+    # The first sample of a source has no bandwidth yet, but its later samples will have it.
     reports = _BANDWIDTH in gpu.values or (absence is not None and absence.why is Why.FIRST_LOOK)
     return reports, gpu.source is not GpuSource.DCGM

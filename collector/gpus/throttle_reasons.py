@@ -1,6 +1,6 @@
 """Converts the bits of an NVIDIA driver's throttle mask to names.
 
-Idleness is not included: a lower clock does not slow an idle GPU down. Source: NVML,
+The reason "idle" is left out: the lower clock of an idle GPU delays no work. Source: NVML,
 `nvmlClocksEventReasons`. A dcgm-exporter reports the same mask.
 """
 

@@ -1,11 +1,12 @@
 """Shares the reading time fairly between senders.
 
-Messages are read one at a time, and one message can take a hundred times longer than another. In
-order of arrival, a few expensive messages from one sender would delay all other senders. Therefore
-the queue selects the sender that has used the least reading time. A message then waits for the
-current message and for at most one message from each other sender. A sender with too many
-uncommitted rows is skipped until they are committed, because all senders' rows share one
-transaction.
+Messages are read one at a time, and one message can take a hundred times longer than another. If
+messages were read in their order of arrival, a few expensive messages from one sender would delay
+all other senders. Therefore the queue selects the sender that has used the least reading time. A
+message then waits for the current message and for at most one message from each other sender. The
+rows of all senders are committed in one transaction, so one sender with many rows would delay the
+others' commits. Therefore, a sender with too many uncommitted rows is skipped until its rows are
+committed.
 
 Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, with the measured time instead of the
 packet length.
@@ -34,10 +35,13 @@ class _Sender:
 
 
 class FairQueue:
-    """Queued work by sender. Thread-safe. Senders without work are removed.
+    """A queue of work (functions to call) by sender. Thread-safe.
+
+    Senders without work are removed.
 
     Args:
-        max_load: a sender with this load or more is skipped until its load is lower.
+        max_load: a sender with this load (uncommitted rows) or more is skipped until its load is
+            lower.
         clock: monotonic seconds.
     """
 
@@ -53,7 +57,7 @@ class FairQueue:
         """`used_s` of the sender that was served last: the start value of a new sender."""
 
     def put(self, peer: str, work: Callable[[], Any]) -> Future[Any]:
-        """Queue work for a sender; the future receives the result."""
+        """Queue work for a sender. Return a future for its result."""
         done: Future[Any] = Future()
         with self._lock:
             sender = self._senders.setdefault(peer, _Sender(self._now_s))
@@ -73,7 +77,7 @@ class FairQueue:
             return self._loads[peer] < self._max_load
 
     def has_work(self) -> bool:
-        """Return whether any sender may have work for `run`."""
+        """Return whether any sender may have queued work."""
         return bool(self._senders)
 
     def run(self) -> None:
@@ -102,7 +106,8 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # Do not remove the sender earlier: this time must count for its next message.
+            # Do not remove the sender earlier: the reading time of this message must be added to
+            # the sender's time before its next message is selected.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:
@@ -112,7 +117,7 @@ class FairQueue:
         return True
 
     def refuse_all(self, error: Callable[[], Exception]) -> None:
-        """Fail all queued work that has not begun."""
+        """Remove all queued work that has not begun, and set this error on its futures."""
         with self._lock:
             waiting = [done for each in self._senders.values() for _, done in each.waiting]
             for each in self._senders.values():

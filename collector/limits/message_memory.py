@@ -1,8 +1,8 @@
 """Reserves memory for a message while it arrives, and releases the memory after the response.
 
-Bytes are reserved before they are used, within a limit per sender and a limit for all senders. If a
-message does not fit, the collector refuses it and the sender must retry. Use this module from one
-event loop only.
+Bytes are reserved before they are used. There is a limit per sender and a limit for all senders
+together. If a message does not fit, the collector refuses it and the sender must retry. Use this
+module from one event loop only.
 """
 
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ class Reservation:
             self.size_bytes = size_bytes
 
     def move(self) -> "Reservation":
-        """Move the reservation to a new object, and close this one."""
+        """Transfer the reserved memory to a new object. Return it, and close this object."""
         moved = Reservation(self._rooms, self.peer)
         moved.size_bytes, self.size_bytes = self.size_bytes, 0
         self._open = False

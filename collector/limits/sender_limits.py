@@ -23,8 +23,9 @@ MESSAGE_BYTES: Final = 512
 class Limits:
     """Limits of the collector, per sender and in total.
 
-    Bytes are counted after decompression. A rate is an average: the bytes of one second, or one
-    message of any allowed size, may arrive at once. The function `sender` identifies senders.
+    Bytes are counted after decompression. A rate limit is an average: the bytes allowed in one
+    second, or one message of any allowed size, may arrive at once. The function `sender` identifies
+    senders.
     """
 
     max_body_bytes: int = 16 * MIB
@@ -65,7 +66,8 @@ class Limits:
 class _Bucket:
     """A token bucket that refills at a constant rate.
 
-    It contains at most one second's tokens. One message may make the balance negative.
+    It holds at most the tokens of one second. One message may take more tokens than are left, so
+    that the balance becomes negative.
     """
 
     left: float
@@ -115,7 +117,7 @@ class Rates:
         self.add(peer, body_bytes + MESSAGE_BYTES)
 
     def add(self, peer: str, more_bytes: int) -> None:
-        """Count the additional bytes of an accepted message after decompression."""
+        """Count the bytes by which decompression enlarged an accepted message."""
         self._bucket(peer).left -= more_bytes
         self._all.left -= more_bytes
 

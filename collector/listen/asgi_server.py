@@ -1,8 +1,8 @@
 """Serves an ASGI application on its own port, inside a running event loop.
 
-uvicorn serves the application. This module binds the port first, so that the error for a used port
-names the option that sets the port. It also limits connections and disables uvicorn's signal
-handlers.
+uvicorn serves the application. This module binds the port before uvicorn starts, so that the error
+for a port in use can name the command-line option that sets the port. It also limits connections
+and disables uvicorn's signal handlers.
 """
 
 import asyncio
@@ -44,8 +44,9 @@ def listen(host: str, port: int, option: str) -> socket.socket:
         raise ListenError(
             f"cannot listen on {host} port {port}: {why}; choose another with {option}"
         ) from error
-    # Accepted sockets inherit this option. asyncio does not set it on sockets without an explicit
-    # protocol. Without this option, every response waits 40 ms for the sender's delayed ACK.
+    # Accepted sockets inherit TCP_NODELAY from the listening socket. asyncio does not set it on
+    # sockets without an explicit protocol. Without TCP_NODELAY, every response waits 40 ms for the
+    # sender's delayed ACK.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 

@@ -1,8 +1,7 @@
-"""Authenticates requests by bearer tokens from a file or a variable. Tokens are compared in
-constant time.
+"""Authenticates requests by bearer tokens from a file or an environment variable.
 
-Only digests of tokens are stored, and no token appears in a log or an error. Source: RFC 6750, "The
-OAuth 2.0 Authorization Framework: Bearer Token Usage".
+Tokens are compared in constant time. Only digests of tokens are stored, and no token appears in a
+log or an error. Source: RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer Token Usage".
 
 A token may have a role: `TOKEN:ROLE`. Such a token can only read, and only what the role allows
 (`analysis.access.roles_file`).
@@ -29,14 +28,14 @@ SHORTEST: Final = 16
 TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """The characters that a token may contain."""
 HOLDER: Final = "tailspan.holder"
-"""Key in an ASGI scope, for the `Holder` of the request's token."""
+"""Key in an ASGI scope under which the `Holder` of the request's token is stored."""
 
 
 class Holder(NamedTuple):
     """The holder of a request's token.
 
     Attributes:
-        number: the place of the token in its file, from 1.
+        number: the position of the token in its file; the first token has number 1.
         role: the name of its role, or None for a token that may read and write everything.
     """
 
@@ -142,8 +141,9 @@ def token_without_role(tokens: Iterable[str]) -> str | None:
 
 
 def sending_token(file: Path | None, environ: Mapping[str, str]) -> str | None:
-    """Return the first token that may send telemetry, or None if no tokens are given. See
-    `read_tokens`.
+    """Return the first token that may send telemetry, or None if no tokens are configured.
+
+    The tokens are read as in `read_tokens`.
 
     Raises:
         SecurityError: the file cannot be read, a token is malformed, or each one has a role.

@@ -27,8 +27,8 @@ ACCEPT_AT_ONCE: Final = 64
 PAUSE_S: Final = 1.0
 """Pause when file descriptors run out, as in asyncio."""
 MOST_DESCRIPTORS: Final = 8192
-"""Target for the soft limit of file descriptors, if the hard limit allows it: twice the number that
-all ports, the database and the scrapes need.
+"""The soft limit of file descriptors is raised to this number, if the hard limit allows it. The
+number is twice what all ports, the database and the scrapes need.
 """
 KEPT_DESCRIPTORS: Final = 256
 """Number of file descriptors reserved for the database, /metrics, scrapes and logs."""
@@ -137,7 +137,7 @@ class Acceptor:
                 connection.close_at_once()
 
     async def wait_closed(self) -> None:
-        """Return at once. uvicorn itself waits for open connections."""
+        """Do nothing. uvicorn calls this method, but waits for open connections itself."""
 
     def closed(self, connection: Connection) -> None:
         """Remove a connection that has ended; idempotent."""

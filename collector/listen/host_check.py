@@ -22,9 +22,9 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_ALLOWED_HOSTS"
 OPTION: Final = "--allowed-host"
 
 PRIVATE_SUFFIXES: Final = (".svc", ".cluster.local", ".internal", ".local", ".home.arpa")
-"""Domains that public DNS never resolves, so an attacker's page cannot be loaded under them.
-Sources: Kubernetes services, ICANN's private-use domain (resolution 2024.07.29), RFC 6762, RFC
-8375.
+"""Suffixes of host names that public DNS never resolves, so an attacker's page cannot be loaded
+from such a host. Sources: Kubernetes services, ICANN's private-use domain (resolution 2024.07.29),
+RFC 6762, RFC 8375.
 """
 
 _NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]+)*")
@@ -53,7 +53,8 @@ class AllowedHosts:
 
         Args:
             names: the names that the user configured.
-            own: the address to listen on and the machine's name; IP addresses are ignored.
+            own: this server's own names: the address to listen on and the machine's name. IP
+                addresses are ignored.
             loopback: whether only this machine can reach the server.
             protected: whether tokens or TLS are required. An attacker's page has no token, and the
                 certificate does not contain the page's name.
@@ -106,8 +107,8 @@ def names_in(given: Collection[str], environ: Mapping[str, str]) -> list[str]:
 class HostGate:
     """An ASGI application that answers only requests to an allowed host.
 
-    If a request has an Origin, the page must have the same host and port as this server, or a host
-    that the user allowed. WebSockets are checked in the same way.
+    If a request has an Origin header, this origin must have the same host and port as this server,
+    or a host that the user allowed. WebSockets are checked in the same way.
 
     Args:
         app: the application to protect.

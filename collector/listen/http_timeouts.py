@@ -1,8 +1,8 @@
-"""Adds time limits to uvicorn's HTTP/1.1 protocol. uvicorn itself limits only the pause after a
-response.
+"""Adds time limits to uvicorn's HTTP/1.1 protocol.
 
-This protocol also closes the connection of a client that sends no request, does not end the
-request's head, does not read the response, or sends a body in tiny chunks.
+uvicorn itself limits only the pause after a response. This protocol also closes a connection if the
+client sends no request, sends an incomplete request head, does not read the response, or sends a
+body in tiny chunks.
 """
 
 import asyncio
@@ -115,7 +115,7 @@ class TimedH11(H11Protocol):
         self._abort()
 
     def _unsupported_upgrade_warning(self) -> None:
-        pass  # a client must not fill the log
+        pass  # no log line here: a client could fill the log
 
     @property
     def _answering(self) -> bool:
@@ -149,7 +149,7 @@ class _CountedChunks(h11.Connection):
         self._chunks = self._bytes = 0
 
     def next_event(self) -> Any:
-        """Return the next event, or abort if there were too many small chunks."""
+        """Return h11's next event, or abort the connection after too many small chunks."""
         event = super().next_event()
         if type(event) is h11.Data:
             self._chunks += 1

@@ -1,4 +1,4 @@
-"""Limits how often each line of code logs, so that a client cannot fill the disk."""
+"""Limits how many log lines each line of code may write, so that a client cannot fill the disk."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""Defines TLS settings of servers: certificate, key, and the authority for client certificates."""
+"""Defines a server's TLS files: certificate, key, and certificate authority of the clients."""
 
 import ssl
 from dataclasses import dataclass
@@ -31,7 +31,8 @@ class Tls:
             if path is not None:
                 _read(path)
         try:
-            # With this password, an encrypted key fails instead of prompting on the terminal.
+            # With a given password, an encrypted key causes an error. Without one, OpenSSL would
+            # prompt for the password on the terminal.
             context.load_cert_chain(self.certificate, self.key, password="")
         except (ssl.SSLError, ValueError) as error:
             why = getattr(error, "reason", None) or str(error)

@@ -1,9 +1,9 @@
 """Reads encoded attributes into a row's fields, and caches the decoded values.
 
-Many spans contain the same attribute bytes, for example the same labels and small counts. The cache
-maps these bytes to decoded values. For an attribute with a double, which is in the last eight
-bytes, the cache stores the bytes before the double. protobuf decodes attributes that are not in the
-cache, and `values.Reader` checks the values.
+Many spans contain the same encoded attributes, for example the same labels and small counts. The
+cache maps the bytes of an attribute to its decoded value. If the value is a double, its bytes are
+the last eight of the attribute; the cache then stores only the bytes before the double. protobuf
+decodes attributes that are not in the cache, and `values.Reader` checks the values.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from collector.normalise.values import MAX_DURATION_S, Reader, RefusalError, rat
 
 _MAX_CACHED: Final = 16_384
 _MAX_CACHED_BYTES: Final = 384
-"""Maximum size of a cached attribute in bytes, which limits the cache to a few MB."""
+"""Maximum size of a cached attribute in bytes. It limits the whole cache to a few MB."""
 
 _DOUBLE = Struct("<d").unpack_from
 _DOUBLE_BYTES: Final = 8
@@ -28,11 +28,14 @@ Read = Callable[[Reader, str], Any]
 
 
 REFUSED: Final = object()
-"""Marks an attribute with an invalid value."""
+"""Stored in place of an attribute's value if the value is invalid."""
 
 
 class _Cached(NamedTuple):
-    """A decoded attribute: its field's position, and the value or `REFUSED` with the reason."""
+    """A decoded attribute: the position of its field in the row, and its value.
+
+    If the value is invalid, `value` is `REFUSED`, and `refusal` has the reason.
+    """
 
     place: int
     value: Any
@@ -61,8 +64,8 @@ class AttributeTable:
         fields: the row's fields, in order.
         table: maps an attribute name to its field and to the function that reads it.
         unique: attributes with values that rarely repeat, which are not cached.
-        unstored: attributes with a double value that no field stores. They are checked like the
-            others. They are listed so that their values do not fill the cache.
+        unstored: attributes with a double value that no field stores. Their values are checked, but
+            not cached, because they would fill the cache.
     """
 
     def __init__(
@@ -77,15 +80,16 @@ class AttributeTable:
         self._unique = frozenset(unique)
         self._cached: dict[bytes, _Cached] = {}
         self._numbers: dict[bytes, _Number] = {}
-        # The last element receives the values of attributes that belong to no field.
+        # The last element of the row receives the values of attributes that belong to no field.
         self._blank: list[Any] = [None] * (len(fields) + 1)
 
     def read(self, attributes: Iterable[bytes]) -> tuple[list[Any], Refusal | None, int]:
         """Read the attributes of one item. If a key is repeated, the last value is used.
 
         Returns:
-            The values in the order of the fields (None if absent), with one extra value at the end;
-            the first reason to refuse the item, or None; the number of truncated texts.
+            A tuple of three: the values in the order of the fields (None if absent), with one extra
+            value at the end to ignore; the first reason to refuse the item, or None; and the number
+            of truncated texts.
 
         Raises:
             MalformedError: the bytes are not an attribute.

@@ -1,4 +1,4 @@
-"""Defines the content of an OTLP message: rows to store, and counts of other items by reason."""
+"""Defines a batch: the rows of an OTLP message, and counts of the items that gave no row."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -46,7 +46,8 @@ class Batch:
     """The number of spans to count for each row of `lookups`: 1, or 0 if the same span is already
     counted as a request or an operation."""
     leads_ns: dict[str, int] = field(default_factory=dict)
-    """The measured lead of each sender's clock, where it is known (`SenderClocks`)."""
+    """By how much each sender's clock is ahead of Tailspan's, where it is known
+    (`SenderClocks`)."""
     why: dict[Refusal, str] = field(default_factory=dict)
     """Explanations of refusals for the sender, by reason."""
 

@@ -1,8 +1,9 @@
 """Converts spans that report a lookup in a cache of answers or embeddings.
 
 Pure. The names are in `telemetry/cache_aliases.py`. Such a span may come from any instrumentation:
-the span of a model's call, a captured response header on the span of an HTTP client, or a
-gateway's span. A span with invalid values is stored without these values, and they are counted.
+the span of a call to a model, the span of an HTTP client that captures response headers, or a
+gateway's span. If a span has invalid values, the lookup is stored without them, and they are
+counted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,8 +56,8 @@ MODEL_PATHS: Final = (
     ":generateContent",
     ":streamGenerateContent",
 )
-"""Endings of URL paths. A call to a path with such an ending is a call to a model. Headers that
-any web server may send are read only for these paths."""
+"""A call to a URL path with one of these endings is a call to a model. Headers that any web server
+may send are read only from the responses of such calls."""
 
 
 def _header(name: str) -> tuple[str, str]:
@@ -111,7 +112,7 @@ def lookup_of_span(
     embeds = operation in EMBEDS or (path or "").endswith("/embeddings")
     lookup_s = _lookup_s(reported, attributes, batch)
     if lookup_s is None and not calls_a_model and path is None:
-        lookup_s = duration_s  # the span of the lookup itself
+        lookup_s = duration_s  # this span describes only the lookup
     lookup = CacheLookup(
         trace_id=trace_id_of(span),
         span_id=span_id_of(span),
@@ -155,7 +156,7 @@ def _duration_s(span: Span, now_unix_ns: int) -> float:
 
 
 def _lookup_s(reported: Reported, attributes: Mapping[str, AnyValue], batch: Batch) -> float | None:
-    """Return the duration of the lookup alone, or None if it is not reported."""
+    """Return the duration of the lookup, without the call to the model, or None if unknown."""
     names: CacheNames = next(each for each in CACHES if each.cache == reported.cache)
     total_s = None
     for name in names.milliseconds:
@@ -203,7 +204,10 @@ _MOST_VALUES: Final = 16
 
 
 def _text(reader: Reader, attributes: Mapping[str, AnyValue], names: tuple[str, ...]) -> str | None:
-    """Return the first text that one of these attributes has, or the first text of its array."""
+    """Return the text of the first of these attributes that has a text.
+
+    If the attribute is an array, return the first text of the array.
+    """
     for name in names:
         if name not in attributes:
             continue

@@ -1,8 +1,8 @@
 """Defines the span table for requests of an application's OpenAI client.
 
-OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT share one table, because most of their
-attribute names are equal, and no name has two meanings. Latencies include the network, the client's
-own work and retries.
+OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT share one table: most of their attribute
+names are equal, and each name has the same meaning in all of them. Latencies include the network,
+the client's own work and retries.
 
 Sources: OpenTelemetry semantic conventions, "Generative client AI spans", and the spans of
 opentelemetry-instrumentation-openai-v2 2.1b0, opentelemetry-instrumentation-openai (OpenLLMetry)

@@ -1,6 +1,6 @@
 """Reads the data points of a metric, and checks each value against its field.
 
-Pure. Invalid points are counted, and do not affect other points.
+Pure. Invalid points are counted and left out. The other points of the metric are still read.
 """
 
 import math
@@ -30,7 +30,7 @@ from telemetry.fields import Quantity, on_the_wire
 
 
 class Field(NamedTuple):
-    """The sample field that a metric sets, and the field's type."""
+    """The field of a sample row that stores a metric's value, and the type of this field."""
 
     name: str
     shape: Literal["gauge", "sum"]
@@ -38,7 +38,7 @@ class Field(NamedTuple):
 
 
 def targets(row_type: type) -> dict[str, Field]:
-    """Return the target field of each metric of a sample type, by metric name."""
+    """Return, by metric name, the field of a sample type that stores the metric's value."""
     return {
         wire: Field(each.name, "sum" if each.is_total else "gauge", each.quantity)
         for wire, each in on_the_wire(row_type).items()

@@ -36,7 +36,8 @@ class _Key(NamedTuple):
 class _Gathered:
     """A partly assembled sample.
 
-    The points of all hooks are added to one total, and so are the points of all drop reasons.
+    The points of a metric with one point per hook are summed to one value. So are those of a metric
+    with one point per drop reason.
     """
 
     origin: Origin
@@ -105,7 +106,7 @@ def _take(
     if origin.process is None:
         raise RefusalError(Refusal.MISSING_PROCESS)
     at_unix_ns = instant(point.time_unix_nano, now_unix_ns)
-    # OpenTelemetry's exporters send a start timestamp only with totals.
+    # OpenTelemetry's exporters send a start timestamp with totals, but not with gauges.
     started_unix_ns = point.start_time_unix_nano
     if started_unix_ns == 0 and target.shape == "sum":
         raise RefusalError(Refusal.MISSING_START)

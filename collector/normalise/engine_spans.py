@@ -4,10 +4,10 @@ vLLM (`--otlp-traces-endpoint`): the span `llm_request` in the scope `vllm.llm_e
 0.15) or `vllm.tracing.otel` (since 0.16). The span begins when the request arrives at the front
 end.
 
-SGLang (`--enable-trace`): the root span of a request in the scope `sglang server`. The span has the
-request's name, and begins when the request is created. SGLang's "prefill" includes the time in the
-queue, so it matches none of Tailspan's phases and is not read. SGLang's health checks, which are
-requests to itself, are skipped.
+SGLang (`--enable-trace`): the root span of a request in the scope `sglang server`. The span begins
+when the request is created. SGLang's "prefill" includes the time in the queue, so it matches none
+of Tailspan's phases and is not read. SGLang's health checks, which are requests to itself, are
+skipped.
 
 Source: vLLM 0.12 to 0.33, `v1/engine/output_processor.py` and `tracing`; spans of SGLang 0.5.23,
 recorded in tests/collector/samples/sglang-0.5.23.json.

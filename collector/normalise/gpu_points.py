@@ -103,7 +103,10 @@ class GpuPoints:
 
 
 def _source(given: str | None, origin: Origin) -> GpuSource | None:
-    """Return the source, or None if unknown. The GPU's values are stored in both cases."""
+    """Return the source of a GPU's values, or None if unknown.
+
+    The values are stored in both cases.
+    """
     if origin.simulated:
         return GpuSource.SIMULATOR
     return next((source for source in GpuSource if source == given), None)

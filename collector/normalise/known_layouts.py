@@ -1,7 +1,7 @@
-"""Reads metrics messages whose scopes have known layouts.
+"""Reads metrics messages whose scopes all have known layouts (`sample_layouts`).
 
-A layout is found by the bytes of the scope without its numbers. Replicas that send the same metrics
-share a layout, because the replica's name is not part of the scope.
+A layout is looked up by the scope's bytes, with zeros in place of its numbers. Replicas that send
+the same metrics share a layout, because the replica's name is not part of the scope.
 
 Thread-safe. All other messages are read by `normalise_points`.
 """
@@ -21,20 +21,23 @@ from collector.normalise.resources import origin_of
 from collector.normalise.sample_layouts import Description, SampleLayout
 
 MOST_BYTES: Final = 2**26
-"""Maximum memory for layouts: about 600 machines with eight GPUs, or 1,200 kinds of engines."""
+"""Maximum memory for layouts. It is enough for about 600 machines with eight GPUs, or for 1,200
+kinds of engines."""
 _NUMBER_BYTES: Final = 320
 """Memory for one number of a layout. `tracemalloc` measured 250 bytes for engines, 310 for GPUs."""
 MOST_FORMS: Final = 8
-"""Maximum number of forms of scopes with the same length. Finding a layout takes one comparison per
-form."""
+"""Maximum number of forms of scopes with the same length. The search for a layout compares a scope
+with each form of its length."""
 _MOST_MISSES: Final = 4_096
 
 _Mask = npt.NDArray[np.uint8]
 
 
 class _Form:
-    """The positions of the numbers in a scope. Scopes share a form if their labels are equally
-    long."""
+    """The length of a scope, and the positions of its numbers.
+
+    If two scopes differ only in labels of equal length, they share a form.
+    """
 
     __slots__ = ("latest", "layouts", "length", "mask", "offsets")
 
@@ -55,7 +58,8 @@ class _Form:
 
 
 _Key = tuple[_Form, bool, bytes]
-"""The form, whether the sender is simulated, and the scope with zeros in place of its numbers."""
+"""The key of a layout: the form, whether the sender is simulated, and the scope's bytes with zeros
+in place of its numbers."""
 
 
 class KnownLayouts:
@@ -108,8 +112,8 @@ class KnownLayouts:
             if about.skipped:
                 batch.skipped.update(about.skipped)
             batch.truncated_texts += about.truncated_texts + origin.truncated_texts
-        # `normalise_points` joins points with the same key into one sample, and refuses the message
-        # if it has too many points.
+        # If two samples have the same key, or if there are too many points, `normalise_points` must
+        # read the message: it joins such samples, and refuses a message with too many points.
         few = batch.accepted + batch.skipped.total() <= MAX_PARTS
         return batch if few and _are_distinct(batch) else None
 
@@ -128,7 +132,7 @@ class KnownLayouts:
             return before
 
     def add(self, several: Iterable[Learned]) -> None:
-        """Add layouts, and remove the least recently used ones above the limit."""
+        """Add layouts. If they exceed the memory limit, remove the least recently used layouts."""
         with self._lock:
             for each in several:
                 self._add(each)

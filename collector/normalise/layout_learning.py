@@ -53,8 +53,9 @@ class Learned(NamedTuple):
 def learn(body: bytes, now_unix_ns: int) -> list[Learned]:
     """Return the layouts of the scopes of a metrics message.
 
-    A scope has no layout if it contains a refused point, no sample, or irregular bytes. A layout
-    does not contain the resource, so replicas can share a layout.
+    A scope has no layout if it contains no sample, a refused point, or bytes that
+    `number_positions` does not support. A layout does not contain the resource, so replicas can
+    share a layout.
 
     Args:
         body: a message that `normalise_points` accepts.
@@ -88,7 +89,7 @@ def _describe_message(resource: bytes, scoped: bytes, now_unix_ns: int) -> Descr
     )
     if about is None:
         return None
-    # A layout that gives other rows than `normalise_points` is not used.
+    # Do not use the layout if its rows differ from those of `normalise_points`.
     rows = SampleLayout(about).read(scoped, origin, now_unix_ns)
     return about if repr(rows) == repr(ScopeRows(batch.samples, batch.gpus)) else None
 
@@ -106,7 +107,7 @@ def _points(metrics: ScopeMetrics) -> Iterator[tuple[Metric, NumberDataPoint]]:
 
 
 _PER_MESSAGE: Final = frozenset({"replica", "region", "process", "at_unix_ns", "started_unix_ns"})
-"""Fields that a layout does not contain: the resource's labels, and timestamps."""
+"""Fields whose values a layout does not contain: labels of the resource, and timestamps."""
 
 
 class _Parts:
@@ -117,7 +118,8 @@ class _Parts:
         self._points = points
         self.times: list[int] = []
         self.starts: list[int] = []
-        # As in `normalise_points`: a repeated part replaces the earlier one.
+        # As in `normalise_points`, a repeated part of a sum replaces the earlier value of this
+        # part.
         self._values: dict[str, dict[str | None, int]] = {}
 
     def set(self, field: str, part: str | None, place: int) -> None:
@@ -174,7 +176,7 @@ def _description(
                 parts.set(target.name, part, value)
         else:
             parts = gpus[reader.label(names.GPU), point.time_unix_nano]
-            if target.name != "throttle_reasons":  # a text, which is part of the layout
+            if target.name != "throttle_reasons":  # its value is a text of the layout
                 parts.set(target.name, None, value)
         parts.times.append(places[at.time])
         if of_engine and at.start is not None:

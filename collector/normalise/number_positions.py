@@ -1,7 +1,7 @@
 """Finds the numbers of data points in an encoded scope: timestamps and values of eight bytes.
 
-Messages that differ only in these numbers have the same structure, because all tags, lengths, names
-and attributes are in the other bytes.
+If two messages differ only in these numbers, they have the same structure, because all tags,
+lengths, names and attributes are outside the numbers.
 
 Pure. Source: opentelemetry-proto metrics/v1/metrics.proto; protobuf "Encoding".
 """
@@ -13,14 +13,14 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _METRICS: Final = 2
 _GAUGE, _SUM = 5, 7
 _OTHER_DATA: Final = frozenset({9, 10, 11})
-"""Histograms and summaries, which contain further numbers."""
+"""Field numbers of histograms and summaries, which contain more numbers than these."""
 _DATA_POINTS: Final = 1
 _START, _TIME, _DOUBLE, _INTEGER = 2, 3, 4, 6
 _LONGEST_VARINT: Final = 10
 
 
 class _Part(NamedTuple):
-    """A field of an encoded message, with the position of its content."""
+    """A field of an encoded message: its number, its wire type, and the range of its content."""
 
     number: int
     wire_type: int
@@ -38,7 +38,7 @@ class PointNumbers(NamedTuple):
 
 
 class IrregularError(Exception):
-    """The bytes are not metrics, or contain a number twice."""
+    """The bytes are not supported: not metrics, or a point contains a number twice."""
 
 
 def numbers_in(scoped: bytes) -> list[PointNumbers]:
@@ -104,7 +104,7 @@ def _parts(data: bytes, at: int, end: int) -> Iterator[_Part]:
         elif wire_type == _LENGTH:
             length, at = _varint(data, at, end)
             until = at + length
-        else:  # groups, which protobuf has abandoned
+        else:  # groups, a deprecated wire type of protobuf
             raise IrregularError
         if until > end:
             raise IrregularError

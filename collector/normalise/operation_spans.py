@@ -1,13 +1,12 @@
 """Converts spans of applications to the operations around their calls to a model.
 
-Pure. The reader uses the name of the operation, the ids and the times, and no other attribute. A
-span is an operation if it has `gen_ai.operation.name`. Names that are not known become `other`, so
-that no text of a sender is stored.
-
-If a server's span describes a generation and the engine did not send it, it is the request at a
-router. From such a span, the time to the first byte and the response's id are read, too. The spans
-of llm-d's gateway and proxy have no operation name and are recognised by their own names. The
-attribute `llm_d.pd_proxy.true_ttft_ms` is not read, because it ends when the decode begins.
+Pure. A span is an operation if it has the attribute `gen_ai.operation.name`. Unlisted names are
+stored as `other`, so that no text of a sender is stored. Apart from this attribute, only ids and
+times are read. A server's span (kind SERVER) that describes a generation, and that no engine sent,
+is the request at a router. From a router's span, the time to the first byte and the response's id
+are read, too. The spans of llm-d's gateway and proxy have no operation name and are recognised by
+their own names. The attribute `llm_d.pd_proxy.true_ttft_ms` is not read, because the time that it
+measures ends when the decode begins.
 
 Source of the names: llm-d-router, `pkg/epp/handlers/server.go` and the proxy's tracing.
 """
@@ -42,7 +41,8 @@ def operation_of_span(
         scope: the name of its scope.
         origin: the labels of its resource.
         now_unix_ns: the current time.
-        call: whether the span is a client's request, which is an operation even without a name.
+        call: whether the span is a client's request. Such a span is an operation even without
+            `gen_ai.operation.name`.
 
     Raises:
         RefusalError: the span is an operation, but its ids or times are invalid, or the first byte
@@ -78,8 +78,8 @@ def _operation_by_name(span: Span, scope: str) -> Operation | None:
             name = attribute.value.string_value
             if serves and name in GENERATES:
                 return Operation.ROUTER
-            # Any other span of a generation wraps a client's span, and would count the same call
-            # twice.
+            # Any other span of a generation is the parent of a client's span. As an operation, it
+            # would count the same call twice.
             if not name or name in GENERATES:
                 return None
             return NAMED.get(name, Operation.OTHER)

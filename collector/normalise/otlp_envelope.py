@@ -1,8 +1,9 @@
 """Decodes OTLP messages level by level, so that only one item at a time is a Python object.
 
 An empty span takes 2 bytes in a message, but 150 bytes when decoded, so a message within the size
-limit could fill the memory. All signals have the same nesting (resources, scopes, items), so one
-outline describes all of them. The outline keeps nested messages as bytes.
+limit could fill the memory. Messages of all signals have the same nesting: resources contain
+scopes, which contain items. So one protobuf schema, the outline, can decode all of them. In the
+outline, nested messages are fields of bytes.
 
 Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding": a bytes field
 and a message field have the same encoding.
@@ -30,7 +31,8 @@ bytes.
 """
 MAX_ATTRIBUTES: Final = 1024
 """Maximum number of attributes of one resource, item or data point. OpenTelemetry's SDKs keep 128
-by default. An empty attribute has two bytes, so an item of 1 MiB could have half a million of them.
+by default. An empty attribute takes two bytes, so an item of 1 MiB could have half a million
+attributes.
 """
 
 _ONE, _MANY = Described.LABEL_OPTIONAL, Described.LABEL_REPEATED
@@ -81,11 +83,12 @@ class EncodedScope(NamedTuple):
     resource: bytes
     scoped: bytes
     parts: int
-    """The number of resources and scopes so far, counted for the limit `MAX_PARTS`."""
+    """The number of the message's resources and scopes up to this one, for the limit
+    `MAX_PARTS`."""
 
 
 def encoded_scopes(body: bytes) -> Iterator[EncodedScope]:
-    """Yield the scopes of a message in their order, encoded.
+    """Yield the encoded scopes of a message, in the order of the message.
 
     Raises:
         MalformedError: the body is not an OTLP message.
@@ -103,7 +106,7 @@ def encoded_scopes(body: bytes) -> Iterator[EncodedScope]:
 
 
 def unfold(body: bytes) -> Iterator[Scoped]:
-    """Yield the scopes of a message in their order.
+    """Yield the scopes of a message, in the order of the message.
 
     Raises:
         MalformedError: the body is not an OTLP message.

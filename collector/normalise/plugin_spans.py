@@ -31,8 +31,8 @@ from telemetry.requests import (
 )
 
 TOLERANCE_S: Final = 1e-3
-"""Tolerance when sums are checked. Rounding to nanoseconds causes a much smaller difference, a
-missing phase a much larger one.
+"""Tolerance when sums are checked. Rounding to nanoseconds causes a much smaller difference, and a
+missing phase causes a much larger difference.
 """
 
 _OUTCOMES: Final = {outcome.value: outcome.value for outcome in Outcome}
@@ -50,7 +50,7 @@ def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
 
 
 def _ladder(reader: Reader, name: str) -> str | None:
-    """Return a valid prefix ladder, or None. The request is stored in both cases."""
+    """Return the prefix ladder, or None if it is invalid. The request is stored in both cases."""
     try:
         text = reader.untouched(name)
     except RefusalError:
@@ -97,7 +97,7 @@ _LADDER = _AT["prefix_ladder"]
 _WITHIN = itemgetter(
     *(_AT[name] for name in ("ttft_s", "first_content_s", "itl_max_s", "reported_in_flight_s"))
 )
-"""Returns the latencies that must not exceed the request's duration."""
+"""Returns those values of a row that must not exceed the request's duration."""
 _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
 _SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value
 _phases = itemgetter(*(_AT[phase] for phase in PHASES))
@@ -168,7 +168,7 @@ def _check_sum(
     if (
         of_s is None
         or (whole and len(present) < len(parts))
-        or abs(sum(present) - of_s) > TOLERANCE_S  # type: ignore[arg-type]  # none of them is None
+        or abs(sum(present) - of_s) > TOLERANCE_S  # type: ignore[arg-type]  # no part is None
     ):
         raise RefusalError(reason)
 

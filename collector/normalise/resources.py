@@ -30,8 +30,8 @@ _MAX_CACHED: Final = 256
 def origin_of(resource: bytes) -> Origin:
     """Read a resource.
 
-    A label of the wrong type is treated as absent. Operators set labels by hand, and a mistake must
-    not cause the telemetry to be refused.
+    A label of the wrong type is treated as absent, so that no telemetry is refused because of it.
+    Operators set these labels by hand, and make mistakes.
 
     Raises: MalformedError: the bytes are not a resource.
     """
@@ -58,7 +58,7 @@ def _read(resource: bytes) -> Origin:
             if pid is not None and pid.WhichOneof("value") == "int_value" and pid.int_value >= 0
             else None
         ),
-        # OTEL_RESOURCE_ATTRIBUTES can contain only text.
+        # Accept the text "true" too, because OTEL_RESOURCE_ATTRIBUTES can contain only texts.
         simulated=simulated is not None
         and (simulated.bool_value or simulated.string_value.lower() == "true"),
         truncated_texts=reader.truncated_texts,

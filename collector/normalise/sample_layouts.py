@@ -1,8 +1,8 @@
 """Reads the samples of a scope whose layout is known from an earlier message.
 
 A sender's message usually differs from its previous message only in numbers: the timestamps and the
-values. A layout describes where these numbers are and which fields they set, so that all numbers
-are unpacked at once, without an object for each data point.
+values. A layout describes the positions of these numbers and the field that each number sets. With
+a layout, all numbers are unpacked in one call, without an object for each data point.
 
 A layout returns the same rows as `normalise_points`, or None if `normalise_points` would refuse an
 item.
@@ -43,7 +43,7 @@ class Number(NamedTuple):
     kind: str
     """The number's `struct` format."""
     as_float: bool = False
-    """Whether the number is an integer, but the field contains floats."""
+    """Whether to convert the number from an integer to a float, the type of its field."""
 
 
 class Bounds(NamedTuple):
@@ -58,8 +58,8 @@ class SampleParts(NamedTuple):
     """The parts of one sample. A place is an index in `Description.numbers`."""
 
     constants: Mapping[str, Any]
-    """All fields of the row, with the values that messages with this layout share. Other fields are
-    None."""
+    """All fields of the row. A field that is equal in all messages with this layout has its value,
+    and every other field is None."""
     times: tuple[int, ...]
     """The places of the timestamps of all points. They must be equal."""
     starts: tuple[int, ...]
@@ -72,7 +72,7 @@ class SampleParts(NamedTuple):
 
 
 class Description(NamedTuple):
-    """The content of a layout, which can be pickled."""
+    """The content of a layout, in a form that can be pickled."""
 
     numbers: tuple[Number, ...]
     bounds: tuple[Bounds, ...]
@@ -91,7 +91,7 @@ class ScopeRows(NamedTuple):
 
 
 class SampleLayout:
-    """A layout that is ready for reading."""
+    """Reads scopes with one layout."""
 
     __slots__ = ("_checked", "_engines", "_floats", "_gpus", "_highs", "_lows", "_unpack", "about")
 
@@ -147,7 +147,8 @@ class SampleLayout:
 def _row(row_type: type[Row], fields: dict[str, Any]) -> Row:
     """Return a row with these fields, which must be all fields of the type.
 
-    The constructor of a frozen dataclass sets each field separately, and takes ten times as long.
+    The row is created without the constructor. The constructor of a frozen dataclass sets each
+    field separately, and takes ten times as long.
     """
     row = object.__new__(row_type)
     object.__setattr__(row, "__dict__", fields)
@@ -167,7 +168,7 @@ class _Sample:
         self._sums = {name: _taking(places) for name, places in parts.sums.items()}
 
     def span(self, numbers: Sequence[Any], latest_unix_ns: int) -> tuple[int, int] | None:
-        """Return the start and the timestamp, or None if points differ in them."""
+        """Return the sample's start and timestamp, or None if its points have different ones."""
         times, starts = self._times(numbers), self._starts(numbers)
         at_unix_ns = times[0]
         started_unix_ns = starts[0] if starts else at_unix_ns
@@ -201,7 +202,7 @@ def bounds_of(place: int, target: Field, *, of_engine: bool) -> Bounds:
     if most is None:
         most = MAX_TOTAL_S if target.shape == "sum" else MAX_DURATION_S
     if of_engine:
-        most = min(most, MAX_TOTAL)  # `normalise_points` reduces larger values to this
+        most = min(most, MAX_TOTAL)  # `normalise_points` reduces larger values to `MAX_TOTAL`
     return Bounds(place, -most if target.quantity == "score" else 0, most)
 
 

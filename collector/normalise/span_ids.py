@@ -1,4 +1,7 @@
-"""Reads the trace id and the span id: the key of a request's row and in-flight reports."""
+"""Reads the trace id and the span id of a span.
+
+They are the key of a request's row, and of its reports while it is in flight.
+"""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
 """Converts spans of other instrumentations to request timelines, with one table per source.
 
 Pure. A table defines how to recognise a source's spans, and which attribute contains each field. No
-value is derived: a phase that a span does not report is None. Only the attributes in a table are
-read, so prompts and responses never are.
+value is computed from others: a phase that a span does not report is None. Only the attributes in a
+table are read, so prompts and responses are never read.
 """
 
 import json
@@ -33,8 +33,8 @@ Names = tuple[str, ...]
 """Names of an attribute, the current name first. The first name that is present is used."""
 
 SLACK_S: Final = 1e-3
-"""Tolerance by which the sum of the phases may exceed the total, which is measured on another
-clock.
+"""The sum of the phases may exceed the total by this much, because another clock measures the
+total.
 """
 
 
@@ -47,11 +47,11 @@ class SpanTable:
     Attributes:
         is_request: returns whether a span is a request of this source, from the scope's name and
             the attributes.
-        latencies: maps fields of `RequestTimeline` to names. Values are in seconds, or in
-            nanoseconds if a value is too large for seconds.
-        counts: maps fields to names. Values are numbers of tokens.
-        texts: maps fields to names.
-        flags: maps fields to names.
+        latencies: maps fields of `RequestTimeline` to attribute names. A value is in seconds, or in
+            nanoseconds if it is too large for a latency in seconds.
+        counts: maps fields with numbers of tokens to attribute names.
+        texts: maps fields with a text to attribute names.
+        flags: maps fields with true or false to attribute names.
         most_output_tokens: names of the token limit of the request.
         finish_reasons: names of the finish reasons.
         first_chunk_events: names of the span event that a client adds for each chunk of the
@@ -104,7 +104,7 @@ class _Given:
         return next((name for name in names if name in self._attributes), None)
 
     def text(self, names: Names) -> str | None:
-        """Return a value as text, even if the client sent another type by mistake."""
+        """Return a value as text. Some clients send numbers or arrays where a text is expected."""
         name = self.named(names)
         return None if name is None else self.reader.label(name)
 
@@ -161,7 +161,7 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
-    # The request's end, according to the span or to the latency, must not be in the future.
+    # The request's end must not be in the future, whether the span or the latency defines it.
     instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
     phases_s = [latencies.get(phase) or 0.0 for phase in ("queue_s", "prefill_s", "decode_s")]
     if sum(phases_s) > e2e_s + SLACK_S:
@@ -185,7 +185,7 @@ def _timeline(
         source=Source.SIMULATOR if origin.simulated else table.source,
         basis=table.basis,
         region=origin.region,
-        # A client's resource does not name the replica.
+        # The resource of a client's span describes the client, not the replica.
         replica=None if table.basis is Basis.CLIENT else origin.replica,
         **fields,
     )
@@ -207,14 +207,15 @@ def _latencies(
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
         found[field] = finite(value)
-    # Some forks send nanoseconds. The size of a value determines its unit: no request takes a week,
-    # and no request takes less than 0.6 ms.
+    # Some forks send nanoseconds. A value above a week in seconds must be in nanoseconds, because
+    # no request takes a week. Read as nanoseconds, the same limit is 0.6 ms, and no request takes
+    # less.
     unit_s = 1e-9 if max(found.values(), default=0.0) > MAX_DURATION_S else 1.0
     return {field: seconds(value * unit_s) for field, value in found.items()}
 
 
 def _outcome(given: _Given, table: SpanTable, output_tokens: int | None) -> Outcome:
-    """Return the reported outcome, or else derive it from the token limit."""
+    """Return the outcome. If the span does not report it, derive it from the token limit."""
     reasons = given.texts(table.finish_reasons)
     if reasons:
         if "length" in reasons or "max_tokens" in reasons:

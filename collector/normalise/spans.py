@@ -3,9 +3,10 @@
 Pure. Every span is stored, skipped (not a request) or refused (an invalid request).
 `plugin_spans.py` and `start_spans.py` read spans of Tailspan's plugin, and `probe_spans.py` reads
 spans of the prober. For all other spans, `dynamo_spans.py` and `span_tables.py` (with the tables in
-`FOREIGN`) read requests, and `operation_spans.py` reads the operations of applications. A client's
-span is both. `cache_spans.py` reads lookups in caches from spans outside the engine. A lookup that
-found its answer in the cache is not stored as a request, because no model answered it.
+`FOREIGN`) read requests, and `operation_spans.py` reads the operations of applications. The span of
+a client's call is both a request and an operation. `cache_spans.py` reads lookups in caches from
+spans outside the engine. If a lookup found the answer in the cache, its span is not stored as a
+request, because no model answered.
 """
 
 from typing import Final
@@ -97,7 +98,7 @@ def _probe(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> None:
 def _read_other_span(
     raw: bytes, scope: str, origin: Origin, now_unix_ns: int, batch: Batch
 ) -> tuple[Row | None, ApplicationOperation | None, bool]:
-    """Return the request and the operation of a span, if any, and whether the span is a lookup."""
+    """Return the request or None, the operation or None, and whether the span is a lookup."""
     span = decoded(Span, raw)
     found = request_of_dynamo(span, origin, now_unix_ns) or read_foreign(
         span, scope, origin, now_unix_ns, FOREIGN

@@ -19,14 +19,15 @@ longer text is a mistake or an attack.
 """
 MAX_DURATION_S: Final = 7 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
-"""Maximum count of one request or engine. No context or queue is larger."""
+"""Maximum number of tokens or requests in one value, such as a context or a queue. No real context
+or queue is larger."""
 MAX_TOTAL: Final = 2**63 - 1
 """Maximum running total: the largest integer that a database can store."""
 MAX_TOTAL_S: Final = 100 * 365 * 86_400.0
 """Maximum running total of seconds: a century, much longer than an engine can run."""
 MAX_NUMBER: Final = 1e30
-"""Maximum of any other number. An exaflop per second for a century is 3e27 FLOPs, below this limit.
-Sums of larger numbers could become infinite.
+"""Maximum of any other number. Example: 10¹⁸ FLOPs per second for a century are 3e27 FLOPs, below
+this limit. Sums of numbers above the limit could become infinite.
 """
 EARLIEST_UNIX_NS: Final = 1_577_836_800 * 10**9
 """2020-01-01, before vLLM existed. An earlier timestamp is from a clock that was not set."""

@@ -1,12 +1,13 @@
 """Receives OTLP over gRPC: the Export methods of the three services.
 
-The methods receive encoded messages, so that the same code reads the messages of both transports,
-off the event loop. The response to a malformed message is INVALID_ARGUMENT. gRPC's own response
-would be INTERNAL, which senders treat as a failure of the collector.
+The methods receive the encoded bytes of messages. The code that also serves HTTP then reads them
+outside the event loop. The response to a malformed message is INVALID_ARGUMENT. If gRPC decoded the
+messages, its response would be INTERNAL, which senders treat as a failure of the collector.
 
-Clients call unary methods, but the server registers methods with a stream of requests, because gRPC
-then announces the call before it reads the message. The server first authenticates the call and
-reserves memory, and then reads the message. Until then, gRPC reads at most a window of 64 KiB.
+Clients call unary methods, but the server registers them as methods with a stream of requests. With
+a stream, gRPC announces the call before it reads the message. Therefore, the server can first
+authenticate the call and reserve memory, and then read the message. Before that, gRPC reads at most
+a window of 64 KiB.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -42,8 +43,8 @@ READ_S: Final = 10.0
 (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 MAX_READS: Final = 8
 """Maximum number of messages that arrive at the same time. gRPC does not report a message's length
-before the message is complete, so each reserves the maximum size: 8 messages of 16 MiB are half of
-the memory limit.
+before the message is complete, so each message reserves the maximum size of 16 MiB. 8 such messages
+are half of the memory limit.
 """
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -89,7 +90,7 @@ class GrpcReceiver:
     async def start(self) -> None:
         """Start to listen. Afterwards, `port` is the port in use."""
         if self.port:
-            # Unlike gRPC, a plain socket reports why binding fails.
+            # Bind a plain socket first: unlike gRPC, it reports why binding fails.
             listen(self._host, self.port, self._option).close()
         server = grpc.aio.server(
             options=[
@@ -139,7 +140,7 @@ class GrpcReceiver:
                         room.grow(self._limits.max_body_bytes)
                         body = await context.read()
                     if body is grpc.aio.EOF:
-                        # If a message exceeds the limit, gRPC itself ends the call.
+                        # If a message exceeds the size limit, gRPC itself ends the call.
                         most = self._limits.max_body_bytes
                         raise TooLargeError(f"no message, or one of more than {most} bytes")
                     answer = await self._intake.receive(signal, body, peer=peer, room=room)
@@ -191,8 +192,9 @@ class _Reads:
 def _options(limits: Limits) -> list[tuple[str, int]]:
     """Return channel arguments that limit memory, calls and connections."""
     return [
-        # By default, the window of an unread call grows to megabytes: 60 unread calls of 15 MB used
-        # 896 MB, but 40 MB with this option. While a message is read, its window can still grow.
+        # By default, the window of a call whose message is not read yet grows to megabytes. 60 such
+        # calls with 15 MB each used 896 MB, and 40 MB with this option. While a message is read,
+        # its window can still grow.
         ("grpc.http2.bdp_probe", 0),
         # Concurrent calls per connection. An exporter makes one call at a time, a gateway about
         # ten.
@@ -227,6 +229,6 @@ def _details(error: IntakeError) -> tuple[tuple[str, bytes], ...]:
     status.details.append(packed)
     return (
         ("grpc-status-details-bin", status.SerializeToString()),
-        # OpenTelemetry's Python exporter reads this.
+        # OpenTelemetry's Python exporter reads the pause before a retry from this detail.
         ("google.rpc.retryinfo-bin", retry.SerializeToString()),
     )

@@ -52,7 +52,7 @@ async def read_body(
         chunks: the chunks of the body as they arrive.
         max_bytes: maximum size of the body.
         room: the memory reservation. It grows before each chunk is stored.
-        timeout: a running timeout. Each chunk postpones it.
+        timeout: a running timeout. Each chunk that arrives postpones its end.
 
     Raises:
         TooLargeError: the body exceeds `max_bytes`. The excess is not kept in memory.

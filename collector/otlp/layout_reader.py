@@ -1,7 +1,7 @@
-"""Reads metrics messages with a known layout itself, and passes all other messages to a reader.
+"""Reads metrics messages with a known layout, and passes all other messages to another reader.
 
-Reading such a message takes less time than passing it to another thread or process and receiving
-its rows.
+The other reader may run on another thread or in another process. For a message with a known layout,
+reading takes less time than passing the message there and receiving its rows.
 """
 
 import logging
@@ -18,13 +18,14 @@ MOST_AT_ONCE_BYTES: Final = 2**16
 """Maximum size of a message that `read_known` reads. A machine's eight GPUs take 20 kB."""
 MOST_LEARNED_BYTES: Final = 2**18
 MOST_LEARNED_POINTS: Final = 2_048
-"""Maximum size of a message from which layouts are learned, which takes at most about 50 ms."""
+"""Maximum size of a message from which layouts are learned. Learning from such a message takes at
+most about 50 ms."""
 
 _log = logging.getLogger(__name__)
 
 
 class LayoutReader:
-    """Learns layouts from messages that another reader has read.
+    """Reads messages by layout. It learns layouts from messages that another reader has read.
 
     Args:
         other: reads the messages without a known layout.

@@ -1,16 +1,15 @@
 """Reads messages in this process or in a separate one.
 
-Reading is the largest share of the work, and a Python process uses only one core. A separate
-process can read messages on another core: it receives bodies and returns rows. The separate process
-has no state. It ends when its input ends, which happens when its parent process ends. If it ends
-earlier, a new process is started.
+Reading messages is the largest share of the collector's work, and a Python process uses only one
+core. A separate process can read messages on another core: it receives the bodies of messages and
+returns rows. The separate process has no state. The process ends when its standard input is closed,
+for example because its parent process has ended. If the process ends earlier, a new one is started.
 
-Reading a message may use 0.75 s of CPU time. A small message can be crafted to take any time,
-during which the messages of other senders wait.
-
-If reading a message fails, the collector refuses the message permanently, so that its sender does
-not send it again. After an exception, the message is refused at once; if the process ended, it is
-refused after a second attempt.
+Reading a message may use 0.75 s of CPU time. Without a limit, an attacker could craft a small
+message that takes any time to read, and the messages of other senders would wait. If reading a
+message fails, the collector refuses the message permanently, so that its sender does not send it
+again. After an exception, the message is refused at once; if the process ended, it is refused after
+a second attempt.
 """
 
 import fcntl
@@ -50,14 +49,14 @@ whether the body is JSON, and the signal's index in `SIGNALS`. The body follows.
 _PIPE_BYTES: Final = 2**20
 """Size of the pipe's buffer.
 
-Messages have hundreds of kB. With the default of 64 KiB, the two processes would often wait for
-each other.
+A message can have hundreds of kB. With the default buffer of 64 KiB, the two processes would often
+wait for each other.
 """
 _ANSWER: Final = Struct("<I")
 """The header of the reader process's response: the length of the pickle that follows."""
 MOST_S: Final = 60
-"""Maximum seconds for one message. After that, the process is killed. The largest message
-(`Limits.max_body_bytes`) takes about three seconds on a busy core.
+"""Maximum number of seconds for reading one message. A process that takes longer is killed. The
+largest message (`Limits.max_body_bytes`) takes about three seconds on a busy core.
 """
 
 _log = logging.getLogger(__name__)
@@ -67,9 +66,10 @@ class MessageReader(Protocol):
     """Converts a message to a batch."""
 
     def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> Batch | None:
-        """Read a protobuf message if this takes much less than a millisecond, or return None.
+        """Read a protobuf message that takes much less than a millisecond. Return None for others.
 
         May be called from any thread.
+
         """
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
@@ -83,7 +83,7 @@ class LocalReader:
     """Reads messages in the calling thread."""
 
     def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> Batch | None:
-        """Return None: `read` reads all messages."""
+        """Return None, so that `read` is called for every message."""
         return None
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
@@ -252,16 +252,13 @@ def serve(
 
 
 def _error_position(error: Exception) -> str:
-    """Describe an error by its type and position.
-
-    Its message may contain a span's content.
-    """
+    """Return an error's type and position, but not its message: it may contain a span's content."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
 
 def _rows(batch: Batch) -> Any:
-    """Return the content of a batch of requests in a form that pickles fast."""
+    """Return the content of a batch of requests in a form that is faster to pickle."""
     rows, measures = batch.requests.rows, batch.requests.measures().tobytes()
     counts = dict(batch.skipped), dict(batch.refused)
     return rows, measures, *counts, batch.truncated_texts, dict(batch.dropped_values)
@@ -276,7 +273,8 @@ def _at_most(cpu_s: float | None) -> Iterator[None]:
     if cpu_s is None:
         yield
         return
-    # The timer measures CPU time in user mode. Python handles the signal between two instructions.
+    # The timer measures CPU time in user mode. Python runs the signal's handler between two
+    # bytecode instructions, so a long call of C code is not interrupted.
     signals.setitimer(signals.ITIMER_VIRTUAL, cpu_s)
     try:
         yield

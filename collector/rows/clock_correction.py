@@ -1,4 +1,4 @@
-"""Subtracts a sender's clock lead from the timestamps of a message."""
+"""Subtracts the lead of a sender's fast clock from the timestamps of a message."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, MutableMapping, Sequence
@@ -37,16 +37,16 @@ def end_unix_ns(row: Row) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The lead of a sender's timestamps over the arrival of a message.
+    """By how much a sender's timestamps are ahead of the arrival of a message.
 
-    The defaults are for rows without a replica name.
+    The defaults of the attributes apply to rows without a replica name.
 
     Attributes:
         lead_ns: the lead of the message, without outliers.
         known_ns: the current correction of the sender's rows.
-        proven_ns: the correction for the sender's rows that are not ahead of their arrival; 0 until
-            enough messages have shown the lead.
-        shared_ns: the lead of Tailspan's clock if the sender uses the same clock, else 0.
+        proven_ns: the correction for rows of the sender that are not ahead of their arrival. It is
+            0 until enough messages have shown that the sender's clock is ahead.
+        shared_ns: the lead of Tailspan's own clock if the sender uses the same clock, else 0.
         measured_ns: the measured lead of the sender's clock, or None if it is not known yet.
     """
 
@@ -62,7 +62,7 @@ class Lead:
         return bool(self.proven_ns or self.shared_ns)
 
     def ahead_ns(self, row_lead_ns: int) -> int | None:
-        """Return a row's correction, or None if the row is ahead of the rest of its message."""
+        """Return a row's correction, or None if the row's lead is above that of its message."""
         base_ns = self.shared_ns or self.proven_ns
         if row_lead_ns - base_ns <= TOLERANCE_NS:
             return base_ns
@@ -129,7 +129,7 @@ class Correction:
         return tuple(values)
 
     def _in_flight(self, batch: Batch, report: InFlightRequest) -> InFlightRequest | None:
-        # The request's later row has the same key, and so gets the same correction.
+        # When the request ends, its row has the same key, and so gets the same correction.
         sent = (report.trace_id, report.span_id, report.received_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, report.replica, report.seen_unix_ns)
         if not ahead_ns:
@@ -150,7 +150,7 @@ class Correction:
         return replace(probe, at_unix_ns=probe.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
     def _operation(self, batch: Batch, row: ApplicationOperation) -> ApplicationOperation | None:
-        # The request of the same span has the same key, so both get the same correction.
+        # The same span may also be a request, with the same key. Then both get the same correction.
         sent = (row.trace_id, row.span_id, row.at_unix_ns)
         end_ns = row.at_unix_ns + int(row.length_s * 1e9)
         items = 0 if row.operation is Operation.CALL else 1
@@ -191,7 +191,7 @@ class Correction:
         lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
-            # Correct this row separately. If the client runs on this machine, it uses the same
+            # Correct this row separately. If the client runs on this machine, it uses Tailspan's
             # clock.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns

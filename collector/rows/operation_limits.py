@@ -1,7 +1,7 @@
 """Limits the number of stored operations per trace, so that one trace cannot fill the table.
 
-The memory is limited too: only the newest spans of all traces are remembered. A repeated span is
-not counted again, so a repeated message is accepted like the first one.
+Memory is limited too: of all traces together, only the newest span ids are kept. A repeated span is
+not counted again, so a message that is sent again is accepted as at first.
 """
 
 from collections import OrderedDict
@@ -31,7 +31,8 @@ class OperationLimits:
             self._traces.move_to_end(each.trace_id)
             if each.span_id not in spans:
                 if len(spans) >= MOST_PER_TRACE:
-                    # The span of a call is also a request, and the request is stored.
+                    # The span of a client's call is both a request and an operation. The request is
+                    # still stored.
                     if each.operation is not Operation.CALL:
                         batch.accepted -= 1
                         batch.refused[Refusal.TOO_MANY_OPERATIONS] += 1

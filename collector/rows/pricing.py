@@ -16,6 +16,6 @@ class RequestPricing:
     pricing: Pricing
 
     def __call__(self, batch: Batch, _arrived_unix_ns: int) -> None:
-        """Update the engines' prices, then compute the requests' costs."""
+        """Update the engines' prices from the samples, then set the cost of the requests."""
         self.pricing.update(batch.starts, batch.samples, batch.gpus)
         self.pricing.price(batch.requests)

@@ -1,8 +1,8 @@
 """Corrects the timestamps of senders with a fast clock.
 
-If a timestamp is later than its arrival, the sender's clock is ahead of Tailspan's by at least the
-difference, which is called the lead. A slow clock cannot be distinguished from a delayed message,
-so it is reported, but not corrected.
+If a timestamp is later than the arrival of its message, the sender's clock is ahead of Tailspan's
+by at least the difference. The difference is called the lead. A slow clock cannot be distinguished
+from a delayed message, so it is reported, but not corrected.
 
 Each replica is a separate sender. A message's lead is the lead of its newest rows, without
 outliers, so that one malformed row has no effect. A sender's lead is the median over its last
@@ -10,13 +10,15 @@ messages, so that one late message has no effect.
 
 - Rows that are ahead of their arrival are set back by their message's lead.
 - After `FEWEST` messages with a median above `TOLERANCE_NS`, all rows of the sender are set back,
-  including rows that are not ahead of their arrival. The correction does not change while it is
-  about right: the start of totals is also corrected, so a new correction would begin a new series.
-  It ends when the median is at most `LEAST_NS`.
+  including rows that are not ahead of their arrival. While the correction is about right, it does
+  not change. The start timestamp of totals is corrected too, so a changed correction would look
+  like a restart of the totals. The correction ends when the median is at most `LEAST_NS`.
 - The store decides whether the samples of a sender are corrected, and by how much, so that all
-  collectors agree (`store/sender_clocks.py`). Each message has the measured lead for this.
+  collectors correct them equally (`store/sender_clocks.py`). For this decision, the collector
+  passes the measured lead to the store with each message.
 - A request that is further ahead than the rest of its message is set back by its own lead. A sample
-  or start that is further ahead is refused, because several of them would get the same timestamp.
+  or start that is further ahead than the rest is refused. If each of several such samples were set
+  back by its own lead, all would get the same timestamp.
 - A row without a replica name, such as a client's row, can be from any sender. It is corrected
   separately and does not affect other rows.
 
@@ -64,7 +66,7 @@ Messages of other senders are corrected individually.
 SILENT_NS: Final = 600 * 10**9
 """A sender that has been silent for this time is not reported, and a new sender may replace it."""
 MOST_REPEATS: Final = 100_000
-"""Maximum number of rows with a stored correction, in case they are sent again (20 MB)."""
+"""Maximum number of rows whose correction is kept, in case they are sent again. They take 20 MB."""
 UNNAMED: Final = "unnamed"
 OTHER: Final = "other"
 """The common name of all further senders when `MOST_SOURCES` senders are tracked."""
@@ -79,15 +81,19 @@ class Source:
     ahead_ns: int = 0
     """Nanoseconds subtracted from the sender's timestamps."""
     measured_ns: int | None = None
-    """The measured lead, or None if it is not known yet. A late message makes a lead smaller, so a
-    small lead is known only after `FEWEST` messages."""
+    """The measured lead, or None if it is not known yet. A delayed message has too small a lead.
+    Therefore, a small lead counts as measured only after `FEWEST` messages."""
     rows: int = 0
     """The number of corrected rows."""
     last_seen_unix_ns: int = 0
 
     @property
     def lead_s(self) -> float:
-        """Return the lead of the newest timestamps over their arrival (usually negative)."""
+        """Return the median lead over the sender's last messages, in seconds.
+
+        A message's lead is its newest timestamp minus its arrival. It is usually negative, because
+        messages arrive after their timestamps.
+        """
         return median_high(self.leads_ns) / 1e9 if self.leads_ns else 0.0
 
     @property
@@ -189,8 +195,8 @@ class SenderClocks:
         source = self._source(sender, arrived_unix_ns)
         if self._own is not None:
             self._own.record_message(sender, newest_unix_ns)
-            # A sender first seen after the jump shares the clock if its lead is closer to the jump
-            # than to 0.
+            # A sender that was first seen after the jump uses Tailspan's clock if its lead is
+            # closer to the size of the jump than to 0.
             new = not source.leads_ns and own_ns > 0 and abs(lead_ns - own_ns) < lead_ns
             if own_ns and (self._own.shares(sender) or new):
                 source.last_seen_unix_ns = arrived_unix_ns

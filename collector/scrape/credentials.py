@@ -2,8 +2,9 @@
 
 A token is read from its file for each scrape, so a changed token takes effect at once. The token is
 sent only to loopback or over TLS, unless the user allows otherwise. It never appears in a log or an
-error. Certificates are read once. The files that a target file names must lie in one folder;
-otherwise a person who can edit the targets could cause any file to be sent to a target.
+error. Certificates are read once. The files that a target file names must lie in one folder.
+Without this rule, a person who can edit the target file could make Tailspan send any readable file
+to a target.
 """
 
 import ssl
@@ -38,7 +39,7 @@ class Access:
     Attributes:
         token: the token from the environment.
         token_file: the file with the token, used instead of `token`.
-        ca_file: the authority that signed the target's certificate, in PEM.
+        ca_file: the certificate of the authority that signed the target's certificate, in PEM.
         cert_file: Tailspan's certificate for mutual TLS, with `key_file`.
         server_name: the name in the target's certificate, if it differs from the address.
         within: the folder that must contain the token's file, with symbolic links resolved; None
@@ -118,7 +119,7 @@ class Access:
             return {}
         token, where = self.token, "the environment"
         if self.token_file is not None:
-            if self.within is not None:  # a symbolic link may have changed since `check`
+            if self.within is not None:  # check again: a symbolic link may have changed
                 _check_within(self.token_file, self.within, TOKEN_FILE_LABEL)
             token, where = _read(self.token_file), str(self.token_file)
         if token is None or not TOKEN.fullmatch(token):

@@ -1,10 +1,10 @@
 """Defines the series that engines export on /metrics: one table per kind of engine.
 
-A field has several alternatives, because versions rename and split series. The first alternative
-that the response contains is used. Without any of them, the field is unknown. Source: vLLM 0.12 to
-0.33, `v1/metrics/loggers.py` (rig/contract checks each version), and its documentation for names
-before 0.12; SGLang, "Production metrics" and a recorded response of 0.5.23; Text
-Generation Inference, "Metrics"; Triton's tensorrtllm_backend, "Triton Metrics" and
+A field has several alternative series, because versions of an engine rename and split series. The
+first alternative that the response contains is used. If the response contains none, the field is
+unknown. Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (rig/contract checks each version), and
+its documentation for names before 0.12; SGLang, "Production metrics" and a recorded response of
+0.5.23; Text Generation Inference, "Metrics"; Triton's tensorrtllm_backend, "Triton Metrics" and
 `custom_metrics_reporter.cc`.
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A series name, optionally limited to certain labels.
+    """The series that give a field's value: a name, and optionally required labels.
 
     Attributes:
         name: the full name of the samples, including `_total`.
@@ -37,7 +37,8 @@ class EngineTable:
         engine_labels: labels that contain the engine's number. A series without these labels
             belongs to engine 0.
         model_label: label with the model's name, or None if there is none.
-        rank_labels: labels of workers that each report the same value; the highest value is used.
+        rank_labels: labels that distinguish an engine's workers. Each worker reports the value of
+            the whole engine, and the highest value is used.
         fields: maps fields of `EngineSample` to their alternatives.
     """
 
@@ -138,7 +139,7 @@ SGLANG: Final = EngineTable(
             Series("sglang:prompt_tokens_total"),
         ),
         "decode_tokens_total": (Series("sglang:generation_tokens_total"),),
-        # SGLang looks up every prompt in its radix cache.
+        # SGLang looks up every prompt token in its radix cache, so prompt tokens are the lookups.
         "prefix_cache_queries_tokens_total": (Series("sglang:prompt_tokens_total"),),
         "prefix_cache_hits_tokens_total": (Series("sglang:cached_tokens_total"),),
         "preemptions_total": (

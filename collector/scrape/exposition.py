@@ -45,8 +45,8 @@ class Answer:
     software: str
     """The name of the table that matched the response."""
     engines: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Maps an engine's number to its values. The keys of the values are fields of `EngineSample`,
-    and `model` if it is known."""
+    """Maps an engine's number to a mapping from fields of `EngineSample` to values. It also has the
+    key `model` if the model is known."""
     started_unix_s: float | None = None
     unusable_values: int = 0
 
@@ -127,7 +127,8 @@ def _fill(
             if engine.number not in answer.engines and len(answer.engines) >= MOST_ENGINES:
                 raise ScrapeError(Reason.TOO_LARGE)
             fields = answer.engines.setdefault(engine.number, {"model": engine.model})
-            # Several models can have the same engine number. Their gauges and totals are summed.
+            # The series of several models can have the same engine number. Their gauges and totals
+            # are summed.
             total = checked if name in RATIOS else fields.get(name, 0) + checked
             try:
                 fields[name] = _checked(name, total)

@@ -33,10 +33,11 @@ if DNS does not respond.
 """
 MOST_TIMEOUT_S: Final = 5.0
 OURS_NS: Final = 60 * 10**9
-"""Scrapes of a replica are ignored until this time after the last sample from its plugin."""
+"""If a replica's plugin has sent a sample within this time, scrapes of the replica are not
+stored."""
 PROCESS: Final = 0
-"""The process number of scraped samples: a scrape does not report which process of the server sent
-it."""
+"""The process id of scraped samples. A scrape does not report which process of the server
+answered."""
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ class _Counting:
 class Scraper(Listener):
     """Scrapes all targets until cancelled.
 
-    As a listener, it records the instrumented replicas.
+    As a listener, it records which replicas have Tailspan's plugin.
 
     Args:
         discoveries: sources of targets.
@@ -109,7 +110,7 @@ class Scraper(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record which replicas are instrumented: their samples are preferred to scrapes."""
+        """Record which replicas have the plugin. The plugin's samples are preferred to scrapes."""
         now_unix_ns = self._clock_unix_ns()
         ours = {each.replica for each in samples if each.source is not Source.SCRAPE}
         # Store only the names of targets' replicas, because senders could invent any number of
@@ -265,8 +266,8 @@ class Scraper(Listener):
     ) -> int:
         """Return the start timestamp of the totals.
 
-        This is the server's start if known, otherwise the first scrape. If a total decreased, the
-        result is a new timestamp.
+        It is the start of the server, if known, otherwise the time of the first scrape. If a total
+        has decreased, the server restarted, and the result is a new timestamp.
         """
         reported_unix_ns = 0
         # Compare as seconds, because infinity cannot be converted to an integer.

@@ -88,7 +88,7 @@ def place(given: str, access: Access = OPEN) -> Discovery:
     if kind == "dns" and port is None:
         raise ValueError(f"{given!r}: the port is missing; allowed: {ALLOWED}")
     if kind == "dns" and access.server_name is None:
-        # Requests use the IP addresses of the name, but the certificate contains the name.
+        # Requests go to the IP addresses of the name, but a certificate contains the name.
         access = replace(access, server_name=host)
     return Name(given, kind, parts.scheme, host, port, path, access=access)
 

@@ -1,1 +1,1 @@
-"""Restrict a database to what a reader may see: the one place where this is enforced."""
+"""Restrict a database to what a reader may see. No other code enforces these restrictions."""

@@ -1,4 +1,7 @@
-"""What a reader may see. Pure."""
+"""Define what a reader may see: the tenants, models and costs that the reader's role allows.
+
+Pure.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,11 +11,11 @@ from typing import Any, Self
 from store.errors import StoreError
 
 OTHERS = "(other tenants)"
-"""The tenant of requests that a reader may not see, in the evidence of an explanation."""
+"""The tenant that an explanation shows for requests that the reader may not see."""
 
 
-class NotAllowed(StoreError):  # noqa: N818 -- it names the condition
-    """The reader's role does not allow the answer."""
+class NotAllowed(StoreError):  # noqa: N818 -- the name states the condition
+    """The reader's role does not allow what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class Grant:
 
     Attributes:
         tenants: the tenants whose requests are visible, or None for all. Requests without a tenant
-            are visible only if all are.
+            are visible only if `tenants` is None.
         models: the served models whose requests and servers are visible, or None for all.
         costs: whether dollars are visible.
     """
@@ -31,7 +34,7 @@ class Grant:
     costs: bool = True
 
     def covers(self, other: "Grant") -> bool:
-        """Return whether this grant allows all that the other one allows."""
+        """Return whether this grant allows everything that `other` allows."""
         return (
             (self.tenants is None or (other.tenants is not None and other.tenants <= self.tenants))
             and (self.models is None or (other.models is not None and other.models <= self.models))
@@ -48,12 +51,13 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a reader may see: everything that at least one of the grants allows.
+    """What a reader may see. A request is visible if at least one of the grants allows it.
 
     Attributes:
-        grants: at least one grant. No grant covers another one.
-        slos: names of the visible objectives and groups, if `limits_rows`.
-        definitions: the digests of their definitions, if `limits_rows`.
+        grants: at least one grant. Grants that another one covers are left out.
+        slos: names of the visible objectives and of their groups. Used only if `limits_rows`.
+        definitions: digests of the definitions of the visible objectives. Used only if
+            `limits_rows`.
     """
 
     grants: tuple[Grant, ...]
@@ -62,7 +66,7 @@ class Access:
 
     @classmethod
     def of(cls, grants: Iterable[Grant]) -> Self:
-        """Return the union of grants.
+        """Return the access that these grants allow together.
 
         Raises:
             ValueError: there is no grant.
@@ -87,8 +91,11 @@ class Access:
 
     @property
     def costs(self) -> bool:
-        """Whether dollars are visible. If a part of the requests is visible without dollars, no
-        dollars are shown, because sums cannot be divided."""
+        """Whether dollars are visible.
+
+        Dollars are visible only if every grant allows them. A sum over the requests of several
+        grants cannot be divided into visible and hidden dollars.
+        """
         return all(each.costs for each in self.grants)
 
     @property
@@ -121,8 +128,7 @@ class Access:
         return any(each.allows(labels) for each in self.grants)
 
     def selects(self, labels: Mapping[str, str | None]) -> bool:
-        """Return whether, among the requests to visible models, all with these labels are
-        visible."""
+        """Return whether all requests with these labels and a visible model are visible."""
         tenant, model = labels.get("tenant"), labels.get("model")
         return any(
             (each.models is None or model in each.models)
@@ -137,8 +143,10 @@ class Access:
 
     @property
     def key(self) -> str:
-        """A text that identifies the access: only equal accesses have equal texts. Caches use
-        it."""
+        """A text that identifies what the reader may see, as a key for caches.
+
+        Two objects with equal texts allow the same.
+        """
         return json.dumps([self.as_json(), sorted(self.slos), sorted(self.definitions)])
 
     def as_json(self) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
-"""Restrict an engine: rewrite each query so that it returns only what its reader may see.
+"""Restrict a SQLAlchemy engine: rewrite each query so that it returns only what its reader may see.
 
-SQLAlchemy calls `_Rewriter` before each statement. It replaces each table by a subquery with the
-visible rows and columns (`store.access.tables`). A statement that it cannot rewrite completely is
-refused: SQL as text, a write, or a table without a rule.
+SQLAlchemy calls `_Rewriter` before each statement. `_Rewriter` replaces each table by a subquery
+with the visible rows and columns (`store.access.tables`). A statement is refused if `_Rewriter`
+cannot rewrite all of it: SQL as text, a write, or a query of a table without a rule.
 """
 
 from collections.abc import Mapping
@@ -32,20 +32,21 @@ from store.state import separate_state, use_state
 
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
-"""In a process that answers a reader's question: what this reader may see, or None for all.
+"""The access of the reader for whom this process computes an answer, or None if nothing is hidden.
 `open_database` restricts each database accordingly."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
-"""Annotation of a column of ids that is compared with other ids, and is not returned."""
+"""Annotation of a column with ids that the query only compares with other ids, and does not
+return."""
 
 
 def restricted(engine: Engine, access: Access | None) -> Engine:
-    """Return an engine of the same database that returns only what a reader may see.
+    """Return an engine for the same database that returns only what a reader may see.
 
-    It cannot write.
+    The returned engine cannot write.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         access: what the reader may see, or None for all.
     """
     if access_of(engine) is not None:
@@ -58,7 +59,8 @@ def restricted(engine: Engine, access: Access | None) -> Engine:
 def with_masked_rows(engine: Engine) -> Engine:
     """Return an engine that also returns the requests that the reader may not see, without names.
 
-    Explanations need them as evidence, because a request also waits for other tenants' requests.
+    Explanations need the hidden requests as evidence, because a request also waits for requests of
+    other tenants.
     """
     rewriter = _rewriter(engine)
     return engine if rewriter is None else rewriter.masked or engine
@@ -71,14 +73,17 @@ def is_masked(engine: Engine) -> bool:
 
 
 def access_of(engine: Engine) -> Access | None:
-    """Return what the reader of an engine may see, or None for all."""
+    """Return what an engine's reader may see, or None if the engine is not restricted."""
     rewriter = _rewriter(engine)
     return None if rewriter is None else rewriter.access
 
 
 def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return a column of ids to compare with other ids. A query must not return its values, because
-    they include the ids of requests that the reader may not see."""
+    """Return a column with the ids of all requests, for comparisons with other ids.
+
+    A query must not return the values of this column, because they include the ids of requests that
+    the reader may not see.
+    """
     return ids._annotate({COMPARED: True})
 
 
@@ -91,7 +96,8 @@ def cache_key(engine: Engine) -> str:
 def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
     """Return a statement, restricted to the rows that the engine's reader may see.
 
-    Use it to read without SQLAlchemy's connections, which restrict statements automatically.
+    Call this function for reads without SQLAlchemy's connections. SQLAlchemy's connections restrict
+    statements automatically.
 
     Raises:
         NotAllowed: the statement cannot be restricted.

@@ -1,6 +1,6 @@
 """Declare, for each table, which rows and columns a reader may see.
 
-A table that is not listed cannot be read with a restricted engine. `tests/store/access` checks that
+A restricted engine cannot read a table that is not listed here. `tests/store/access` checks that
 each table is listed.
 """
 
@@ -27,8 +27,9 @@ from store.schema import IN_FLIGHT, REQUESTS, STARTS
 from telemetry.probes import PROBE_TENANT
 
 RAW: Final = "raw_"
-"""The prefix of columns with the ids of requests that a reader may not see. Only the search for the
-best row of a request compares them (`store.requests.best_source`). They are never returned."""
+"""The prefix of columns that also contain the ids of requests that a reader may not see. Only the
+search for the best row of a request compares them (`store.requests.best_source`). They are never
+returned."""
 
 _DOLLARS: Final = frozenset({"cost_usd", "priced_by"})
 _IDS: Final = ("trace_id", "span_id", "request_id")
@@ -40,7 +41,7 @@ few constant values."""
 OTHER_ADAPTER: Final = "(other adapter)"
 
 Rule = Callable[[Table, Access], Select[Any] | None]
-"""Return the query whose rows a reader sees in place of the table, or None for the whole table."""
+"""Return a query that replaces the table for a reader, or None if the reader may see all of it."""
 
 
 def _everything(_table: Table, _access: Access) -> None:
@@ -48,7 +49,7 @@ def _everything(_table: Table, _access: Access) -> None:
 
 
 def _nothing(table: Table, access: Access) -> Select[Any] | None:
-    """Hide all rows, unless the reader may see all requests."""
+    """Show all rows if the reader may see all requests; otherwise show no rows."""
     return select(*table.c).where(false()) if access.limits_rows else None
 
 
@@ -63,8 +64,10 @@ def _servers(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _gpus(table: Table, access: Access) -> Select[Any] | None:
-    """Show the rows of GPUs whose replica reported a visible model at a start. GPUs have no
-    model."""
+    """Show the rows of a GPU if its replica reported a visible model at an engine start.
+
+    The rows of GPUs contain no model.
+    """
     if access.models is None:
         return None
     replicas = select(STARTS.c.replica).where(STARTS.c.model.in_(sorted(access.models)))
@@ -72,8 +75,10 @@ def _gpus(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _rollups(table: Table, access: Access) -> Select[Any] | None:
-    """Show rollups by tenant, and hide totals over all tenants. The label sets are also
-    restricted."""
+    """Show the rollups of visible tenants and models, and hide totals that include others.
+
+    Their label sets, in another table, are restricted separately.
+    """
     if not access.limits_rows:
         return _selected(table, access, None)
     hidden = [name for name in ("requests", "overflowed") if name in table.c]
@@ -82,7 +87,7 @@ def _rollups(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _names(table: Table, access: Access) -> Select[Any] | None:
-    """Show the label values of servers, and those of visible tenants and models."""
+    """Show all regions and replicas, and the label values of visible tenants and models."""
     if not access.limits_rows:
         return None
     label, value = table.c.label, table.c.value
@@ -90,7 +95,7 @@ def _names(table: Table, access: Access) -> Select[Any] | None:
     for name, visible in (("tenant", access.tenants), ("model", access.models)):
         of_label = label == name
         conditions.append(of_label if visible is None else of_label & value.in_(sorted(visible)))
-    if access.tenants is not None:  # tenants own the adapters and routes that they sent first
+    if access.tenants is not None:  # an adapter or route belongs to the tenant that used it first
         own = table.c.owner.in_(sorted(access.tenants))
         conditions.append(label.in_(("lora", "route")) & own)
     return select(*table.c).where(or_(*conditions))
@@ -128,7 +133,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "rollups": _rollups,
     "rollup_bins": _bins,
     "rollup_names": _names,
-    # One row has the counters of all engines, so no part of it can be shown. Only bills need it.
+    # One row has the counters of all engines together, so it cannot be shown in part. Only bills
+    # need this table.
     "engine_stretches": _nothing,
     "gpu_stretches": _nothing,
     "slo_incidents": _by_slo,
@@ -140,9 +146,10 @@ RULES: Final[Mapping[str, Rule]] = {
     "incident_answers": _nothing,
     "slo_notifications": _nothing,
     "predictions": _nothing,
-    # It names processes of applications, which have no tenant.
+    # This table names processes of applications. Processes have no tenant.
     "application_operations": _nothing,
-    # Ids and senders of rows that were sent with a fast clock. Only the collector reads them.
+    # These tables contain ids and senders of rows that were sent with a fast clock. Only the
+    # collector reads them.
     "clock_corrections": _nothing,
     "sender_clocks": _nothing,
     # These tables contain only times, widths and random ids, so they reveal no labels.
@@ -159,8 +166,11 @@ RULES: Final[Mapping[str, Rule]] = {
 
 
 def masked(table: Table, access: Access) -> Select[Any]:
-    """Return the rows of requests to visible models. In the rows that the reader may not see, the
-    tenant is `OTHERS`, and all other names are hidden."""
+    """Return a query for all requests to visible models, with masked rows.
+
+    The query includes requests that the reader may not see. In their rows, the tenant is `OTHERS`,
+    and all other names are hidden.
+    """
     own = visible_rows(table, access)
     columns: list[ColumnElement[Any]] = []
     for column in table.c:
@@ -189,12 +199,12 @@ MASKED: Final = frozenset({REQUESTS.name, IN_FLIGHT.name})
 
 
 def visible_rows(table: Table, access: Access) -> ColumnElement[bool]:
-    """Return the condition that the reader may see a row. It is never NULL."""
+    """Return the SQL condition that the reader may see a row. Its value is never NULL."""
     return or_(*(_grant_condition(table, each) for each in access.grants))
 
 
 def served(table: Table, access: Access) -> ColumnElement[bool] | None:
-    """Return the condition that a row is about a visible model, or None if all are."""
+    """Return the SQL condition that a row's model is visible, or None if all models are visible."""
     return None if access.models is None else table.c.model.in_(sorted(access.models))
 
 
@@ -208,7 +218,11 @@ def _grant_condition(table: Table, grant: Grant) -> ColumnElement[bool]:
 
 
 def visible_groupings(access: Access) -> list[int]:
-    """Return the groupings of rollups whose label sets have the labels that the access limits."""
+    """Return the groupings of rollups that a reader with this access may see.
+
+    The label sets of a visible grouping contain the model, and the tenant if tenants are
+    limited.
+    """
     needed = {"model", *(["tenant"] if access.by_tenant else [])}
     return [place for place, labels in enumerate(GROUPINGS) if needed <= set(labels)]
 

@@ -1,1 +1,1 @@
-"""Store counts per objective, incidents, and notifications."""
+"""Store the counts of requests per objective, the incidents, and the notifications."""

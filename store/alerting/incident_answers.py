@@ -1,8 +1,8 @@
-"""Store the explanation of each incident, so that every page and command shows the same one.
+"""Store the explanation of each incident, so that all pages and commands show the same explanation.
 
 An incident has at most one answer while it is open, and one more after its end. Only the process
-that evaluates the objectives writes them. The answer of a simulated incident is deleted with the
-incident, and any other answer long after its incident has ended.
+that evaluates the objectives writes answers. The answer of a simulated incident is deleted together
+with the incident. Other answers are deleted long after their incident has ended.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ from store.state import state_of
 
 
 class Phase(StrEnum):
-    """The part of an incident that an answer is about."""
+    """The part of an incident that an answer explains."""
 
     OPEN = "open"
-    """From the incident's start until an instant at which the incident was still open."""
+    """From the incident's start to a time at which the incident was still open."""
     ENDED = "ended"
     """From the incident's start to its end."""
 
@@ -80,8 +80,10 @@ def keep_answer(engine: Engine, row: AnswerRow) -> None:
 
 
 def read_answers(engine: Engine, slo: str, from_fired_unix_s: int = 0) -> list[AnswerRow]:
-    """Return the answers of an objective's incidents that alerted at or after an instant, the
-    newest answer first."""
+    """Return the answers of an objective's incidents, the newest answer first.
+
+    Only incidents that alerted at or after a given time are included.
+    """
     return _read(engine, and_(ANSWERS.c.slo == slo, ANSWERS.c.fired_unix_s >= from_fired_unix_s))
 
 

@@ -30,8 +30,8 @@ from store.state import state_of
 class IncidentRow:
     """One incident. Exact numbers are stored as text; times are unix seconds.
 
-    `simulated` is true if the incident would not exist without simulated requests. None, in older
-    rows, means false.
+    `simulated` is true if the incident exists only because of simulated requests. None means false;
+    it occurs in rows of older versions.
     """
 
     slo: str

@@ -1,8 +1,8 @@
-"""Claim a row of the outbox before its message is sent, and store the result of the attempt.
+"""Claim a row of the outbox before its message is sent, and store the result of sending.
 
-A claim stores the token of the sender's lease on notifications (`store.leases`) in the row. The
-next holder of the lease has a higher token. Therefore a collector that was stopped during an
-attempt cannot overwrite the result of its successor.
+A claim stores the token of the sender's lease on notifications (`store.leases`) in the row. Each
+new holder of the lease has a higher token. Therefore, a collector that was paused during an attempt
+and has lost its lease cannot overwrite the result of the new holder.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
     """Claim a row before its message is sent.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         row: the row as it was read.
         term: the token of the sender's lease (`store.leases`).
 
-    Returns: whether the row was claimed. False if the row has changed since it was read, or if it
-        is claimed in a later term.
+    Returns: whether the row was claimed. False if the row has changed since it was read, or if a
+        holder with a higher token has claimed it.
 
     Raises:
         LeaseLost: the sender's lease was lost.
@@ -42,7 +42,7 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
 
 
 def keep_result(engine: Engine, row: Notification, term: int) -> bool:
-    """Store the result of an attempt, if the row is still claimed in this term.
+    """Store the result of an attempt to send, if the row is still claimed with this token.
 
     The result is stored even if the lease was lost after the message was sent.
 
@@ -58,7 +58,7 @@ def update_message(engine: Engine, row: Notification, message: str, next_unix_s:
     """Replace the message of a row, and send it again.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         row: the row as it was read.
         message: the new message.
         next_unix_s: when to send it.

@@ -3,12 +3,12 @@
 There is one row for each incident, transition and channel, so that no notification is sent twice
 and a restart continues where the last run stopped. A row contains the message, but neither the
 channel's address nor its credentials. An update replaces the whole row. Only one thread at a time
-writes a row: first the code that adds it, then the thread of its channel.
+writes a row: first the thread that adds the row, then the thread of the row's channel.
 
 Before a message is sent, its row is claimed with the term of the lease on notifications
-(`notification_claims`). If the holder of the lease is replaced during an attempt, the new holder
-claims the row with its higher term and sends the message again, with the same key for
-deduplication. The result of the earlier attempt is then not stored.
+(`notification_claims`). If another collector takes over the lease during an attempt, it claims the
+row with its higher term and sends the message again. The deduplication key of the message stays the
+same. The result of the earlier attempt is then not stored.
 """
 
 from collections.abc import Collection, Sequence
@@ -37,8 +37,8 @@ from store.schema import STATE_METADATA
 from store.state import state_of
 
 AHEAD_S: Final = 60
-"""A row created more than this many seconds in the future is sent immediately: the clock was wrong
-when the row was added.
+"""If a row's creation time is more than this many seconds in the future, the row is sent
+immediately. The clock was wrong when the row was added.
 """
 
 
@@ -64,7 +64,7 @@ class Notification:
 
     `next_unix_s` is the time of the next attempt, or None without a further attempt. `failures`
     counts the failed attempts since the last delivery. `problem` is the reason of the latest
-    failure. `claimed_term` is the term of the lease in which the latest attempt began.
+    failure. `claimed_term` is the token of the lease under which the latest attempt began.
     """
 
     slo: str
@@ -153,7 +153,8 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # A row that was created while the clock was ahead would otherwise wait until that time.
+    # A row that was created while the clock was ahead would otherwise wait until the clock reaches
+    # its time.
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,
@@ -212,8 +213,8 @@ def read_hangs(engine: Engine) -> list[Notification]:
 def delete_old_notifications(engine: Engine, before_unix_s: int) -> int:
     """Delete the notifications about incidents that ended before a time.
 
-    The rows of an incident are deleted together, because a notification without a row would be sent
-    again. They are kept while one of them must still be sent.
+    All rows of an incident are deleted together, because a notification without a row would be sent
+    again. If one row must still be sent, all rows of its incident are kept.
 
     Returns:
         The number of incidents whose notifications were deleted.

@@ -1,9 +1,9 @@
-"""Store counts per objective, so that an evaluation does not count a month of requests again.
+"""Store the counts of requests per objective, so that an evaluation does not count a month again.
 
-The key is the digest of an objective's definition. If the definition changes, the objective is
-counted again from the requests that still exist. `alerts/` computes the counts. This module stores
-the counts and the time range that they cover. Simulated requests are counted in a separate table,
-so that a simulation can be deleted without changing the other counts.
+The key of the counts is the digest of an objective's definition. If the definition changes, the
+objective is counted again from the requests that still exist. `alerts/` computes the counts. This
+module stores the counts and the time range that they cover. Simulated requests are counted in a
+separate table, so that a simulation can be deleted without changing the other counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,10 @@ from store.state import state_of
 
 @dataclass(frozen=True, slots=True)
 class SloCount:
-    """Counts, by result, of the requests that ended in (until − bucket, until]."""
+    """Counts of requests by result, for one bucket of time.
+
+    The bucket contains the requests that ended in (`until_unix_s` − bucket width, `until_unix_s`].
+    """
 
     until_unix_s: int
     good: int
@@ -52,7 +55,7 @@ class SloCount:
 NUMBERS: Final = tuple(field.name for field in fields(SloCount)[1:-2])
 _COLUMNS: Final = ("until_unix_s", *NUMBERS)
 PROBE_DEFINITIONS: Final = "probes-"
-"""The prefix of the digests of objectives on probes. All other objectives are on requests."""
+"""The prefix of the digest if an objective counts probes. All other objectives count requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ STRETCHES = Table(
 
 
 def counted(engine: Engine, definition: str) -> Counted | None:
-    """Return the time range that was counted, or None if nothing was counted yet."""
+    """Return the time range whose counts are complete, or None if nothing was counted yet."""
     with reading(state_of(engine)) as connection:
         return _stretch(connection, definition, locked=False)
 
@@ -110,7 +113,7 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
     """Return the sums of the stored counts, one for each range between two successive instants.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         definition: the digest of the objective's definition.
         instants: ascending, in unix seconds.
 
@@ -157,12 +160,12 @@ def keep_counts(
     """Store counts, and replace the existing counts of the same time range.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         definition: the digest of the objective's definition.
         counts: the counts of each bucket. Empty buckets may be left out.
-        stretch: the time range for which counts are complete, including the new counts.
-        since: the time range that was stored when this process began to count, or None to skip the
-            check for changes by other processes.
+        stretch: the time range for which all counts are complete once the new counts are stored.
+        since: the stored time range when this process began to count. If another process has
+            changed it, nothing is stored. None to skip this check.
         groups: the keys of the counted groups. Each group is stored under the definition and the
             group's key, with its own time range.
 
@@ -215,18 +218,20 @@ def keep_counts(
 def count_again(
     engine: Engine, from_s: int | None, marks: Sequence[Mark], probes_from_s: int | None = None
 ) -> None:
-    """Record that all counts after a time are incomplete, and delete the marks that reported this.
+    """Record that all counts after a time are incomplete, and delete the marks that caused this.
 
     Both changes are in one transaction, so that a crash cannot lose a mark. If the state is in a
-    separate database, the marks are removed after its commit; after a crash between the two, the
-    steps are counted again. Removed objectives are included, because they may be configured again.
-    New requests change neither the counts of probes nor the time at which these counts begin.
+    separate database, the marks are deleted after the commit in the state database. After a crash
+    between the two commits, the marked steps are counted again. Objectives that were removed from
+    the configuration are included, because they may be added again. New requests do not affect the
+    counts of probes.
 
     Args:
-        engine: from `open_database`.
-        from_s: unix seconds. The new requests ended after this time. None without new requests.
+        engine: the database, from `open_database`.
+        from_s: unix seconds. All new requests ended after this time. None if there are no new
+            requests.
         marks: the marks that were read.
-        probes_from_s: the same for new probes.
+        probes_from_s: unix seconds. All new probes ended after this time. None if there are none.
     """
     of_probes = STRETCHES.c.definition.startswith(PROBE_DEFINITIONS)
     state = state_of(engine)
@@ -255,8 +260,8 @@ def count_again(
 def remove_simulated_counts(connection: Connection) -> None:
     """Delete the counts of simulated requests.
 
-    If an objective's first count was simulated, its time range then begins at the first count of a
-    real request.
+    If an objective's earliest count was of simulated requests, the objective's time range
+    afterwards begins at its earliest count of real requests.
     """
     remove, put = dialects.of(connection.engine).remove, dialects.of(connection.engine).put
     earliest = select(SIMULATED_COUNTS.c.definition, func.min(SIMULATED_COUNTS.c.until_unix_s))
@@ -304,7 +309,7 @@ def _stretch(connection: Connection, definition: str, *, locked: bool) -> Counte
 
 
 def _locked(engine: Engine, statement: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
-    """Lock the selected rows until the transaction ends, if the database supports this."""
+    """Return a query that also locks its rows until the transaction ends, if the database can."""
     # ClickHouse has no transactions.
     return statement if dialects.of(engine).ADDITIVE else statement.with_for_update()
 

@@ -1,8 +1,8 @@
 """Store which groups of an objective are counted separately.
 
-Each such group has a row in `slo_counted`. The row's key consists of the objective's digest and the
-group's key. The group of all other requests also has a row. `alerts.groups` defines the keys of
-groups.
+Each group that is counted separately has a row in `slo_counted`. The row's key consists of the
+objective's digest and the group's key. All other requests form one group, which also has a row.
+`alerts.groups` defines the keys of groups.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ def placed_groups(engine: Engine, definition: str) -> dict[str, Counted]:
 
 
 def place_groups(engine: Engine, definition: str, groups: Mapping[str, Counted]) -> None:
-    """Count these groups separately from now on."""
+    """Store that these groups are counted separately from now on."""
     rows = [{"definition": definition + key, **asdict(each)} for key, each in groups.items()]
     with writing(state_of(engine)) as connection:
         dialects.of(connection.engine).put(connection, STRETCHES, rows)

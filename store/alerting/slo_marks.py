@@ -1,8 +1,8 @@
 """Mark the time steps whose counts per objective are out of date.
 
-The writer marks the steps of new requests in the transaction that writes the rows, so a crash
-cannot lose a mark. If a mark is visible, its rows are committed. The evaluator removes a mark in
-the transaction that records the step as incomplete (`slo_counts.count_again`).
+The writer marks the steps of new requests in the transaction that writes the requests' rows, so a
+crash cannot lose a mark. If a reader sees a mark, the marked rows are committed. The evaluator
+removes a mark in the transaction that records the step as incomplete (`slo_counts.count_again`).
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ _STEP_NS: Final = STEP_S * SECOND_NS
 _CENTURY_S: Final = 100 * 365 * 86_400
 _LATEST: Final = np.iinfo(np.int64).max
 PROBE_SOURCE: Final = "probe"
-"""The source of the marks of probes."""
+"""The value of `source` in the marks of probes."""
 _AT_ONCE: Final = 500
 """Number of marks in one DELETE statement."""
 
@@ -52,7 +52,7 @@ class Mark(NamedTuple):
     """The end of the step."""
     source: str
     received_unix_ns: int
-    """Time of receipt of the earliest request."""
+    """The time when the earliest request of this mark was received."""
 
 
 def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
@@ -101,8 +101,8 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
     """
     token = randbits(63)
     marks = {
-        # `received_unix_ns` is the end of the step, so that no earlier requests are read for this
-        # mark.
+        # Set `received_unix_ns` to the end of the step, so that no earlier requests are read
+        # because of this mark.
         Mark(token, until_s := -(-at_unix_ns // _STEP_NS) * STEP_S, source, until_s * SECOND_NS)
         for at_unix_ns, source in seen
     }
@@ -115,7 +115,7 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
     """Return all marks of up to `transactions` transactions.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         transactions: the maximum number of transactions.
         from_s: unix seconds. Steps that ended before this time are left out. None for all marks.
     """
@@ -128,7 +128,7 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete all marks of these transactions, from the earliest of the given steps on."""
+    """Delete all marks of these transactions, except those before the earliest given step."""
     if not marks:
         return
     tokens = sorted({each.token for each in marks})

@@ -1,1 +1,1 @@
-"""Read the data for bills: the time of engines and GPUs, and billed requests."""
+"""Read the data for bills: how long engines and GPUs were in use, and the billed requests."""

@@ -1,4 +1,4 @@
-"""Read the data for a bill: the time of engines and GPUs, and requests by label and hour."""
+"""Read the data for a bill: engine and GPU time, and requests by label and hour."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -25,7 +25,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
     """Read the data for the bill of a window.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the time range. It is widened to whole minutes, or to whole hours if the rollups per
             minute were deleted.
         by: labels to group requests by, in addition to `BASE`.

@@ -2,9 +2,9 @@
 
 The sums are read from rollups, so that a day with ten million requests takes a second. Rollups
 assign a request to the hour in which it was received, but a bill assigns a request to the hours in
-which the engine worked on it. Therefore rows are read for the few requests that were in the engine
-at the end of an hour, or at the start or end of the range. Their billed seconds are divided between
-the hours in proportion to time.
+which the engine worked on it. Therefore, single rows are read for the few requests that were in the
+engine at the end of an hour, or at the start or end of the range. The billed seconds of such a
+request are divided between the hours in proportion to its time in each hour.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +24,8 @@ from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
-"""To find the requests that span the end of an hour, rows of this many seconds before it are read.
-
-The time of a longer request is assigned to the hour in which it was received.
+"""To find the requests that span the end of an hour, rows received in this many seconds before it
+are read. All time of a request that takes longer is assigned to the hour in which it was received.
 """
 _SPAN: Final = ("frontend_s", "queue_s", "prefill_s", "decode_s", "e2e_s")
 _SECONDS: Final = ("billed_s", "wasted_s")
@@ -49,10 +48,10 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
     """Read the billed requests of a window.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the time range. It is widened to whole minutes, or to whole hours if the rollups per
             minute were deleted.
-        by: the labels of the cells.
+        by: the labels by which requests are grouped to cells.
     """
     first_s = window.from_unix_ns // SECOND_NS // HOUR_S * HOUR_S
     found = rollups(engine, window, by=by, step_s=HOUR_S, first_unix_s=first_s)
@@ -106,7 +105,11 @@ def _cells(
     first_unix_s: int,
     hours: int,
 ) -> Cells:
-    """Convert sums to cells. A cell's index is group × hours + hours since `first_unix_s`."""
+    """Convert sums to cells.
+
+    A cell's index is group × (hours in the window) + hour of the cell, where hour 0 begins at
+    `first_unix_s`.
+    """
     return Cells(
         by=by,
         labels=labels,
@@ -119,7 +122,7 @@ def _cells(
 
 
 def _facts(sums: Sums, name: str) -> FloatArray:
-    """Return the facts of a quantity; empty if `sums` has no cells."""
+    """Return the sums of a quantity; an empty mapping if `sums` has no cells."""
     return sums.facts.get(name, nothing(sums.cells.size))
 
 
@@ -134,7 +137,7 @@ def _labelled(
 
 
 def _as_texts(values: Iterable[Any]) -> tuple[str | None, ...]:
-    """Convert labels to the text that rollups store."""
+    """Convert label values to the texts that rollups store."""
     return tuple(str(each).lower() if isinstance(each, bool) else each for each in values)
 
 
@@ -145,7 +148,7 @@ def _apportioned(
     longest_s: Mapping[int, float],
     gone_before_ns: int,
 ) -> tuple[Cells, bool]:
-    """Move seconds of requests that span the end of an hour to the next hour.
+    """Move the seconds after the end of an hour to the next hour, for requests that span it.
 
     `longest_s` is the duration of each hour's longest request, by the start of the hour. Key −1 is
     the hour before the window.
@@ -198,9 +201,9 @@ def _over_the_edge(
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
     """Return the labels of requests that span an edge, and their seconds after the edge.
 
-    The edge is the end of `before`. A request spans the edge if it was received before the edge and
-    was still in the engine after it. Its billed and wasted seconds are divided in proportion to
-    time.
+    The edge is the end of the window `before`. A request spans the edge if it was received before
+    the edge and was still in the engine after the edge. The request's billed and wasted seconds are
+    divided in proportion to its time before and after the edge.
     """
     columns = list(dict.fromkeys(("received_unix_ns", *by, *_SPAN, *_SECONDS)))
     edge = before.to_unix_ns

@@ -38,8 +38,9 @@ _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.bool_(): ("-9223372036854775807", -(2**63) + 1),
     pa.float64(): ("0.0", 0.0),
 }
-"""The values of an additional first row, in SQL and in Arrow. ADBC derives a column's type from its
-first rows; without this row, a column that begins with NULLs would have the type integer.
+"""For each type, the value of an additional first row, in SQL and in Arrow. ADBC derives a column's
+type from its first rows. Without this row, a column that begins with NULLs would have the type
+integer.
 """
 
 
@@ -102,7 +103,7 @@ def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa
 
 
 def _unnamed_file() -> int:
-    if hasattr(os, "memfd_create"):  # not limited by the size of /dev/shm
+    if hasattr(os, "memfd_create"):  # an anonymous file is not limited by the size of /dev/shm
         return os.memfd_create("tailspan-columns")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
@@ -136,7 +137,7 @@ def _side_by_side(question: Question) -> list[int]:
 
 
 def whole(stream: IO[bytes], length: int) -> bytes:
-    """Read `length` bytes of an unbuffered stream, or fewer if the stream ends."""
+    """Read `length` bytes of an unbuffered stream, or fewer if the stream ends earlier."""
     found = b""
     while len(found) < length and (more := stream.read(length - len(found))):
         found += more

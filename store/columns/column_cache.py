@@ -1,9 +1,9 @@
-"""Cache columns of long ranges, so that rows are read once.
+"""Cache columns of long time ranges, so that rows are read only once.
 
-Time is divided into chunks of ten minutes. A cached chunk is valid while the number of its rows and
-the checksum of their times in the time index are unchanged. After a late row or a deletion, this
-check fails, and the chunk is read again. The check takes a fiftieth of the time of reading the
-rows.
+Time is divided into chunks of ten minutes. A cached chunk is valid as long as its number of rows
+and the checksum of their times are unchanged. Both are read from the index on time. If a row
+arrives late or is deleted, they change, and the chunk is read again. The check takes a fiftieth of
+the time that reading the rows takes.
 """
 
 import threading
@@ -59,18 +59,19 @@ class _Stamp(NamedTuple):
 class _Kept:
     table: pa.Table
     stamps: Sequence[_Stamp]
-    """The stamps of the chunk, and of the neighbouring chunks on which its rows depend."""
+    """The stamps of the chunk, and of the neighbouring chunks whose rows may replace some of its
+    rows."""
 
 
 class ColumnCache:
     """A cache of columns of one table. Safe to use from any thread.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         instant: the table's indexed time column.
         read: returns the rows of a window in order of time, always with the same schema.
-        depends: returns whether rows up to `reach_ns` before or after the given rows can replace
-            some of them. None if rows are never replaced.
+        depends: returns whether some of the given rows can be replaced by rows up to `reach_ns`
+            before or after them. None if rows are never replaced.
         reach_ns: see `depends`.
         most_rows: the maximum number of cached rows.
     """
@@ -106,15 +107,15 @@ class ColumnCache:
         first, end = window.from_unix_ns // STRETCH_NS, -(-window.to_unix_ns // STRETCH_NS)
         if end - first > _MOST_STRETCHES or end + self._reach > _LAST:
             return None
-        # Read the stamps before the rows. If rows arrive in between, the stamp no longer matches,
-        # and the next query reads the chunk again.
+        # Read the stamps before the rows. If rows arrive between the two reads, the stamp no longer
+        # matches, and the next query reads the chunk again.
         stamps = self._stamps(first - self._reach, end + self._reach)
         wanted = [place for place in range(first, end) if stamps[place].rows]
         if sum(stamps[place].rows for place in wanted) > self._most_rows:
             return None
         found = self._valid(wanted, stamps)
         if len(found) < len(wanted):
-            with self._one_reads:  # a second thread waits, and then uses the cached rows
+            with self._one_reads:  # a second thread waits here, and then uses the cached rows
                 found = self._valid(wanted, stamps)
                 for run in _runs([place for place in wanted if place not in found], stamps):
                     found |= self._fetched(run, stamps)
@@ -180,7 +181,7 @@ class ColumnCache:
     def _question(self) -> CompoundSelect[Any]:
         """Return the query for the stamps of consecutive chunks.
 
-        It is large, so it is built only once.
+        The query is large, so it is built only once.
         """
         edges = [bindparam(f"edge_{each}", type_=BigInteger) for each in range(_ASKED_AT_ONCE + 1)]
         rest = func.coalesce(func.sum(self._instant % _PRIME), 0)
@@ -219,7 +220,10 @@ def _rows_in_window(table: pa.Table, instant: str, window: Window) -> pa.Table:
 
 
 def _copy_rows(table: pa.Table) -> pa.Table:
-    """Copy the rows of a slice, because a slice would keep the whole table in memory."""
+    """Return a copy of the rows of a slice.
+
+    The slice itself would keep the whole table in memory.
+    """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

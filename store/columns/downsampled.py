@@ -1,10 +1,11 @@
-"""Read evenly spaced slots of a long range.
+"""Read a part of a long time range: the rows in evenly spaced time slots.
 
 The number of rows grows with the length of the range and the number of servers: 50 engines send 4
 million samples a day. Time is divided into slots of 16 seconds, and every k-th slot is read, to
 limit the number of rows. Increases of counters stay exact, because the difference of two samples
-covers the time between them. Gauges can miss a burst between two slots; the pages state this. A
-slot is longer than the sampling interval of any engine, including scraped engines.
+includes everything between them. Gauges can miss a burst between two slots that were read; the
+pages state this. A slot is longer than the sampling interval of any engine, including scraped
+engines.
 """
 
 from collections.abc import Mapping, Sequence

@@ -34,14 +34,17 @@ with more samples are downsampled.
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The rows of a time range, and the engine starts that were in force in the range."""
+    """The rows of a time range, and the engine starts that explain them.
+
+    `starts` has the latest start of each engine before the range, and all starts in the range.
+    """
 
     requests: pa.Table
     engines: pa.Table
     gpus: pa.Table
     starts: Sequence[EngineStart]
     cold_starts: Sequence[ColdStart] = ()
-    """The parts of the starts that ended in the range."""
+    """The cold starts that ended in the range, with their parts."""
     samples_every_s: int | None = None
     """Seconds between two slots of samples (`downsampled`), or None if all samples were read."""
 
@@ -55,7 +58,7 @@ def evidence(
     """Read the data for an explanation.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the time range, which contains both the baseline and the compared range.
         columns: columns of requests. Unknown columns are left out.
         equals: labels that select the requests. Samples are not filtered.
@@ -73,10 +76,10 @@ def evidence(
 class EvidenceCache:
     """Reads the data for explanations through a cache (`column_cache`).
 
-    Numeric columns of requests are 32-bit floats (seven digits), which halves the memory.
+    Numeric columns of requests are stored as 32-bit floats (seven digits), which halves the memory.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         columns: columns of requests, including `received_unix_ns`.
     """
 

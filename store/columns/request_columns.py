@@ -1,8 +1,9 @@
 """Read many requests as columns, with dictionary encoding for the labels.
 
-The result equals that of `queries.request_table`. For many rows this module is faster, because
-values are not converted to Python objects. The method depends on the dialect (docs/decisions/027).
-If it is not available, the slower query is used, and `slow_because` returns the reason.
+The result equals that of `queries.request_table`. For many rows, this module is faster, because
+values are not converted to Python objects. Each dialect has its own method (docs/decisions/027). If
+the dialect's method is not available, the slower query is used, and `slow_because` returns the
+reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +52,7 @@ def request_columns(
     Rows that are written during the query may be missing.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: range of `received_unix_ns`.
         columns: a subset of `queries.REQUEST_COLUMNS`, or None for all columns.
         equals: the required value of each label. The value None selects rows without the label.

@@ -24,7 +24,8 @@ class Dialect(Protocol):
     DRIVERS: tuple[str, ...]
     """The schemes of the database's URLs."""
     ADDITIVE: bool
-    """Whether an upgrade adds missing tables and columns, instead of running the revisions."""
+    """Whether an upgrade only adds missing tables and columns, instead of running schema
+    revisions."""
     ONE_WRITER: bool
     """Whether only one process may write the database."""
     LEASES: bool
@@ -33,7 +34,7 @@ class Dialect(Protocol):
     """The number of parts of a window that are read in parallel."""
 
     def refusal(self, url: URL) -> str | None:
-        """Return the error in a URL of this driver, or None if the URL is valid."""
+        """Return an error message for an invalid URL of this dialect, or None if it is valid."""
 
     def name(self, url: URL) -> str:
         """Return the database's name for messages, without a password."""
@@ -56,18 +57,18 @@ class Dialect(Protocol):
     def announce(self, engine: Engine, oldest: Table, revisions: str, head: str) -> None:
         """Announce the code's revision `head` on each new connection (`migrations.older_versions`).
 
-        A connection fails if the table `oldest` requires a newer revision. `revisions` is the name
-        of the table of revisions.
+        The table `oldest` contains the oldest revision that may connect. If it is newer than
+        `head`, the connection fails. `revisions` is the name of the table of revisions.
         """
 
     def exclude(self, connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
-        """Delay new announcements of older revisions until the commit.
+        """Block new announcements of these older revisions until the commit.
 
         Returns: the older revisions that are announced by an open connection.
         """
 
     def settle(self, engine: Engine, timeout_s: float) -> None:
-        """Prepare a database for concurrent reading and writing. Its schema exists."""
+        """Prepare a database with a schema for concurrent reading and writing."""
 
     def grow(self, connection: Connection, metadata: MetaData) -> None:
         """Create missing tables, and missing columns if the dialect is `ADDITIVE`."""
@@ -78,7 +79,7 @@ class Dialect(Protocol):
     def read_columns(
         self, engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema
     ) -> pa.Table:
-        """Return the rows of the queries, concatenated, without creating Python objects.
+        """Return the concatenated rows of the queries. Values are not converted to Python objects.
 
         Text columns may be dictionary-encoded.
 
@@ -104,8 +105,9 @@ class Dialect(Protocol):
     ) -> tuple[int, int] | None:
         """Delete whole days of rows that are older than a time, without reading them.
 
-        Returns: the estimated number of deleted rows, and the time since which the table is divided
-            into days; earlier rows must be deleted row by row. None if it is not divided.
+        Returns: the estimated number of deleted rows, and the time from which on the table is
+            divided into days. Rows before this time must be deleted row by row. None if the table
+            is not divided.
         """
 
     def reason(self, error: BaseException) -> str:

@@ -12,7 +12,7 @@ ignored.
 """
 
 IN_BULK: Final = "tailspan_in_bulk"
-"""Execution option that marks a query with many rows."""
+"""Execution option that marks a query whose result has many rows."""
 
 
 def arrow_schema(table: Table) -> pa.Schema:

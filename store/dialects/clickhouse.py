@@ -2,8 +2,9 @@
 
 Tests run the same database in their process, with chdb. ClickHouse has no unique keys. The tables
 use the engine ReplacingMergeTree: a repeated row is stored twice until ClickHouse merges parts, and
-`final` removes duplicates from query results. ClickHouse has no transactions, so a part of a failed
-group may be stored. Writing the group again is safe. `clickhouse_tables.py` defines the tables.
+`final` removes duplicates from query results. ClickHouse has no transactions. If writing a group of
+rows fails, a part of the group may be stored. Writing the group again is safe.
+`clickhouse_tables.py` defines the tables.
 """
 
 import logging
@@ -49,10 +50,11 @@ _SETTINGS: Final = {
     "aggregate_functions_null_for_empty": "1",
     # An insert is acknowledged when the shard has stored it.
     "distributed_foreground_insert": "1",
-    # A batch of late requests can cover more days than ClickHouse allows by default.
+    # A batch of late requests can contain more days, which are partitions, than ClickHouse allows
+    # in one insert by default.
     "throw_on_max_partitions_per_insert_block": "0",
     "mutations_sync": "1",
-    # A query can contain the longest label values that the collector accepts.
+    # A query may be long: it can contain label values of the maximum length.
     "max_query_size": str(64 * 2**20),
 }
 _CLUSTER: Final = "tailspan_cluster"
@@ -89,7 +91,7 @@ def file(url: URL) -> None:
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     """Return an engine. The database must exist on the server."""
-    # The driver's log would repeat Tailspan's error messages in a longer form.
+    # Disable the driver's log: it would repeat Tailspan's error messages in a longer form.
     logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
     settings = {f"ch_{key}": value for key, value in _SETTINGS.items()}
     if url.query.get("interface") != "chdb":
@@ -135,7 +137,10 @@ def grow(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """Return a function that inserts rows as Arrow columns, ClickHouse's own layout."""
+    """Return a function that inserts rows as Arrow columns.
+
+    ClickHouse too stores data by column.
+    """
     schema = arrow_schema(table)
     key = itemgetter(*(schema.get_field_index(each) for each in tables.order(table)))
 
@@ -229,6 +234,6 @@ def reason(error: BaseException) -> str:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """Return the socket's error inside the errors of urllib3 and clickhouse-connect."""
+    """Return the socket's error that caused an error of urllib3 or clickhouse-connect."""
     inner = error.__cause__ or getattr(error, "reason", None)
     return _innermost(inner) if isinstance(inner, BaseException) else error

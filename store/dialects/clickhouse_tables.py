@@ -1,9 +1,9 @@
 """Define the tables in ClickHouse: the table engine, sort order, and distribution in a cluster.
 
 A table is sorted by the time column that queries filter by, then by its key. Rows with the same
-time and key are treated as one row, because a sender that repeats a row also repeats its time. The
-column `row_version` determines which of several rows with the same key is kept: the row that was
-written last, or the first row if the table's `info` contains `KEPT_FIRST`.
+time and key count as one row: if a sender sends a row again, the time is the same. The column
+`row_version` determines which of several rows with the same key is kept: the row that was written
+last. If the table's `info` contains `KEPT_FIRST`, the row that was written first is kept.
 
 In a cluster, each table exists twice: `requests_local` stores rows on each server and is replicated
 within its shard; `requests` is distributed over the shards.
@@ -35,7 +35,7 @@ def local_name(table: Table, cluster: str | None) -> str:
 
 
 def local(table: Table, cluster: str | None) -> str:
-    """Return the name of the local table with the cluster, for statements that change the table."""
+    """Return the local table's name with the cluster, for statements that change the table."""
     return local_name(table, cluster) + (f" ON CLUSTER {cluster}" if cluster else "")
 
 
@@ -47,8 +47,8 @@ def ttl(instant: str, keep_ns: int) -> str:
 def whole_parts(keep_ns: int) -> str:
     """Return the setting that decides whether ClickHouse deletes parts only as a whole.
 
-    A part contains rows of one day. Without the setting, the oldest day is written again each time
-    some of its rows expire. With it, rows are kept for up to a day longer.
+    A part contains rows of one day. If the setting is off, the oldest day is written again each
+    time some of its rows expire. If it is on, rows are kept for up to a day longer.
     """
     return f"ttl_only_drop_parts = {int(keep_ns >= _WEEK_NS)}"
 
@@ -89,7 +89,7 @@ def statements(table: Table, cluster: str | None) -> list[str]:
     for each, added in ((where, stored), (table.name, columns)) if cluster else ((where, stored),):
         more = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in added)
         made.append(f"ALTER TABLE {each}{spread} {more}")
-    # In tables of older versions, only new parts and parts that are merged get these codecs.
+    # In a table that an older version created, these codecs apply only to new and merged parts.
     codecs = ", ".join(
         f"MODIFY COLUMN `{column.name}` {_codec(table, column)}" for column in table.columns
     )

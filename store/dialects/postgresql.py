@@ -55,15 +55,17 @@ _LOCK_MS: Final = 30_000
 """Maximum time to wait for another process's upgrade or for a reader's long query."""
 
 _SESSION: Final = {
-    # Compiling a query takes longer than running it: 161 of 167 ms for a query of rollups.
+    # Turn off JIT compilation. Compiling a query takes longer than running it: for a query of
+    # rollups, it took 161 of 167 ms.
     "jit": "off",
     # The server ends a transaction that a stopped or unreachable collector has left open. Its row
     # locks would otherwise block all other collectors.
     "idle_in_transaction_session_timeout": "15s",
-    # PostgreSQL reads `NOT IN (SELECT …)` into a hash table only if the planner expects it to fit
-    # into work_mem times this factor. Otherwise it searches the whole list for each row: at 400,000
-    # requests per hour, 10 % of them native spans, reading a minute took 15.8 s instead of 0.2 s.
-    # The lists contain the ids of about two hours.
+    # PostgreSQL reads the result of `NOT IN (SELECT …)` into a hash table only if the planner
+    # expects the table to fit into work_mem times this factor. Otherwise, PostgreSQL searches the
+    # whole result for each row. The result contains the ids of about two hours. At 400,000 requests
+    # per hour, of which 10 % were native spans, reading a minute took 15.8 s without a hash table,
+    # and 0.2 s with one.
     "hash_mem_multiplier": "1000",
 }
 """Settings of each connection. The URL's `options` take precedence."""
@@ -74,8 +76,8 @@ _LOCK: Final = 0x7461696C
 _VERSION: Final = (
     "hashtextextended(concat_ws(' ', 'tailspan', current_schema(), %s::text, %s::text), 0)"
 )
-"""The number of the advisory lock of a version of Tailspan. Advisory locks belong to the whole
-database, so the number depends on the schema in the search path too."""
+"""The number of the advisory lock of a version of Tailspan. Advisory locks are shared by all
+schemas of a database, so the number also depends on the schema in the search path."""
 
 
 class _Text(Dumper):
@@ -131,9 +133,10 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     @event.listens_for(engine, "connect")
     def _configure(connection: psycopg.Connection[Any], _record: object) -> None:
         connection.adapters.register_dumper(str, _Text)
-        # Reading a day of a large fleet's sketches takes PostgreSQL a third less CPU time than with
-        # its default method, and writing them a quarter. They take a quarter more space.
-        # Servers before version 14, and servers built without LZ4, have no such setting or value.
+        # Compress with LZ4. Compared with PostgreSQL's default method, reading a day of a large
+        # fleet's sketches takes a third less CPU time, and writing them a quarter less. The
+        # sketches take a quarter more space. Servers before version 14 lack this setting, and
+        # servers built without LZ4 lack this value.
         connection.execute(
             "SELECT set_config(name, 'lz4', false) FROM pg_settings"
             " WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)"
@@ -170,11 +173,12 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 
 
 def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
-    """Take a shared advisory lock on each connection, until the connection ends.
+    """Take a shared advisory lock on each connection, and check the schema's revision.
 
-    Then check that the schema still supports this revision. The lock is taken before the check. So
-    an upgrade that excludes this revision either finds the lock, or has committed before the check,
-    which then fails.
+    The connection holds the lock until it ends. The check fails if the schema no longer supports
+    this revision. The lock is taken before the check. Therefore, an upgrade that excludes this
+    revision either finds the lock, or has committed before the check. In the second case, the check
+    fails.
     """
 
     @event.listens_for(engine, "connect")
@@ -196,7 +200,10 @@ def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
 
 
 def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
-    """Take the locks of older revisions exclusively. Return those that others hold."""
+    """Take the locks of older revisions exclusively.
+
+    Return the revisions whose lock others hold.
+    """
     free = f"SELECT pg_try_advisory_xact_lock({_VERSION})"
     return [
         version
@@ -252,7 +259,8 @@ def inserting(engine: Engine, table: Table) -> Insert:
             try:
                 cursor.execute(move)
             except psycopg.errors.CheckViolation as error:
-                # The partition was dropped, or its addition was rolled back. A retry adds it.
+                # The partition of the row's day was dropped, or its addition was rolled back. A
+                # retry adds it.
                 known.clear()
                 raise psycopg.OperationalError(f"{table.name}: a day is missing") from error
 

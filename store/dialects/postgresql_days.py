@@ -1,6 +1,7 @@
-"""Divide tables of rows in PostgreSQL into one partition per day.
+"""Divide tables of telemetry in PostgreSQL into one partition per day.
 
-Dropping a day takes milliseconds. Deleting its rows takes minutes, and leaves dead rows for vacuum.
+Dropping a day's partition takes milliseconds. Deleting the day's rows one by one takes minutes, and
+leaves dead rows for vacuum.
 
 A table `requests` has the partition `requests_earlier`, and one partition such as
 `requests_20261124` for each later day. The writer adds a day when its first row arrives. There is
@@ -28,14 +29,15 @@ EARLIER_DAYS: Final = 30
 """In a new database, rows older than this are in a single partition. Rows are kept for a week by
 default."""
 AHEAD_DAYS: Final = 3
-"""A table of an older version becomes the partition for rows up to this many days after its newest
-row. PostgreSQL must have checked its rows before that day."""
+"""A table of an older version becomes one partition, for rows up to this many days after its newest
+row. PostgreSQL must finish its check of the stored rows before that day."""
 _LOCK_MS: Final = 2_000
-"""Maximum time that other statements wait behind a change of a table that is in use."""
+"""Maximum time that a change of a table waits for the table's lock. Other statements wait behind
+it."""
 _LOCK: Final = 0x64617973
 """The number of the advisory lock for adding days: "days" in ASCII."""
 _END: Final = 2**63
-"""All instants are before this one, because they are stored in 64 bits."""
+"""The upper bound of the last partition: all timestamps are smaller, because they have 64 bits."""
 _UNTIL: Final = re.compile(r"TO \((?:'(-?\d+)'|MAXVALUE)\)")
 _PROMISED: Final = re.compile(r"< '?(\d+)")
 
@@ -116,12 +118,12 @@ def _attach_partition(
 def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, int] | None:
     """Delete the partitions whose rows are all older than a time.
 
-    Dropping a partition waits for the statements that use the table, and later statements wait
-    behind the drop. After `_LOCK_MS` the drop gives up, and the next deletion tries again.
+    Dropping a partition waits for the statements that use the table, and later statements wait for
+    the drop. After `_LOCK_MS`, the drop is cancelled. It is tried again at the next deletion.
 
     Returns:
-        The estimated number of deleted rows, and the end of the partition of earlier rows: later
-        rows have one partition per day. None if the table is not divided.
+        The estimated number of deleted rows, and the time from which on each day has a partition.
+        Older rows are in one partition. None if the table is not divided.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         known = partitions(cursor, table)
@@ -153,11 +155,12 @@ def _delete(cursor: Any, table: Table, partition: Partition) -> int:
 def divide(engine: Engine, table: Table) -> None:
     """Divide a table of an older version, while collectors write.
 
-    First, a constraint is added: the table gets no rows from more than `AHEAD_DAYS` days after its
-    newest row. Then PostgreSQL checks the constraint for the stored rows. This reads the whole
-    table, but blocks neither readers nor writers. Then the table becomes a partition of a new table
-    with its name. This takes milliseconds, because PostgreSQL has already checked the rows. After
-    an interruption, the next deletion continues. A table that is divided already is not changed.
+    First, a constraint is added: rows later than `AHEAD_DAYS` days after the table's newest row are
+    refused. Second, PostgreSQL checks the constraint for the stored rows. The check reads the whole
+    table, but blocks neither readers nor writers. Third, the table becomes a partition of a new
+    table, which takes over its name. The third step takes milliseconds, because PostgreSQL has
+    already checked the rows. After an interruption, the next deletion continues with the next step.
+    A table that is divided already is not changed.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         if partitions(cursor, table) is not None:
@@ -225,7 +228,7 @@ def _add_constraint(cursor: Any, table: Table) -> bool:
 
 
 def _withdraw_constraint(cursor: Any, table: Table, day: int) -> None:
-    """Remove the constraint if it would refuse a day, so that rows are stored in any case."""
+    """Remove the constraint if it would refuse rows of one of these days."""
     known = _read_constraint(cursor, table)
     if known is not None and day * DAY_NS >= known[0]:
         cursor.execute(f"ALTER TABLE {table.name} DROP CONSTRAINT {_constraint_name(table)}")

@@ -1,8 +1,8 @@
-"""SQLite, in write-ahead mode: several processes read while one writes.
+"""SQLite in write-ahead mode, in which several processes can read while one writes.
 
-`synchronous` is FULL, because with NORMAL a power failure can undo the last commits, and clients do
-not repeat acknowledged data. The writer commits in groups, so one flush to disk covers many
-submissions.
+`synchronous` is FULL. With NORMAL, a power failure can undo the last commits, and senders do not
+send acknowledged data again. The writer commits the rows of many submissions together, so that they
+need only one flush to disk.
 """
 
 import os
@@ -43,7 +43,7 @@ ADDITIVE: bool = False
 ONE_WRITER: bool = True
 LEASES: bool = False
 READERS: int = min(4, os.cpu_count() or 1)
-"""Number of parts to read in parallel. SQLite uses one core per connection."""
+"""Number of parts of a window that are read in parallel. SQLite uses one core per connection."""
 
 CACHE_KIB: Final = 32 * 1024
 _READER: Final = "tailspan_column_reader"
@@ -52,8 +52,8 @@ CHECKPOINT_PAGES: Final = 16_384
 cache of 2 MB, frequently changed pages would be read and written repeatedly (benchmarks/ingest.py).
 """
 AT_ONCE: Final = 32
-"""Number of rows per statement. Fewer rows are slower, because the driver acquires Python's global
-lock for each statement. More rows are not faster.
+"""Number of rows that one statement adds. Statements with fewer rows are slower, because the driver
+acquires Python's global lock for each statement. Statements with more rows are not faster.
 """
 
 
@@ -63,7 +63,7 @@ def refusal(url: URL) -> str | None:
         return "a host or options are not supported"
     path = url.database
     if not path or path == ":memory:" or path.startswith("file:") or "\0" in path:
-        # Only one connection can read an in-memory database.
+        # An in-memory database belongs to one connection, so other connections could not read it.
         return "the database must be a file"
     return None
 
@@ -74,7 +74,7 @@ def name(url: URL) -> str:
 
 
 def folder(url: URL) -> Path:
-    """Return the folder of the file."""
+    """Return the folder that contains the database file."""
     return _path(url).parent
 
 
@@ -103,8 +103,8 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
         connect_args={"timeout": timeout_s},
         execution_options={_READER: reader},
         # Reuse the most recent connection, because its cache is warm. If connections were used in
-        # turn, each would fill its own cache, and writes over other connections would invalidate
-        # that cache.
+        # turn, each connection would fill its own cache, and a write over another connection would
+        # invalidate this cache.
         pool_use_lifo=True,
     )
     event.listen(engine, "engine_disposed", lambda _engine: reader.close())
@@ -122,7 +122,8 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
 def exclusively(engine: Engine) -> Iterator[Connection]:
     """Open a transaction and take the write lock, so that only one process changes the schema.
 
-    Without an explicit BEGIN, Python's driver would commit each change of the schema separately.
+    BEGIN is sent explicitly. Otherwise, Python's driver would commit each change of the schema
+    separately.
     """
     with engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -163,9 +164,10 @@ def grow(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """Return a function that adds rows as plain tuples, which take half the time of dictionaries.
+    """Return a function that adds rows.
 
-    Rows are sorted by key, so that rows of the same index page are written together.
+    Rows are passed to the driver as plain tuples, which takes half the time of dictionaries. They
+    are sorted by key, so that rows of the same index page are written together.
     """
     one, many = _insert_statements(table)
     names = table.columns.keys()
@@ -185,9 +187,10 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
 @lru_cache(maxsize=64)
 def _insert_statements(table: Table) -> tuple[str, str]:
-    """Return the statements that add one row, and `AT_ONCE` rows.
+    """Return two statements: one adds a single row, the other adds `AT_ONCE` rows.
 
-    They are cached, because each commit adds marks, and compiling takes longer than adding a row.
+    The statements are cached. Each commit adds a few marks, and compiling a statement takes longer
+    than adding a row.
     """
     one = str(insert(table).on_conflict_do_nothing().compile(dialect=dialect()))
     places = f"({', '.join('?' * len(table.columns))})"
@@ -195,7 +198,7 @@ def _insert_statements(table: Table) -> tuple[str, str]:
 
 
 def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
-    """Read rows through a separate process that uses ADBC, with one connection per query."""
+    """Read rows through a separate process, which uses ADBC with one connection per query."""
     reader: ColumnReader = engine.get_execution_options()[_READER]
     statements = []
     for question in questions:

@@ -1,1 +1,1 @@
-"""Join the rows of the engines that served one user's request: see README.md."""
+"""Join the rows of several engines that served one request of a user. See README.md."""

@@ -1,10 +1,10 @@
-"""Find the rows that belong to one user's request.
+"""Find the rows that belong to the same request of a user.
 
 Pure. Rows belong together if they have the same trace id. If the engines received no trace context,
 their rows are joined by the request id that the proxy passed on. In both cases, model, adapter,
-tenant and number of prompt tokens must be equal. Clients choose ids, and an id must not join the
-requests of two tenants or models. A row that lacks one of these values matches if all other rows
-have the same value.
+tenant and number of prompt tokens must be equal. Otherwise, a client could choose an id that joins
+requests of two tenants or models. A row that lacks the model, the tenant or the number of prompt
+tokens is joined if this value is equal in all other rows.
 
 A chain contains the rows of one request, and each row is in exactly one chain. Grouping n rows
 takes O(n log n) time.
@@ -19,12 +19,14 @@ from store.joined.joined_request import JoinedBy, Role, Row
 from store.joined.roles import Roles, roles_of, stated_role, transfers
 
 APART_NS: Final = 480 * 10**9
-"""Maximum time between two hops of a request. After this time a prefill engine frees the KV cache
-that no decode engine has fetched. Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s.
+"""Maximum time between two hops of a request. If no decode engine has fetched a KV cache within
+this time, the prefill engine frees it. Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480
+s.
 """
 MOST_HOPS: Final = 16
-"""Maximum number of hops of a request. Further rows with the same ids become separate requests. A
-client that repeats a trace id could otherwise create a request of any size."""
+"""Maximum number of hops of a request. Further rows with the same ids become separate requests.
+Without this limit, a client that uses one trace id for all its requests could create a joined
+request of any size."""
 
 PREFIXES: Final = ("", "chatcmpl-", "cmpl-")
 """vLLM's prefixes of a request id."""
@@ -33,7 +35,7 @@ _ANSWERED: Final = ("stop", "length")
 
 
 class Link(NamedTuple):
-    """One row of a chain, with its role."""
+    """One row of a chain, with the role of its engine."""
 
     row: Row
     role: Role
@@ -47,9 +49,10 @@ class Chain(NamedTuple):
 
 
 def base_id(request_id: str | None) -> str | None:
-    """Return a request id without vLLM's prefix, and without the index 0 of a first prompt.
+    """Return a request id without vLLM's prefix, and without the suffix `-0` of a first prompt.
 
-    `chatcmpl-x`, `cmpl-x-0` and `x` are the same request; `cmpl-x-1` is the second prompt of `x`.
+    For example, `chatcmpl-x`, `cmpl-x-0` and `x` all give `x`. `cmpl-x-1` gives `x-1`, because it
+    is the second prompt of `x`, a separate request.
     """
     if request_id is None:
         return None
@@ -69,8 +72,8 @@ def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
         rows: rows of engines.
         roles: from `stated_roles`.
 
-    Returns: a chain for each request with several hops, and for each row of an engine with a stated
-    role. Other rows are requests that one engine served, and are left out.
+    Returns: a chain for each request with several hops, and for each other row whose engine has a
+    stated role. The remaining rows are left out: one engine served the whole request.
     """
     found: list[Chain] = []
     alone: list[Row] = []
@@ -91,7 +94,7 @@ def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
 
 
 def _same_request(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
-    """Divide the rows of a trace, which may have several calls to a model."""
+    """Divide the rows of a trace into requests. A trace may contain several calls to a model."""
     left: list[Row] = []
     for by_id in _grouped(rows, lambda row: base_id(row["request_id"])):
         for several in _separate_kinds(by_id):
@@ -132,7 +135,10 @@ def _by_label(rows: list[Row], name: str) -> Iterable[list[Row]]:
 
 
 def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
-    """Cut rows of one group into requests: each decode that answered ends one request."""
+    """Divide the rows of one group into requests.
+
+    Each decode hop that answered ends one request.
+    """
     if len(rows) > 1 and (_engines(rows) < 2 or not any(transfers(row, roles) for row in rows)):
         yield from ((Link(row, each),) for row in rows for each in roles_of([row], roles))
         return
@@ -150,10 +156,10 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link
         used = _used(waiting)
         yield from _bounded([*waiting[:used], link])
         waiting = waiting[used:]
-    if answers == 1:  # one request with all its attempts, even if their clocks differ
+    if answers == 1:  # all rows are attempts of one request, even if their clocks differ
         waiting.sort(key=_answers)
         yield from _bounded(waiting)
-    elif len({each.role for each in waiting}) > 1:  # no attempt to decode has answered
+    elif len({each.role for each in waiting}) > 1:  # no decode hop has answered
         waiting.sort(key=lambda each: each.role is Role.DECODE)
         yield from _bounded(waiting)
     else:
@@ -161,7 +167,7 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link
 
 
 def _used(waiting: Sequence[Link]) -> int:
-    """Return how many of the waiting hops belong to the next answer.
+    """Return how many of the waiting hops belong to the decode hop that answers next.
 
     These are the hops until the first successful prefill, and the failed attempts after it.
     """
@@ -179,8 +185,7 @@ def _answers(link: Link) -> bool:
 
 
 def _bounded(links: Sequence[Link]) -> Iterable[tuple[Link, ...]]:
-    """Yield a request with its last `MOST_HOPS` hops, and each earlier row as a separate
-    request."""
+    """Yield a request with the last `MOST_HOPS` hops, and a request for each earlier hop."""
     yield tuple(links[-MOST_HOPS:])
     yield from ((each,) for each in links[:-MOST_HOPS])
 

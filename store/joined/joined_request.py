@@ -1,6 +1,6 @@
-"""Define a user's request that several engines served, its hops, and its phases.
+"""Define a joined request, which several engines served, with its hops and phases. Pure.
 
-Pure. Durations are in seconds. An unknown value is None.
+Durations are in seconds. An unknown value is None.
 """
 
 from collections.abc import Mapping
@@ -50,8 +50,8 @@ class JoinedBasis(StrEnum):
     CLIENT = "client"
     ROUTER = "router"
     ENGINES = "engines"
-    """From the first receipt to the last delivery at an engine. The time in the router before and
-    after is not known."""
+    """From the first receipt at an engine to the last delivery at an engine. The time that the
+    request spent in the router before and after is not known."""
 
 
 class JoinedBy(StrEnum):
@@ -68,10 +68,10 @@ class Hop:
     Attributes:
         row: the engine's own row.
         role: what the engine did.
-        recomputed: whether a decode engine computed more of the prompt than it found in a cache or
-            received. False for a prefill engine.
-        clock_shift_s: seconds added to the row's time, so that the hop lies between its neighbours.
-            0 if the clocks agree.
+        recomputed: whether a decode engine computed more than half of the prompt itself, instead of
+            receiving it or finding it in a cache. False for a prefill engine.
+        clock_shift_s: seconds added to the row's start, so that the hop lies between the previous
+            hop and the next hop. 0 if the clocks agree.
     """
 
     row: Row
@@ -81,7 +81,7 @@ class Hop:
 
     @property
     def server(self) -> str | None:
-        """Return the replica, followed by the engine's number unless this is 0."""
+        """Return the replica, followed by `/` and the engine's number unless the number is 0."""
         replica: str | None = self.row["replica"]
         engine = self.row["engine"]
         return f"{replica}/{engine}" if replica is not None and engine else replica
@@ -92,16 +92,16 @@ class JoinedRequest:
     """One user's request, and the engines that served it, in the order of time.
 
     Attributes:
-        started_unix_ns: the start. `basis` determines the clock: the client's, the router's, or
-            that of the engine that answered.
-        hops: at least one.
+        started_unix_ns: the start. `basis` determines whose clock measured it: the client's, the
+            router's, or the clock of the engine that answered.
+        hops: at least one hop.
         phases: the seconds of each phase. None for a phase that the request did not have.
-        ttft_s: the time until the user had the first byte; None if no decode engine answered.
+        ttft_s: the time until the user received the first byte; None if no decode engine answered.
         ttft_phases: the seconds of each phase until the first byte, which sum to `ttft_s`.
-        first_content_s: the time until the user had the first content, after reasoning and tool
-            calls; None if the decode engine did not report it.
+        first_content_s: the time until the user received the first content, after reasoning and
+            tool calls; None if the decode engine did not report it.
         e2e_s: the sum of the phases.
-        joined_by: None for a single hop.
+        joined_by: the kind of id that joined the rows; None for a single hop.
     """
 
     started_unix_ns: int
@@ -116,7 +116,7 @@ class JoinedRequest:
 
     @property
     def last(self) -> Row:
-        """Return the row of the hop that answered, or of the last hop without an answer."""
+        """Return the row of the last hop. If a hop answered, it is the last one."""
         return self.hops[-1].row
 
     @property
@@ -126,7 +126,7 @@ class JoinedRequest:
 
     @property
     def outcome(self) -> str | None:
-        """Return the outcome for the user, or None if only a successful prefill is known."""
+        """Return the outcome for the user. None if only successful prefills are known."""
         outcome = str(self.last["outcome"])
         return outcome if self.complete or outcome not in ("stop", "length") else None
 
@@ -138,7 +138,7 @@ class JoinedRequest:
 
     @property
     def tpot_s(self) -> float | None:
-        """Return the seconds per output token after the first, at the decode engine."""
+        """Return the TPOT in seconds, measured at the decode engine."""
         return tpot_s(self.last["decode_s"], self.last["output_tokens"]) if self.complete else None
 
     def label(self, name: str) -> Any:

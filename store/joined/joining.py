@@ -11,7 +11,7 @@ from store.joined.roles import Roles
 
 
 class Outside(NamedTuple):
-    """The report of a client or a router about a request, by its own clock."""
+    """The report of a client or a router about a request, with times of the reporter's clock."""
 
     start_unix_ns: int
     e2e_s: float
@@ -29,10 +29,10 @@ def joined_requests(
     """Return the joined requests that passed through a prefill or a decode engine.
 
     Args:
-        rows: rows of engines, each once.
+        rows: rows of engines, without duplicates.
         roles: from `stated_roles`.
-        outside: see `FindOutside`. A report is ignored if its duration is shorter than the time
-            that any hop took until its last token.
+        outside: see `FindOutside`. A report is ignored if a hop of the request took longer until
+            its last token than the whole request took according to the report.
     """
     found = [_join_chain(chain, outside(chain)) for chain in chains(rows, roles)]
     return sorted(found, key=lambda each: each.started_unix_ns)
@@ -70,8 +70,11 @@ def _join_chain(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
 
 
 def _first_content_s(last: Row, ttft_s: float | None, e2e_s: float) -> float | None:
-    """Return the user's TTFT plus the time from the first byte to the first content at the decode
-    engine. Only the engine measures this time."""
+    """Return the time until the user received the first content.
+
+    It is the user's TTFT plus the time from the first byte to the first content. Only the decode
+    engine measures the second time.
+    """
     if ttft_s is None or last["first_content_s"] is None:
         return None
     after_s = max(0.0, last["first_content_s"] - last["ttft_s"])

@@ -1,9 +1,9 @@
 """Divide the time of a joined request into phases.
 
-Pure. Each nanosecond from the start to the end belongs to one phase, so no phase is negative and
-the phases sum to the whole. If two hops overlap, the decode engine's work has priority over the
-prefill engine's time, which has priority over the decode engine's wait. The decode engine waits
-for the prefill, so its wait has the lowest priority.
+Pure. Each nanosecond from the start to the end belongs to exactly one phase. Therefore, no phase is
+negative, and the phases sum to the end-to-end time. If two hops overlap, the overlap is assigned in
+this order of priority: work of the decode engine, queue and work of the prefill engine, wait of the
+decode engine. The wait of the decode engine comes last, because it waits for the prefill.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ def phases_s(axis: Axis, hops: Sequence[Placed], first_byte_ns: int) -> tuple[Ph
     Args:
         axis: the start and the end of the request.
         hops: in the order of time.
-        first_byte_ns: when the user had the first byte.
+        first_byte_ns: when the user received the first byte.
     """
     whole: dict[str, int | None] = dict.fromkeys(JOINED_PHASES)
     for phase in _known_phases(hops):
@@ -74,7 +74,7 @@ def _known_phases(hops: Sequence[Placed]) -> Iterator[str]:
 
 
 def _phases_in_order(axis: Axis, hops: Sequence[Placed]) -> Iterator[tuple[str, int, int]]:
-    """Yield phases with their start and end, in the order of time."""
+    """Yield each phase with its start and end, in the order of time."""
     segments = [
         _Segment(start_ns, end_ns, each.rank, each.phase)
         for hop in hops
@@ -99,7 +99,7 @@ def _precedence(segment: _Segment) -> tuple[int, int]:
 
 
 def _segments(hop: Placed) -> Iterator[_Segment]:
-    """Yield the segments of one hop, from the phases in its row."""
+    """Yield the segments of one hop: the phases that its row reports."""
     row = hop.link.row
     if row["queue_s"] is None:
         return
@@ -121,15 +121,16 @@ def _segments(hop: Placed) -> Iterator[_Segment]:
 
 
 def _loaded_s(row: Row) -> float:
-    """Return the time that a decode engine waited for the KV cache."""
+    """Return how long a decode engine waited for the KV cache, in seconds."""
     if row["kv_load_s"] is not None:
         return float(row["kv_load_s"])
-    # If the engine reports no reasons, queue_held_s may also contain a wait for the adapter.
+    # If the engine reports no reasons for waiting, queue_held_s may include a wait for a LoRA
+    # adapter.
     return float(row["queue_held_s"] or 0.0) if row["lora"] is None else 0.0
 
 
 def _phase_between_hops(at_ns: int, segments: Sequence[_Segment]) -> str:
-    """Return the phase of time in which no engine queued or computed the request."""
+    """Return the phase at a time when no engine had the request in its queue or computed it."""
     earlier = [each for each in segments if each.end_ns <= at_ns]
     later = [each for each in segments if each.start_ns > at_ns]
     if not later:

@@ -1,8 +1,9 @@
 """Place the hops of a request on one time axis, although their clocks may differ.
 
-Pure. Durations come from each engine's own clock and are never changed. A hop keeps its own time if
-this time is possible: within the time of the client or the router, and for a prefill, before the
-decode that loads its KV cache. Otherwise the hop is moved by the smallest possible time.
+Pure. Durations come from each engine's own clock and are never changed. A hop keeps its own start
+and end if they are possible: they lie between the start and the end that the client or the router
+reports, and a prefill precedes the decode that loads its KV cache. Otherwise, the hop is moved by
+the smallest possible time.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ class Axis(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A hop with its start on the common axis."""
+    """A hop with its start on the common time axis."""
 
     link: Link
     start_ns: int
@@ -28,7 +29,9 @@ class Placed(NamedTuple):
 
 
 def placed(links: Sequence[Link], outside: Axis | None) -> tuple[Axis, list[Placed]]:
-    """Return the axis of a request, and its hops in the order of time. The last hop stays last.
+    """Return the start and end of a request, and its hops in the order of time.
+
+    The last hop of `links` stays the last hop.
 
     Args:
         links: the hops in the order of their ends.
@@ -56,22 +59,21 @@ def placed(links: Sequence[Link], outside: Axis | None) -> tuple[Axis, list[Plac
 
 
 def generated_ns(row: Row) -> int:
-    """Return the time from receipt until the engine had the last token.
+    """Return the time from receipt until the engine had the last token, in nanoseconds.
 
-    Only this part of the row must be within the time of the client or the router. A server may
-    record the delivery after the client has read the last byte.
+    Only this part of the hop must lie between the start and the end at the client or the router. A
+    server may record the delivery after the client has read the last byte.
     """
     return _length_ns(row) - min(_length_ns(row), _ns(row["delivery_s"]))
 
 
 def recomputes(row: Row, after_prefill: bool) -> bool:
-    """Return whether a decode engine computed more of the prompt than it found in a cache or
-    received.
+    """Return whether a decode engine computed more than half of the prompt itself.
 
     Args:
         row: the decode engine's row.
-        after_prefill: whether another engine did the prefill. If so, and the row does not report
-            cached tokens, the transfer is assumed to have succeeded.
+        after_prefill: whether another engine did the prefill. If another engine did it, and the row
+            does not report cached tokens, the engine is assumed to have received the whole prompt.
     """
     prompt, cached = row["prompt_tokens"], row["cached_tokens"]
     if prompt is None or cached is None:
@@ -85,8 +87,8 @@ def _placed_before(link: Link, last_ns: int, loads_ns: int, outside: Axis | None
     latest_ns = (loads_ns if link.role is Role.PREFILL else last_ns) - _works_ns(row)
     start_ns = int(row["received_unix_ns"])
     if outside is None and start_ns + _length_ns(row) < last_ns - APART_NS:
-        # No decode follows its prefill so late, so the clocks differ. The time between the two is
-        # unknown.
+        # The gap is longer than any real gap between prefill and decode, so the clocks differ. The
+        # real gap is unknown; no gap is assumed.
         start_ns = last_ns - _length_ns(row)
     start_ns = min(start_ns, latest_ns)
     return Placed(link, max(start_ns, outside.start_ns) if outside else start_ns, recomputed)
@@ -97,12 +99,12 @@ def _length_ns(row: Row) -> int:
 
 
 def _waited_ns(row: Row) -> int:
-    """Return the time from receipt until the engine first scheduled the request."""
+    """Return the time from receipt until the engine first scheduled the request, in nanoseconds."""
     return _ns(row["frontend_s"]) + _ns(row["queue_s"])
 
 
 def _works_ns(row: Row) -> int:
-    """Return the time from receipt until the engine had the first token."""
+    """Return the time from receipt until the engine had the first token, in nanoseconds."""
     return _waited_ns(row) + _ns(row["prefill_s"])
 
 

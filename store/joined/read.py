@@ -1,7 +1,8 @@
 """Read joined requests from the store.
 
-If no engine has reported a KV connector, there is no joined request, and no row is read. No request
-is missed, because only the plugin reports loaded tokens, and it also reports the connector.
+If no engine has reported a KV connector, no row is read, and the result is empty. No joined request
+is missed: rows are joined only if an engine loaded tokens, only the plugin reports loaded tokens,
+and the plugin also reports the connector.
 """
 
 from collections import defaultdict
@@ -37,7 +38,7 @@ _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 class JoinedAnswer:
     """The joined requests that began in a window, in the order of their starts.
 
-    `truncated` is true if the window may have more rows than were read.
+    `truncated` is true if the window may contain more rows than were read.
     """
 
     requests: tuple[JoinedRequest, ...] = ()
@@ -53,10 +54,11 @@ def read_joined(
     """Return the joined requests that began in a window.
 
     Args:
-        engine: from `open_database`.
-        window: the window of the starts.
+        engine: the database, from `open_database`.
+        window: the time range in which the requests began.
         equals: the required value of each label. A joined request matches if one of its hops has
-            all these values. The prober's requests are left out, unless their tenant is selected.
+            all these values. The prober's requests are left out, unless `equals` selects their
+            tenant.
         most_rows: the maximum number of rows to read. The newest rows are read.
     """
     roles = stated_roles(in_force(engine, window.to_unix_ns))
@@ -86,7 +88,7 @@ def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
     """Return the joined request that contains a row, or None if there is none.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         row: a stored request, with at least its ids and `received_unix_ns`.
     """
     received = int(row["received_unix_ns"])
@@ -118,7 +120,10 @@ def _window_of_all_hops(window: Window) -> Window:
 def _join_rows(
     engine: Engine, window: Window, table: Sequence[Row], roles: Roles
 ) -> list[JoinedRequest]:
-    """Join rows, with the reports of clients and routers about them. See `joined_requests`."""
+    """Join rows to requests, and use the reports of clients and routers about them.
+
+    See `joined_requests`.
+    """
     rows = [row for row in table if row["source"] != Source.CLIENT.value]
     spans: dict[str, tuple[int, int]] = {}
     for row in rows:
@@ -153,8 +158,10 @@ def _join_rows(
 def _routers_by_id(
     engine: Engine, window: Window, request_ids: Set[str | None]
 ) -> Mapping[str, Sequence[ApplicationOperation]]:
-    """Return the reports of routers that passed on no trace context, by the response's id without
-    vLLM's prefix."""
+    """Return the reports of routers with these ids, by the response's id without vLLM's prefix.
+
+    The id is needed for routers that pass no trace context to the engines.
+    """
     bases = {base for each in request_ids if (base := base_id(each)) is not None}
     ids = {f"{prefix}{base}" for base in bases for prefix in PREFIXES}
     found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)
@@ -172,15 +179,15 @@ def _router_reports(
 ) -> list[Outside]:
     """Return the reports of routers about a request, the longest first.
 
-    A trace may have several calls to a model. A report is about this request if it covers the
-    middle of the last hop. A single report that overlaps no row of the trace is also used: the
-    router's clock is then wrong.
+    A trace may have several calls to a model. A report is about this request if the middle of the
+    last hop lies between the report's start and end. If there is only one report, and it overlaps
+    no row of the trace, the router's clock is wrong, and the report is used too.
 
     Args:
         found: the reports with the request's trace id or response id.
         last: the request's last hop.
-        trace: when the first row of this trace began, and when the last one ended.
-        clocks_agree: True to ignore reports of routers with a wrong clock. Set it if the reports
+        trace: when the first row of this trace began, and when its last row ended.
+        clocks_agree: True to ignore reports of routers with a wrong clock. Needed if the reports
             were found by the response's id only, because clients can choose ids.
     """
     middle_ns = (int(last["received_unix_ns"]) + end_ns(last)) // 2

@@ -1,8 +1,9 @@
-"""The role of an engine in a fleet that separates prefill and decode.
+"""Determine the role of an engine in a fleet that separates prefill and decode. Pure.
 
-Pure. vLLM's `kv_role` states the role of a producer and of a consumer. With NIXL, it is `kv_both`,
-and the proxy chooses the role of an engine for each request. The role is then derived from the rows
-of the request: the engine that returned at most one token and loaded no tokens did the prefill.
+vLLM's `kv_role` is the role: a producer does prefills, and a consumer does decodes. With NIXL,
+`kv_role` is `kv_both`, and the proxy chooses the role of an engine for each request. The role is
+then derived from the rows of the request: the engine that returned at most one token and loaded no
+tokens did the prefill.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,19 +14,19 @@ from telemetry import starts
 from telemetry.starts import EngineStart
 
 ARGUMENT: Final = "kv_transfer.kv_role"
-"""The engine argument with the role of an engine that transfers its KV cache."""
+"""The engine argument that contains the role of an engine with a KV connector."""
 _STATED: Final = {"kv_producer": Role.PREFILL, "kv_consumer": Role.DECODE}
 
 Roles = Mapping[tuple[str, int | None], Role | None]
 """The stated role of each engine with a KV connector, by replica and engine; None for `kv_both`.
-The key with engine None is for rows that do not name their engine."""
+The key with engine None applies to rows that do not contain the number of their engine."""
 
 
 def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], Role | None]:
     """Return the roles that engines report with their arguments.
 
     Args:
-        found: the latest start of each engine.
+    found: the latest start of each engine.
     """
     roles: dict[tuple[str, int | None], Role | None] = {}
     for start in found:
@@ -58,8 +59,9 @@ def roles_of(rows: Sequence[Row], roles: Roles) -> list[Role]:
     engines = {(row["replica"], row["engine"]) for row in rows}
     one_request = len(engines) > 1 and len({row["request_id"] for row in rows}) == 1
     if Role.DECODE not in found and one_request and stated_role(rows[-1], roles) is None:
-        # The client asked for one token, and the transfer failed or was not reported. If the
-        # request ids differed, the rows could be two attempts of a client to get one token.
+        # No row looks like a decode: the client asked for one token, and the transfer failed or was
+        # not reported. The last row is then the decode. This is certain only because the request
+        # ids are equal. Otherwise, the rows could be two attempts of a client to get one token.
         found[-1] = Role.DECODE
     return found
 

@@ -3,7 +3,7 @@
 In a new database, the whole schema is created and the newest revision is recorded. In an older
 database, Alembic runs the missing revisions (`versions/`) in one transaction, so a failed upgrade
 does not change the database. Only a writer upgrades a database; a reader raises an error instead.
-Revisions are numbered, so they can be compared without Alembic.
+Revisions have numbers, so the program can compare them without Alembic.
 
 The tables of telemetry and of the state (`store.state`) are separate schemas with separate
 revisions, because the state can be in another database. By default one database has both schemas.
@@ -47,7 +47,7 @@ class Schema(NamedTuple):
     """Tables that have their own revisions."""
 
     title: str
-    """The word before "schema" in messages."""
+    """The word before "schema" in messages: "state " for the state, empty for telemetry."""
     metadata: MetaData
     folder: str
     """The folder of the revisions, in `FOLDER`."""
@@ -56,9 +56,9 @@ class Schema(NamedTuple):
     first: str
     """The oldest revision that can be upgraded."""
     oldest: str
-    """The oldest revision whose code can use a database of the newest revision. Raise it if a
-    revision does more than add tables, indexes, and columns that are nullable or have a default,
-    or if this version relies on data that older versions do not write."""
+    """The oldest revision whose code can use a database of the newest revision. Raise this number
+    in two cases: a revision does more than add tables, indexes, and columns that are nullable or
+    have a default; or this version relies on data that older versions do not write."""
 
     def head(self) -> str:
         """Return the newest revision."""
@@ -69,7 +69,7 @@ FIRST: Final = "0016"
 """The revision of the first release."""
 TELEMETRY: Final = Schema(
     *("", METADATA, "versions", _revision_table("tailspan_revision"), FIRST),
-    oldest="0034",  # since then, collectors announce themselves and rollups have all groupings
+    oldest="0034",  # since 0034, collectors announce themselves and rollups have all groupings
 )
 STATE: Final = Schema(
     *("state ", STATE_METADATA, "state_versions", _revision_table("tailspan_state_revision")),
@@ -79,7 +79,7 @@ REVISION: Final = TELEMETRY.revision
 
 
 def head() -> str:
-    """Return the newest revision of telemetry."""
+    """Return the newest revision of the telemetry's schema."""
     return TELEMETRY.head()
 
 
@@ -104,7 +104,9 @@ def has(engine: Engine, schema: Schema) -> bool:
 
 
 def check(engine: Engine, name: str, schema: Schema = TELEMETRY) -> None:
-    """Check that a database has the newest revision, or a compatible newer one. Never write.
+    """Check that a database has the newest revision of this version, or a newer compatible one.
+
+    This function never writes.
 
     Args:
         engine: the database.
@@ -184,12 +186,13 @@ def bring_up_to_date(
 
 
 class _Found(NamedTuple):
-    """The versions that a database records."""
+    """The schema versions that a database records."""
 
     revision: str | None
     """None if the schema does not exist yet."""
     oldest: str | None
-    """The oldest revision whose code can use the schema, or None before it is recorded."""
+    """The oldest revision whose code can use the schema. None if the database does not record it
+    yet."""
 
     def serves(self, schema: Schema) -> bool:
         """Return whether this version can use the database as it is."""
@@ -197,7 +200,7 @@ class _Found(NamedTuple):
 
 
 def _exclude_older(connection: Connection, name: str, found: _Found, schema: Schema) -> None:
-    """Until the commit, prevent versions that cannot work with the new schema from connecting.
+    """Prevent versions that cannot work with the new schema from connecting until the commit.
 
     Raises:
         StoreError: such a version uses the database.
@@ -212,7 +215,7 @@ def _exclude_older(connection: Connection, name: str, found: _Found, schema: Sch
 
 
 def _read(connection: Connection, name: str, schema: Schema) -> _Found:
-    """Return the versions that a database records.
+    """Return the schema versions that a database records.
 
     Raises:
         StoreError: this version cannot use the database, and cannot upgrade it.
@@ -222,12 +225,12 @@ def _read(connection: Connection, name: str, schema: Schema) -> _Found:
         return _Found(None, None)
     found: str | None
     if schema.revision.name in tables:
-        # Without transactions, the revision table can exist without its row.
+        # In a database without transactions, the revision table can exist without its row.
         found = connection.scalar(select(func.max(schema.revision.c.version_num)))
     elif schema is STATE and TELEMETRY.revision.name in tables:
-        found = None  # the state's tables are created after those of telemetry
+        found = None  # only the telemetry's tables exist
     elif schema is TELEMETRY and "tailspan_schema" in tables:
-        found = ""  # the database is older than revisions
+        found = ""  # the database is from before the first revision
     elif schema is TELEMETRY and STATE.revision.name in tables:
         raise StoreError(
             f"{name} is a state database (--state-url); set the database of the telemetry with"

@@ -1,4 +1,4 @@
-"""Compare a database with the declared tables, for the tests."""
+"""Compare the schema of a database with the declared tables, for the tests."""
 
 import re
 from typing import Any, Final
@@ -14,11 +14,11 @@ _PARTITION: Final = re.compile("_(earlier|[0-9]{8})$")
 
 
 def drift(connection: Connection, *schemas: Schema) -> list[Any]:
-    """Return the changes that Alembic would make; empty without differences.
+    """Return the changes that Alembic would make; an empty list if there are no differences.
 
     Args:
         connection: the database.
-        schemas: the schemas that the database has, or none for both.
+        schemas: the schemas that the database has. Without this argument, both schemas.
     """
     found = schemas or (TELEMETRY, STATE)
     own = {OLDEST.name, *(schema.revision.name for schema in found)}

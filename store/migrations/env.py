@@ -28,7 +28,8 @@ context.configure(
     target_metadata=_schema.metadata,
     include_name=_of_schema,
     version_table=_schema.revision.name,
-    # SQLite can roll back a change of the schema, and `exclusively` has locked the database.
+    # Safe for SQLite too: it can roll back changes of the schema, and `exclusively` has locked the
+    # database.
     transactional_ddl=True,
     render_as_batch=True,
     render_item=_without_variants,

@@ -1,13 +1,14 @@
-"""Which older versions of Tailspan can use a database, and which of them are using it.
+"""Find the older versions of Tailspan that can use a database, and those that use it now.
 
-A database stores the oldest revision whose code can still use it. A version of Tailspan therefore
-opens a newer database if the newer version has only added to it: collectors can be upgraded one
-after another, and an upgrade can be undone. An upgrade that older versions cannot work with stores
-a newer oldest revision. It must not run while such a version writes the database.
+A database stores the oldest revision whose code can still use it. Therefore, an older version of
+Tailspan can open a database that a newer version has upgraded, if the upgrade only added to the
+schema. So collectors can be upgraded one after another, and an upgrade can be undone. If older
+versions cannot work with an upgraded schema, the upgrade stores a newer oldest revision. Such an
+upgrade must not run while one of these older versions writes the database.
 
 Each collector announces its own revision on each of its connections (`Dialect.announce`). In
-PostgreSQL, the announcement is a lock of the connection, so a stopped collector keeps it, and a
-dead collector loses it.
+PostgreSQL, the announcement is a lock that the connection holds. A paused collector keeps the lock,
+and a dead collector loses it.
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,8 @@ def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -
     if OLDEST.name not in tables:
         return None
     which = OLDEST.c.revisions == revisions
-    # ClickHouse may contain replaced rows. The number never decreases.
+    # In ClickHouse, the table may still contain replaced rows. The stored revision never decreases,
+    # so the highest one is the current one.
     found: str | None = connection.scalar(select(func.max(OLDEST.c.oldest)).where(which))
     return found
 
@@ -59,8 +61,9 @@ def announce(engine: Engine, revisions: str, head: str) -> None:
 
 
 def exclude(connection: Connection, revisions: str, first: str, oldest: str) -> list[str]:
-    """Prevent older code from connecting until the commit: code of the revisions from `first` to
-    the one before `oldest`.
+    """Prevent code of older revisions from connecting until the commit.
+
+    Older revisions are those from `first` to the one before `oldest`.
 
     Returns: the revisions among them whose code is connected now.
     """

@@ -1,1 +1,1 @@
-"""Read engine starts, and find problems of replicas: hangs, shared names and wrong clocks."""
+"""Read engine starts, and find problems of replicas: hangs, wrong clocks, and shared names."""

@@ -1,10 +1,10 @@
 """Compute bounds for the offset between a server's clock and its clients' clocks.
 
-The bounds come from requests that both server and client reported. The server receives a request
-after the client sent it, and the client receives the answer after the server sent it. If the
-server's clock is ahead of the client's by θ, then θ is at most the server's start minus the
-client's start, and at least the server's end minus the client's end. Each request therefore gives
-both bounds for θ, for any network delay. If θ is negative, the server's clock is behind.
+The bounds are computed from requests that both the server and the client reported. θ is the time by
+which the server's clock is ahead of the client's clock. The server receives a request after the
+client sent it, so θ ≤ (server's start − client's start). The client receives the answer after the
+server sent it, so θ ≥ (server's end − client's end). Each request gives both bounds, for any
+network delay. If θ is negative, the server's clock is behind.
 """
 
 from collections import defaultdict
@@ -42,10 +42,11 @@ class Offset:
 
 
 def offsets(engine: Engine, window: Window) -> list[Offset]:
-    """Return the offset of each replica, sorted by name: the medians of its requests' bounds.
+    """Return the bounds of each replica's clock offset, sorted by name.
 
-    A replica is left out if it has fewer than `FEWEST` requests that both sides reported. Requests
-    with corrected timestamps are ignored.
+    The bounds of a replica are the medians of its requests' bounds. A replica is left out if fewer
+    than `FEWEST` of its requests were reported by both server and client. Requests with corrected
+    timestamps are ignored.
 
     Raises: StoreUnavailable: the database does not respond.
     """
@@ -77,7 +78,7 @@ def _bounds_s(reports: Reports, row: dict[str, Any]) -> tuple[float, float] | No
         row["basis"] == Basis.CLIENT.value
         or row["replica"] is None
         or row["clock_ahead_s"] is not None
-        or not Outcome(row["outcome"]).answered  # a client may disconnect before the server ends
+        or not Outcome(row["outcome"]).answered  # a client may disconnect early
     ):
         return None
     report: Report | None = reports.of(row["trace_id"], row["request_id"])

@@ -11,21 +11,24 @@ from telemetry.cold_starts import ColdStart
 from telemetry.starts import MOST_LOADING_S
 
 MOST: Final = 1_000
-"""Maximum number of starts that are read; the newest are kept. A crash loop causes many starts."""
+"""Maximum number of starts that are read; the newest are read. A crash loop causes many starts."""
 
 
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
     """Return the starts whose server was ready in [from, to), in order of time.
 
-    Of all starts that ended in the range, failed ones included, only the newest `MOST` are read.
+    Only the newest `MOST` starts that ended in the range are read. Failed starts count towards this
+    limit.
     """
     found = all_starts_between(engine, from_unix_ns, to_unix_ns)
     return [each for each in found if each.reached is None]
 
 
 def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """Return the starts that ended in [from, to), including failed ones, in order of time: at most
-    the newest `MOST`."""
+    """Return the starts that ended in [from, to), at most the newest `MOST`, in order of time.
+
+    Failed starts are included.
+    """
     begun = COLD_STARTS.c.at_unix_ns
     statement = (
         select(*COLD_STARTS.columns)

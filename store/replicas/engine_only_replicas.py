@@ -1,4 +1,4 @@
-"""Find the replicas whose requests are measured in the engine core only."""
+"""Find the replicas whose requests were measured only in the engine core, without a front end."""
 
 from sqlalchemy import Engine, select
 
@@ -9,10 +9,10 @@ from telemetry.requests import Basis, Source
 
 
 def engine_only_replicas(engine: Engine, window: Window) -> list[str]:
-    """Return the replicas with requests in a window that only the engine core measured.
+    """Return the names of replicas with requests that only the engine core measured, sorted.
 
-    The rows of these requests begin in the engine's queue, because no front end reported them. For
-    example, vLLM's Rust front end loads no plugins. The replicas are sorted by name.
+    Only requests in the window count. The rows of these requests begin in the engine's queue,
+    because no front end reported them. For example, vLLM's Rust front end loads no plugins.
 
     Raises:
         StoreUnavailable: the database does not respond.

@@ -12,8 +12,8 @@ from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""A start is deleted after this time if its replica has sent no sample. Real engines send a sample
-each second.
+"""If a replica has no stored sample, its starts are deleted after this time. Real engines send a
+sample each second.
 """
 MOST_OF_REPLICA: Final = 1_000
 MOST_UNSEEN: Final = 10_000
@@ -70,8 +70,7 @@ def starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[E
 
 
 def starts_of(engine: Engine, config: str) -> list[EngineStart]:
-    """Return the latest start of each configuration with a fingerprint that begins with
-    `config`."""
+    """Return the latest start of each configuration whose fingerprint begins with `config`."""
     latest = func.row_number().over(
         partition_by=STARTS.c.config, order_by=STARTS.c.at_unix_ns.desc()
     )
@@ -90,10 +89,10 @@ def starts_of(engine: Engine, config: str) -> list[EngineStart]:
 def delete_starts(
     engine: Engine, keep_rows_ns: int, keep_hours_ns: int | None, now_unix_ns: int
 ) -> int:
-    """Delete the starts that `deletable` returns. Return their number.
+    """Delete the starts that `deletable` returns, and return the number of deleted starts.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         keep_rows_ns: the retention of samples.
         keep_hours_ns: the retention of the data for bills; None for no limit.
         now_unix_ns: the current time.

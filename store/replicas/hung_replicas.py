@@ -27,11 +27,11 @@ class Hung(NamedTuple):
     model: str | None = None
     simulated: bool = False
     engines: tuple[int, ...] = ()
-    """The engines that hang, if the replica has several; empty otherwise."""
+    """The numbers of the engines that hang. Empty if the replica has only one engine."""
 
     @property
     def no_step_text(self) -> str:
-        """Return which engines hang, such as `its engine 1 has taken no step`."""
+        """Return a text about the engines that hang, such as `its engine 1 has taken no step`."""
         numbers = ", ".join(map(str, self.engines))
         if len(self.engines) > 1:
             return f"its engines {numbers} have taken no step"
@@ -53,11 +53,12 @@ class Progress(NamedTuple):
 def progress(engine: Engine, now_unix_ns: int) -> Progress:
     """Return the replicas with requests in flight and no step for more than `HUNG_S`.
 
-    Requests are summed over the front ends of a replica. A step counts if any front end reports it.
-    For several engines, the longest time without a step is used.
+    The requests in flight are summed over the front ends of a replica. A step counts if at least
+    one front end reports it. If a replica has several engines, the longest time without a step is
+    used.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         now_unix_ns: the current time.
 
     Raises:

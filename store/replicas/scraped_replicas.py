@@ -1,4 +1,4 @@
-"""Count replicas that are observed through `/metrics` only."""
+"""Count the replicas whose only samples are scraped from `/metrics`."""
 
 from sqlalchemy import Engine, func, select
 

@@ -1,9 +1,9 @@
 """Find the processes that send samples of an engine, and servers that share a name.
 
 One process of each engine sends the totals of the engine's steps. The engine's API servers send
-samples without totals. If two processes of one name send totals at the same time, two servers have
-the same `service.instance.id`. Two start times with the same process id also mean two servers: in
-containers, the process id is usually 1.
+samples without totals. If two processes with the same replica name send totals at the same time,
+two servers have the same `service.instance.id`. Two different start times for the same process id
+also mean two servers, because the process id in a container is usually 1.
 """
 
 from collections import defaultdict
@@ -20,8 +20,8 @@ from store.schema import SAMPLES
 from telemetry.accounts import GAP_S
 
 MOST_PROCESSES: Final = 64
-"""Maximum number of processes of one engine to compare in pairs: those that sent for the longest
-time.
+"""Maximum number of processes of one engine that are compared in pairs. Those that sent samples for
+the longest time are compared.
 """
 
 
@@ -36,7 +36,7 @@ class Process(NamedTuple):
 
 
 class SharedName(NamedTuple):
-    """The name of an engine that several servers use at the same time."""
+    """A replica name and engine number that several servers use at the same time."""
 
     replica: str
     engine: int
@@ -44,7 +44,7 @@ class SharedName(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The number of engines in a window, and the shared names."""
+    """The number of engines that sent samples in a window, and the names that servers share."""
 
     engines: int
     shared: Sequence[SharedName]
@@ -53,7 +53,7 @@ class Names(NamedTuple):
 def names(engine: Engine, window: Window) -> Names:
     """Count the engines that sent samples in a window, and find names that servers share.
 
-    An overlap of up to GAP_S is allowed, because one server may replace the other.
+    An overlap of up to GAP_S is allowed, because a new server may replace an old one.
     """
     at = SAMPLES.c.at_unix_ns
     key = (SAMPLES.c.replica, SAMPLES.c.engine, SAMPLES.c.process, SAMPLES.c.started_unix_ns)

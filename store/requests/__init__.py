@@ -1,1 +1,1 @@
-"""Read single requests: lookup, best row, neighbours, latency rank, requests in flight."""
+"""Read single requests: lookup by id, best row, neighbours, latency rank, requests in flight."""

@@ -1,13 +1,13 @@
 """Select the best row of a request that several sources reported.
 
-The plugin reports the most fields, an engine's native spans fewer, and a client only its own
-measurements. Every row is stored. A query skips a row if a better source reported the same request.
-Rows belong to the same request if their request ids are equal, or, if a row has no request id,
-their trace ids.
+The plugin reports the most fields. An engine's native spans report fewer, and a client reports only
+its own measurements. Every row is stored. A query skips a row if a better source reported the same
+request. Two rows belong to the same request if their request ids are equal. If a row has no request
+id, the trace ids are compared instead.
 
 If a cache answered a client's call, the call is not a request to a model. If the call's own span
-reports the hit, the collector stores no row (`collector/normalise/spans.py`). If a span inside the
-call reports the hit, queries skip the row.
+reports the cache hit, the collector stores no row for it (`collector/normalise/spans.py`). If a
+span inside the call reports the hit, queries skip the call's row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,11 +39,11 @@ before and after a window.
 def counts(
     from_unix_ns: int, to_unix_ns: int, equals: Mapping[str, str | None] = _ALL
 ) -> ColumnElement[bool]:
-    """Return the condition that a row in this window is the best row of its request.
+    """Return the SQL condition that a row in this window is the best row of its request.
 
-    The prober's requests are excluded, unless the query selects its tenant or a single request. The
-    condition is cheap if all rows of a window have the same source, because the database searches
-    for better rows only if a row of another source exists.
+    The prober's requests are excluded, unless the query selects the prober's tenant or a single
+    request. If all rows of a window have the same source, the condition takes little time: the
+    database searches for better rows only if a row of another source exists.
     """
     source = REQUESTS.c.source
     best = or_(
@@ -64,15 +64,15 @@ def asks_for_probes(equals: Mapping[str, str | None]) -> bool:
 
 
 def not_of_the_prober(tenant: ColumnElement[str | None]) -> ColumnElement[bool]:
-    """Return the condition that a row is not a request of the prober."""
+    """Return the SQL condition that a row is not a request of the prober."""
     return or_(tenant.is_(None), tenant != PROBE_TENANT)
 
 
 def not_from_a_cache(from_unix_ns: int, to_unix_ns: int) -> ColumnElement[bool]:
-    """Return the condition that a row is not a client's call that a cache answered.
+    """Return the SQL condition that excludes the rows of clients' calls that a cache answered.
 
-    A span inside such a call reports the hit. Hits in caches of embeddings do not count, because
-    they do not answer the call.
+    Such a call contains a span that reports the cache hit. Hits in caches of embeddings do not
+    count, because they do not answer the call.
     """
     call = (LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id)
     hits = select(*call).where(
@@ -104,7 +104,10 @@ def _not_reported_by(
 def _prompts(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> Select[tuple[str | None]]:
-    """Select ids of completions, without the prompt index that vLLM appends (as in `cmpl-x-0`)."""
+    """Return a query for ids of completions, without the index of the prompt that vLLM appends.
+
+    For example, it returns `cmpl-x` for `cmpl-x-0`.
+    """
     numbered = _ids_from_better_sources(
         REQUESTS.c.request_id, sources, from_unix_ns, to_unix_ns
     ).subquery()
@@ -133,7 +136,7 @@ def _ids_from_better_sources(
 def _better() -> FromClause:
     """Return an alias of the requests table.
 
-    It is cached, because creating its sixty columns is slower than most queries.
+    The alias is cached, because creating its sixty columns is slower than most queries.
     """
     return REQUESTS.alias("better")
 

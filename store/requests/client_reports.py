@@ -36,7 +36,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The ids of requests. Only reports with one of these ids are read."""
+    """The ids of the requests whose reports are needed.
+
+    Only reports with one of these ids are read.
+    """
 
     trace_ids: frozenset[str]
     request_ids: frozenset[str]
@@ -61,7 +64,10 @@ class Wanted:
         return trace_id in self.trace_ids or request_id in self.request_ids
 
     def condition(self, columns: ReadOnlyColumnCollection[str, Any]) -> ColumnElement[bool]:
-        """Return the condition of `has` in SQL. If there are many ids, it selects all rows."""
+        """Return the condition of `has` in SQL.
+
+        If there are many ids, the condition selects all rows.
+        """
         if len(self.trace_ids) + len(self.request_ids) > MOST_IN_SQL:
             return true()
         return or_(
@@ -87,9 +93,9 @@ class Reports:
         """Read the reports of requests in a window, and shortly before and after the window.
 
         Args:
-            engine: from `open_database`.
+            engine: the database, from `open_database`.
             window: the window of the requests.
-            wanted: the requests to read reports of, or None for all.
+            wanted: the ids of the requests whose reports are read, or None for all.
         """
         return cls([*_read(engine, window, wanted), *_read_probes(engine, window, wanted)])
 
@@ -99,7 +105,7 @@ class Reports:
         return not (self._by_id or self._by_trace)
 
     def of(self, trace_id: str, request_id: str | None) -> Report | None:
-        """Return the report of a request, or None if there is not exactly one."""
+        """Return the report of a request. None if there is no report, or more than one."""
         found: list[Report] = []
         if request_id is not None:
             prompt_of = request_id.rpartition("-")[0]
@@ -145,7 +151,7 @@ def _read(engine: Engine, window: Window, wanted: Wanted | None) -> Iterable[tup
 def _read_probes(
     engine: Engine, window: Window, wanted: Wanted | None
 ) -> Iterable[tuple[str, Report]]:
-    """Return the prober's reports, without the time to connect."""
+    """Return the prober's reports. Their durations exclude the time to connect."""
     probes = PROBES.c
     statement = select(
         probes.trace_id,

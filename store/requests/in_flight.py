@@ -1,10 +1,11 @@
 """Store the newest report of each request in flight, until the row of the request arrives.
 
-A new report replaces the previous report, and the row replaces the last report. Each change marks
-the affected steps of the objectives' counts, in the same transaction (`store.alerting.slo_marks`).
-If a report arrives after the row, over another connection or through another collector,
-`in_flight_tables` ignores the report, and retention deletes it. If a server ends without sending
-the rows, its requests are counted from their last reports.
+A new report of a request replaces its previous report. The request's row, which is written at its
+end, replaces the last report. Each change marks the affected steps of the objectives' counts, in
+the same transaction (`store.alerting.slo_marks`). A report may arrive after the row, over another
+connection or through another collector. `in_flight_tables` then ignores the report, and retention
+deletes it. If a server ends without sending the rows, its requests are counted from their last
+reports.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,7 +56,7 @@ def keep_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -
     known = {key: (seen, source) for key, seen, source in _stored_reports(connection, newest)}
     later = {
         key: report
-        for key, report in sorted(newest.items())  # in order, so that two writers do not deadlock
+        for key, report in sorted(newest.items())  # sorted, so that two writers do not deadlock
         if key not in known or known[key][0] < report["seen_unix_ns"]
     }
     if later:
@@ -72,7 +73,7 @@ def remove_ended(connection: Connection, several: Iterable[RequestRows]) -> None
         (row[_SPAN], row[_TRACE])
         for requests in several
         for row in requests.rows
-        if row[_E2E] >= REPORTED_FROM_S  # shorter requests are not reported in flight
+        if row[_E2E] >= REPORTED_FROM_S  # shorter requests have no report
     }
     if not ended:
         return
@@ -91,13 +92,14 @@ def in_flight_tables(
     """Yield the requests in flight with a last report in (from, to], `ROWS` at a time.
 
     Requests that have ended, and therefore have a row in the table of requests, are left out. If
-    such a row arrives during the query, its request may be missing; the next evaluation counts it.
+    such a row arrives during the query, its request may be in neither table; the next evaluation
+    counts it.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         columns: columns of `InFlightRequest`.
-        from_unix_ns: unix nanoseconds.
-        to_unix_ns: unix nanoseconds.
+        from_unix_ns: start of the range of last reports, exclusive.
+        to_unix_ns: end of the range of last reports, inclusive.
 
     Raises:
         StoreUnavailable: the database does not respond.
@@ -136,7 +138,7 @@ def in_flight_tables(
 
 
 def _with_row(connection: Connection, keys: Sequence[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
-    """Return the keys of requests that have a row."""
+    """Return those of the keys whose request has a row in the table of requests."""
     columns = [REQUESTS.c[name] for name in REQUEST_KEY]
     found: set[tuple[Any, ...]] = set()
     for some in _batches(keys):

@@ -30,17 +30,17 @@ def latency_ranks(
     equals: Mapping[str, str | None],
     values_s: Mapping[str, float],
 ) -> dict[str, LatencyRank]:
-    """Rank the latencies of a request among the requests of a window.
+    """Return the rank of each latency of a request among the requests of a window.
 
-    TTFT is ranked among streamed answers only, because the first byte of an unstreamed answer is
-    sent at the end. E2E is ranked among complete answers only, because an aborted request is not a
-    fast one.
+    TTFT is compared only with streamed answers, because the first byte of an unstreamed answer is
+    sent at its end. E2E is compared only with complete answers, because an aborted request is short
+    without being fast.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: range of `received_unix_ns`.
         equals: labels that select the requests to compare with.
-        values_s: the request's latencies, by name.
+        values_s: the request's latencies in seconds, by name.
 
     Raises:
         ValueError: a name is not in `LATENCIES`.

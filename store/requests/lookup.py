@@ -35,10 +35,10 @@ LONGEST: Final = 300
 
 FIRST_NS: Final = 3600 * 10**9
 GROWTH: Final = 4
-"""Each search range is longer than the previous one by this factor: 1 h, 4 h, 16 h."""
+"""Each search range is this many times as long as the previous one: 1 h, 4 h, 16 h."""
 KIN_NS: Final = 3600 * 10**9
-"""If a request matches, earlier requests with the same id are searched up to this time before it,
-because an agent may send several requests with one id.
+"""After a match, the search for earlier requests with the same id continues for this time before
+the match, because an agent may send several requests with one id.
 """
 
 _RANK: Final = {Source.INSTRUMENTATION: 0, Source.SIMULATOR: 0, Source.NATIVE: 1, Source.CLIENT: 2}
@@ -49,10 +49,10 @@ _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 def find_requests(engine: Engine, words: str) -> pa.Table:
     """Return up to `MOST` requests with an id, the earliest first.
 
-    Without a match, the search reads every row, and the result is empty.
+    If no request has the id, the search reads every row, and the result is empty.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         words: the id in one of the forms above. Surrounding blanks are ignored.
     """
     words = words.strip()
@@ -76,7 +76,7 @@ def oldest_request_unix_ns(engine: Engine) -> int | None:
 
 
 def _spellings(words: str) -> Sequence[str]:
-    """Return the ids that vLLM can derive from an X-Request-Id, with a prefix, an index or both."""
+    """Return the ids that vLLM can derive from an X-Request-Id, by adding a prefix or an index."""
     return (words, f"chatcmpl-{words}", f"cmpl-{words}", f"cmpl-{words}-0", f"{words}-0")
 
 

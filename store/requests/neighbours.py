@@ -10,7 +10,7 @@ from store.access.restricted import with_masked_rows
 from store.queries import REQUEST_COLUMNS, Window, request_table
 
 AROUND_NS: Final = 600 * 10**9
-"""A neighbour is received at most this time before the given request."""
+"""A neighbour was received at most this long before the given request."""
 
 KEY: Final = ("received_unix_ns", "trace_id", "span_id")
 OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
@@ -18,12 +18,12 @@ OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
 
 
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
-    """Return the requests that shared a request's engine, including the request itself.
+    """Return the requests that were in an engine at the same time as a given request.
 
-    Requests that the reader may not see are included without names.
+    The given request is included. Requests that the reader may not see are included without names.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         row: the request, with the columns `OF_REQUEST`.
         columns: columns to return in addition to `KEY`. Unknown columns are left out.
 

@@ -1,7 +1,7 @@
-"""Compute the time that a client waited outside the server: in the network and in the client.
+"""Compute the time that a request spent outside the server: in the network and in the client.
 
-This is the client's duration minus the server's duration of the same request, computed from both
-rows. Only durations are subtracted, so clock offsets do not matter. The clients are instrumented
+It is the duration in the client's row minus the duration in the server's row of the same request.
+Only durations are subtracted, so clock offsets do not matter. The clients are instrumented
 applications and the prober. For probes, the time to connect is not included.
 """
 
@@ -25,8 +25,8 @@ server time.
 """
 
 SERVER_NEAR_NS = 300 * 10**9
-"""Maximum difference between the clocks of a prober and a server. Rows beyond it are not searched,
-because a longer search takes more time."""
+"""Maximum difference between the clocks of a prober and a server. A server's row is searched only
+within this time around its probe, because a longer search takes more time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,13 @@ class Pair:
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
     """Return the seconds that each request spent outside the server, in the order of the table.
 
-    The time is the difference of the TTFTs if both sides measured TTFT, else of the E2Es. It is
-    None if the HTTP edge was not measured, if there is no matching client report or more than one,
-    or if the client's duration is shorter than the server's.
+    If both sides measured a TTFT, the time is the client's TTFT minus the server's. Otherwise, it
+    is the client's E2E minus the server's. The time is None if the HTTP edge was not measured, if
+    there is no matching client report or more than one, or if the client's duration is shorter than
+    the server's.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the window of the requests.
         requests: a table with `COLUMNS`.
     """
@@ -56,13 +57,15 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
 def pairs(
     engine: Engine, window: Window, requests: pa.Table, *, whole: bool = False
 ) -> list[Pair | None]:
-    """Return each request's time outside the server with the client's span. See `networks`.
+    """Return each request's time outside the server, together with the client's span.
+
+    See `networks`.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the window of the requests.
         requests: a table with `COLUMNS`.
-        whole: whether to subtract the E2Es, even if both sides measured a TTFT.
+        whole: whether to use the E2Es, even if both sides measured a TTFT.
     """
     reports = Reports.read(engine, window)
     if reports.empty:
@@ -89,11 +92,11 @@ def _pair(reports: Reports, row: dict[str, object], whole: bool) -> Pair | None:
 def server_times(engine: Engine, window: Window, probes: pa.Table) -> list[float | None]:
     """Return the TTFT of each probe at the server, in the order of the table.
 
-    The result is None if no row of the server or several rows match, if the HTTP edge was not
-    measured, or if the server reports a longer time than the client.
+    The TTFT is None if there is not exactly one matching row of a server, if the HTTP edge was not
+    measured, or if the server reports a longer TTFT than the prober.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the window of the probes.
         probes: a table with `trace_id`, `request_id` and `first_event_s`.
     """

@@ -1,4 +1,4 @@
-"""Query the operations of applications by trace, and those of routers by response."""
+"""Query the operations of applications by trace id, and those of routers by response id."""
 
 from collections import defaultdict
 from collections.abc import Collection, Set
@@ -13,8 +13,9 @@ from store.schema import OPERATIONS
 from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
 
 MOST_IN_SQL: Final = 100
-"""Up to this number of traces, the database selects the operations, so that a query for one request
-does not read all operations of its time range. For more traces, this process selects them."""
+"""Up to this number of ids, the database selects the operations, so that a query for one request
+does not read all operations of its time range. For more ids, all operations of the time range are
+read, and this process selects them."""
 
 
 def operations_of(
@@ -26,7 +27,7 @@ def operations_of(
     """Return the operations of some traces, unordered, at most `MOST_PER_TRACE` of each.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the window of the requests. Operations are searched in it, and shortly before and
             after it.
         trace_ids: the traces.
@@ -46,10 +47,10 @@ def operations_of(
 def routers_of(
     engine: Engine, window: Window, response_ids: Collection[str]
 ) -> dict[str, list[ApplicationOperation]]:
-    """Return what routers report about some responses, by the id of the response, unordered.
+    """Return the operations that routers report for some responses, by response id, unordered.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: see `operations_of`.
         response_ids: the ids.
     """
@@ -73,7 +74,7 @@ def _operations_near(window: Window) -> Select[Any]:
 def _rows_by_key(
     engine: Engine, statement: Select[Any], wanted: Set[str], key: str
 ) -> dict[str, list[ApplicationOperation]]:
-    """Return the selected rows with the wanted keys, by key, at most `MOST_PER_TRACE` of each."""
+    """Return the selected rows with the wanted keys, by key, at most `MOST_PER_TRACE` per key."""
     found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)
     with reading(engine) as connection:
         rows = connection.execution_options(yield_per=BATCH_ROWS).execute(statement)

@@ -1,8 +1,8 @@
-"""Compute with rollups in memory: the label sets of many buckets, as columns.
+"""Compute with rollups in memory: the label sets of many buckets, as columns. Pure.
 
-Pure. Buckets are merged by adding the counts, sums and bins of equal label sets, and by combining
-minima and maxima. So the buckets of several shards can be merged in any order. The result is the
-bucket of all their requests, except for rounding errors of sums.
+To merge buckets, the counts, sums and bins of equal label sets are added, and their minima and
+maxima are combined. Buckets, for example those of several shards, can be merged in any order. The
+result equals a bucket built from all their requests, except for rounding errors of sums.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,25 +21,26 @@ from telemetry.sketches import HIGHEST, IntArray, bins_of, estimate_s
 
 FloatArray = NDArray[np.float64]
 Ranks = Callable[[IntArray], IntArray]
-"""Computes the ranks to look up (cells, ranks) from each cell's number of durations (cells,). Ranks
-count from 1. A rank of 0 or above the number of durations has no value.
+"""Returns the ranks to look up, an array (cells, ranks). The argument is each cell's number of
+durations, an array (cells,). The smallest duration has rank 1. There is no duration with a rank of
+0, or with a rank above the number of durations.
 """
 
 _DENSE: Final = 20_000_000
 """Maximum size of a dense array of bins. In a larger array, most bins would be empty."""
 _DENSE_EACH: Final = 8
-"""Maximum size of a dense array, as a multiple of the number of bins that are summed. Up to this
-size, adding to a dense array is faster than sorting."""
+"""Maximum size of a dense array, divided by the number of bins that are summed. Up to this size,
+adding the bins to a dense array is faster than sorting them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The facts of each quantity, by cell.
+    """The facts (count, sum, minimum, maximum) of each quantity, by cell.
 
-    A cell is a label set of a bucket, or a group of label sets. `facts[quantity]` is (cells, 4),
-    with the columns `tables.FACTS`. If no request of a cell has the quantity, the row is 0, 0, ∞
-    and −∞. Minimum and maximum are computed only for latencies; for other quantities they are ∞ and
-    −∞.
+    A cell is a label set of a bucket, or a group of label sets. `facts[quantity]` is an array
+    (cells, 4), with the columns `tables.FACTS`. If no request of a cell has the quantity, the
+    cell's row is 0, 0, ∞ and −∞. Minimum and maximum are computed only for latencies; for other
+    quantities they are ∞ and −∞.
     """
 
     cells: IntArray
@@ -49,7 +50,10 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """The bins of one latency, concatenated: `sizes[i]` bins belong to `cells[i]`."""
+    """The sketches of one latency.
+
+    Their bins are concatenated: `sizes[i]` bins belong to `cells[i]`.
+    """
 
     cells: IntArray
     sizes: IntArray
@@ -59,7 +63,7 @@ class Sketches:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The rollup of a minute or an hour. Its cells are numbers of label sets."""
+    """The rollup of a minute or an hour. Each cell is the number of a label set (`number_of`)."""
 
     sums: Mapping[int, Sums]
     sketches: Mapping[tuple[str, int], Sketches]
@@ -68,7 +72,8 @@ class Bucket:
 def merged(several: Sequence[Bucket]) -> Bucket:
     """Merge buckets, such as the buckets of several shards, or of the minutes of an hour.
 
-    The result has the groupings that all buckets have: buckets of older versions have fewer.
+    The result has only those groupings that all buckets have. Buckets of older versions have fewer
+    groupings.
     """
     sums, sketches = {}, {}
     for grouping in set.intersection(*(set(each.sums) for each in several)):
@@ -84,7 +89,10 @@ def merged(several: Sequence[Bucket]) -> Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The requests with a value of a quantity: (known,) their rows and their values or bins."""
+    """The requests with a value of a quantity.
+
+    The arrays (known,) contain the requests' rows, and their values or bins.
+    """
 
     rows: IntArray
     values: FloatArray | IntArray
@@ -152,7 +160,7 @@ def sketches_at(bins: Known, cells: IntArray, place: IntArray) -> Sketches:
 
 
 def add_sums(several: Sums, cells: IntArray) -> Sums:
-    """Add the sums that have the same new cell.
+    """Return the sums with new cells. Sums with the same new cell are added.
 
     Args:
         several: the sums, in which a cell may occur several times.
@@ -174,13 +182,16 @@ def add_sums(several: Sums, cells: IntArray) -> Sums:
 
 
 def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
-    """Add the sketches that have the same new cell. See `add_sums`."""
+    """Return the sketches with new cells.
+
+    Sketches with the same new cell are added. See `add_sums`.
+    """
     found, place = np.unique(cells, return_inverse=True)
     return _merge_equal_bins(found, np.repeat(place, several.sizes), several.bins, several.counts)
 
 
 def end_to_end_sums(several: Sequence[Sums]) -> Sums:
-    """Concatenate sums. In the result a cell may occur several times."""
+    """Concatenate sums. In the result, a cell may occur several times."""
     names = several[0].facts if several else {}
     return Sums(
         _concatenate([each.cells for each in several]),
@@ -190,7 +201,7 @@ def end_to_end_sums(several: Sequence[Sums]) -> Sums:
 
 
 def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
-    """Concatenate sketches. In the result a cell may occur several times."""
+    """Concatenate sketches. In the result, a cell may occur several times."""
     return Sketches(
         *(
             _concatenate([getattr(each, name) for each in several])
@@ -200,9 +211,9 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
 
 
 def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
-    """Return some of the sketches.
+    """Return the sketches for which `wanted` is true.
 
-    The running time depends only on the number of bins in the wanted sketches.
+    The running time depends only on the number of bins in these sketches.
     """
     if wanted.all():
         return several
@@ -213,7 +224,7 @@ def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
 
 
 def places_of_bins(sizes: IntArray, wanted: NDArray[np.bool_]) -> IntArray:
-    """Return the places of the wanted sketches' bins among all bins, in ascending order."""
+    """Return the indices of the wanted sketches' bins in the array of all bins, ascending."""
     chosen = sizes[wanted].astype(np.int64)
     starts = (np.cumsum(sizes, dtype=np.int64) - sizes)[wanted]
     before = np.cumsum(chosen) - chosen
@@ -226,11 +237,11 @@ class Quantiles:
 
     number: IntArray
     value_s: FloatArray
-    """(cells, shares), with NaN in a cell without durations."""
+    """An array (cells, shares) of quantiles, in seconds; NaN in a cell without durations."""
 
 
 def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Quantiles:
-    """Return the durations at given ranks, for each cell.
+    """Return the durations with given ranks, for each cell.
 
     Args:
         several: sketches.
@@ -261,7 +272,7 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
 
 
 def nearest_ranks(shares: Sequence[float]) -> Ranks:
-    """Return a function that computes the nearest ranks of quantiles, as in `telemetry.quantiles`.
+    """Return a function that computes the nearest rank of each share, as in `telemetry.quantiles`.
 
     Raises:
         ValueError: a share is outside (0, 1).
@@ -295,7 +306,7 @@ def _merge_equal_bins(
 
 
 def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the distinct indices, sorted, and the sum of the counts of each index."""
+    """Return the distinct values of `at`, sorted, and the sum of the counts of each value."""
     span = int(at.max(initial=-1)) + 1
     if span <= _DENSE_EACH * at.size:
         dense = np.bincount(at, counts, span)

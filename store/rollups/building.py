@@ -5,9 +5,9 @@ numbers are never incremented. Therefore a repeated row counts once, a late row 
 be built again, and an interrupted run can be repeated.
 
 If two processes build the same bucket, only one result is stored: a process discards its result if
-another process has removed one of the marks. In ClickHouse it cannot discard the result, because
-there are no transactions. The result may then replace a newer one, so the process marks the bucket
-again.
+another process has removed one of the marks. In ClickHouse, a process cannot discard its result,
+because there are no transactions. The result may then replace a newer result, so the process marks
+the bucket again.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ LAG_S: Final = 60
 """Seconds to wait after the end of a bucket for late rows, before the bucket is built."""
 
 
-class _Overtaken(Exception):  # noqa: N818 -- it names the condition
+class _Overtaken(Exception):  # noqa: N818 -- the name states the condition
     """Another process has already built the bucket."""
 
 
@@ -43,15 +43,15 @@ class Maker(Protocol):
         """Replace a stored bucket in the caller's transaction."""
 
     def kept(self) -> None:
-        """Update the maker's state. Called after the bucket was committed."""
+        """Update the state of this object. Called after the bucket was committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The number of buckets that were built, and of ended buckets that are not built yet.
+    """The numbers of buckets that were built, and of ended buckets that are not built yet.
 
-    `defect` is the first error of a bucket that cannot be built, or None. Such buckets count in
-    neither number.
+    `defect` is the first error of a bucket that cannot be built, or None. Buckets that cannot be
+    built are not included in the two numbers.
     """
 
     made: int
@@ -60,15 +60,16 @@ class Settled:
 
 
 Failed = set[tuple[Rolled, int, int]]
-"""Buckets that cannot be built: the kind of rows, the width and the start in seconds."""
+"""Buckets that cannot be built, as kind of rows, width in seconds, and start in unix seconds."""
 
 
 def settle(engine: Engine, now_unix_s: int, most: int | None = None) -> Settled:
-    """Build the marked buckets that have ended, as `settle_some` does.
+    """Build all marked buckets that have ended. See `settle_some`.
 
     Raises:
         StoreUnavailable: the database does not respond. Finished buckets stay stored.
-        Exception: the first defect, after the other buckets.
+        Exception: a bucket could not be built. The first such error is raised, after the other
+        buckets were built.
     """
     done = settle_some(engine, now_unix_s, most, set())
     if done.defect is not None:
@@ -79,13 +80,14 @@ def settle(engine: Engine, now_unix_s: int, most: int | None = None) -> Settled:
 def settle_some(engine: Engine, now_unix_s: int, most: int | None, failed: Failed) -> Settled:
     """Build marked buckets that have ended, the oldest first, and minutes before hours.
 
-    A bucket that cannot be built, because of a defect, does not prevent the building of the others.
+    If a bucket cannot be built because of a defect, the other buckets are still built.
 
     Args:
-        engine: from `open_database`. The first call marks all existing minutes.
+        engine: the database, from `open_database`. The first call marks all existing minutes.
         now_unix_s: the current time.
         most: the maximum number of buckets to build; None for no limit.
-        failed: buckets to leave out, because they failed before. New ones are added.
+        failed: buckets to leave out, because building them failed before. Buckets that fail now are
+            added to it.
 
     Raises:
         StoreUnavailable: the database does not respond. Finished buckets stay stored.

@@ -1,4 +1,7 @@
-"""Represent the labels of many requests as small integers. Code 0 is an unknown value (None)."""
+"""Represent the labels of many requests as small integers (codes).
+
+Code 0 is an unknown value (None).
+"""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ from store.rollups.tables import LABELS
 from telemetry.sketches import IntArray
 
 LabelSet = tuple[str | None, ...]
-"""One value for each label in LABELS."""
+"""A label set: one value for each label in LABELS."""
 
 
 @dataclass(slots=True)
@@ -19,8 +22,9 @@ class CodedLabels:
     """The labels of requests.
 
     Attributes:
-        values: for each label in LABELS, the values by code.
-        columns: for each label in LABELS, (requests,) the code of each request's value.
+        values: for each label in LABELS, a mapping from values to codes.
+        columns: for each label in LABELS, an array (requests,) with the code of each request's
+            value.
     """
 
     values: list[dict[str | None, int]]
@@ -43,8 +47,10 @@ class CodedLabels:
         return codes.setdefault(value, len(codes))
 
     def occurrences(self, label: str) -> dict[str, Occurrence]:
-        """Return, for each known value of a label, its number of requests and, if the label is in
-        `OWNED`, the tenant that sent most of them."""
+        """Return the number of requests of each known value of a label.
+
+        For a label in `OWNED`, also return the tenant that sent most of the value's requests.
+        """
         at = LABELS.index(label)
         number = len(self.values[at])
         requests = np.bincount(self.columns[at], minlength=number).tolist()
@@ -65,7 +71,7 @@ class CodedLabels:
         }
 
     def keep_only(self, label: str, kept: Collection[str]) -> None:
-        """Replace all other known values of a label by `OTHER`."""
+        """Replace all known values of a label, except those in `kept`, by `OTHER`."""
         at = LABELS.index(label)
         unnamed = [code for value, code in self.values[at].items() if value and value not in kept]
         if unnamed:
@@ -77,14 +83,15 @@ class CodedLabels:
     def distinct(self) -> tuple[IntArray, IntArray, IntArray]:
         """Return the distinct label sets of the requests.
 
-        Returns: (sets, labels) codes, (requests,) the index of each request's label set, and
-            (sets,) numbers of requests.
+        Returns: three arrays: (sets, labels) with the codes of each label set; (requests,) with the
+            index of each request's label set; (sets,) with the number of requests of each label
+            set.
         """
         rows, place = distinct_rows(np.stack(self.columns, axis=1))
         return rows, place, np.bincount(place, minlength=len(rows))
 
     def rows(self, sets: Iterable[LabelSet]) -> IntArray:
-        """Return the codes of label sets, as (sets, labels). New values get new codes."""
+        """Return the codes of label sets as an array (sets, labels). New values get new codes."""
         codes = [
             [known.setdefault(value, len(known)) for known, value in zip(self.values, each)]  # noqa: B905 -- equal lengths, in a hot loop
             for each in sets
@@ -92,7 +99,7 @@ class CodedLabels:
         return np.array(codes, np.int64).reshape(-1, len(LABELS))
 
     def label_sets(self, rows: IntArray) -> list[LabelSet]:
-        """Return the label sets of codes (sets, labels)."""
+        """Return the label sets for an array (sets, labels) of codes."""
         values = [np.array(list(known), object) for known in self.values]
         columns = [each[rows[:, at]].tolist() for at, each in enumerate(values)]
         return list(zip(*columns, strict=True))

@@ -1,9 +1,9 @@
 """Read spans of engines' and GPUs' counters from samples, and join spans to longer spans.
 
-A span stores the first and the last value of each counter, and their difference is the counter's
-increase. Joining the spans of minutes to a span of an hour keeps the increase exact. A span ends at
-a gap that is too long to be billed, when a counter appears or disappears, and when a counter
-decreases.
+A span is a time range of one engine or GPU, with the first and the last value of each counter. The
+difference of the two values is the counter's increase in the span. If the spans of minutes are
+joined to a span of an hour, the increase stays exact. A span ends before a gap that is too long to
+be billed, before a counter appears or disappears, and before a counter decreases.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 class Stretches:
     """Spans of counters, in any order. Span i belongs to the engine or GPU `things[which[i]]`.
 
-    `things` contains the key of each engine or GPU, and `about` the text that is stored with it
-    (`Kind.about`). `first` and `last` are the values of each counter at the start and the end of
-    the span; NaN if not reported.
+    `things` contains the key of each engine or GPU. `about` contains the text that is stored with
+    each of them (`Kind.about`). `first` and `last` are the values of each counter at the start and
+    the end of each span; NaN if the counter was not reported.
     """
 
     things: Sequence[tuple[Any, ...]]
@@ -45,7 +45,7 @@ class Stretches:
     means: Mapping[str, FloatArray]
 
     def only(self, entries: NDArray[Any]) -> "Stretches":
-        """Select entries by a mask or by index. `things` and `about` stay the same."""
+        """Return the spans that a mask or indices select. `things` and `about` stay the same."""
         return Stretches(
             self.things,
             self.about,
@@ -61,7 +61,7 @@ class Stretches:
 
 
 def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> Stretches:
-    """Read the spans of [from, to) from the samples: one for each minute of an engine or GPU."""
+    """Read the spans of [from, to) from samples: one per minute and engine or GPU."""
     samples = kind.samples
     at = samples.c.at_unix_ns
     # Use modulo instead of division, because databases round integer divisions differently.
@@ -105,7 +105,7 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
 
 
 class Things:
-    """Assigns a number to each engine or GPU, and stores its text."""
+    """Assigns a number to each engine or GPU, and keeps its text (`Kind.about`)."""
 
     def __init__(self) -> None:
         self.things: list[tuple[Any, ...]] = []
@@ -175,7 +175,10 @@ def joined(parts: Stretches, bucket_unix_s: int) -> Stretches:
 
 
 def _latest(values: FloatArray, starts: IntArray, ends: IntArray) -> FloatArray:
-    """Return the last value in each range, ignoring NaN; NaN if all values of the range are NaN."""
+    """Return the last value in each range that is not NaN.
+
+    NaN if all values of the range are NaN.
+    """
     places = np.arange(values.size)
     known = np.maximum.accumulate(np.where(np.isnan(values), -1, places))[ends - 1]
     return np.where(known >= starts, values[known], np.nan)

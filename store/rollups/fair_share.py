@@ -1,7 +1,8 @@
-"""Divide a limited number of places fairly between owners.
+"""Divide a limited number of places fairly between owners of candidates. Pure.
 
-Pure. The places are given in rounds: in each round, every owner receives a place for its next best
-candidate. So an owner with many candidates cannot take the places of another owner.
+The places are given in rounds. In each round, every owner receives a place for the best of its
+candidates that has none yet. So an owner with many candidates cannot take the places of another
+owner.
 """
 
 from collections.abc import Sequence
@@ -14,17 +15,17 @@ from telemetry.sketches import IntArray
 
 
 def fair_share(owners: IntArray, ranks: Sequence[NDArray[Any]], places: int) -> IntArray:
-    """Return the candidates that receive a place, in the order in which the places are given.
+    """Return the candidates that receive a place, in the order in which they receive it.
 
     Args:
         owners: (candidates,) the number of each candidate's owner.
-        ranks: arrays (candidates,) that order the candidates: by the first array, then by the
-            second, and so on. The best candidate has the smallest value.
+        ranks: arrays (candidates,) of sort keys. The candidate with the smallest value in the first
+            array is the best. If values are equal, the second array decides, and so on.
         places: the number of places.
 
     Returns: the indices of the candidates.
     """
-    keys = tuple(reversed(ranks))  # lexsort sorts by its last key first
+    keys = tuple(reversed(ranks))  # for lexsort, the last key is the most important
     order = np.lexsort((*keys, owners))
     first = np.flatnonzero(np.diff(owners[order], prepend=-1))
     before = np.repeat(first, np.diff(np.append(first, order.size)))

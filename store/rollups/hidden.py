@@ -1,10 +1,10 @@
-"""Find the groups of an answer that may be incomplete, because rollups store some of their requests
-under `_other`.
+"""Find the groups of a query's result that may be incomplete because of `_other`. Pure.
 
-Pure. A request that is stored as `_other` in a label may have any value of this label. Therefore a
-group may be incomplete if the answer has requests with `_other` in some labels and the values of
-the group in all others. A group that itself has `_other` in a label contains all other requests, so
-it is never called incomplete.
+Rollups store only a limited number of values of a label; for the other values, they store `_other`.
+So a request with `_other` in a label may have any value of this label. Example: a result is grouped
+by tenant and route. It has requests with tenant `acme` and route `_other`. Some of them may belong
+to any group with tenant `acme`, so all these groups may be incomplete. A group that has `_other` in
+a label itself contains all such requests, so it never counts as incomplete.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from store.rollups.names import OTHER
 
 @dataclass(frozen=True, slots=True)
 class Unnamed:
-    """Requests with `_other` in some labels: their number, and the start of the first bucket."""
+    """Requests with `_other` in some labels: their number, and the start of their first bucket."""
 
     requests: int
     first_unix_s: int
@@ -25,11 +25,11 @@ class Unnamed:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """The requests of an answer that rollups store with `_other` in a label.
+    """The requests of a query's result that rollups store with `_other` in a label.
 
     Attributes:
         other: number of requests in groups with `_other` in a label.
-        requests: number of requests that may belong to other groups of the answer.
+        requests: number of requests that may belong to the incomplete groups.
         groups: the groups that may be incomplete.
     """
 
@@ -44,15 +44,15 @@ def hidden(
     equals: LabelSet,
     named: Callable[[int, str | None, int], bool],
 ) -> Hidden:
-    """Find the incomplete groups.
+    """Find the groups that may be incomplete.
 
     Args:
-        unnamed: the requests with `_other` in a label: by the values of the labels to group by,
-            followed by the values of the labels of the filter.
+        unnamed: the requests with `_other` in a label. The keys are the values of the labels to
+            group by, followed by the values of the filter's labels.
         groups: the groups, as values of the labels to group by.
         equals: the values that the filter requires.
-        named: returns whether a value has been stored by name since a time, so that none of its
-            later requests are stored as `_other`. The arguments are the index of the label, the
+        named: returns whether a value has been stored by name since a time. If so, no later request
+            with this value is stored as `_other`. The arguments are the index of the label, the
             value and the time in unix seconds.
     """
     by = len(next(iter(unnamed), ())) - len(equals)

@@ -1,11 +1,12 @@
 """Assign requests to a limited number of label sets, for each grouping.
 
 Clients can send any number of tenants and routes, so the number of values of each label is limited
-(`names.py`), and so is the number of label sets. In a grouping with one label of `NAMED`, a label
-set that has no place keeps the value of this label, and its model becomes `_other`. So all requests
-of a named value are under its name. In the grouping with all labels, the labels of `_FOLDS` become
-`_other`. The places are divided fairly between tenants, so the names that one tenant invents do not
-take the places of other tenants.
+(`names.py`), and so is the number of label sets. If a label set has no place among the stored ones,
+some of its values are replaced by `_other`. In a grouping with one label of `NAMED`, the model is
+replaced, and the value of this label is kept. So all requests of a value that is stored by name are
+stored under this name. In the grouping with all labels, the labels of `_FOLDS` are replaced. The
+places are divided fairly between tenants, so the names that one tenant invents do not take the
+places of other tenants.
 """
 
 import json
@@ -32,24 +33,25 @@ from store.rollups.tables import GROUPINGS, LABELS, NAMED
 from telemetry.sketches import IntArray
 
 SETS: Final = 1_000
-"""Maximum number of label sets of the grouping with all labels, for each entry of `_FOLDS`."""
+"""Maximum number of label sets in the grouping with all labels. It applies separately to the label
+sets without a replaced value, and to those of each entry of `_FOLDS`."""
 MODELS_EACH: Final = 4
-"""In the grouping of a label: maximum number of pairs of a model and a value of this label, divided
-by the label's number of places."""
+"""In the grouping of a label, the maximum number of pairs of a model and a value of this label is
+this factor times the label's number of places."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),
     frozenset(NAMED),
 )
-"""The labels whose values become `_other` if there is no place for a label set. The entries are
-tried in order, until the label set has a place."""
+"""The labels whose values are replaced by `_other` if there is no place for a label set. The
+entries are applied in order, until the label set has a place."""
 _REFRESH_S: Final = 3_600
 _TENANT: Final = LABELS.index("tenant")
 _MODEL: Final = LABELS.index("model")
 
 
 def number_of(labels: LabelSet) -> int:
-    """Return a label set's number.
+    """Return a label set's number, a hash.
 
     It is the same in every database, so shards can be merged.
     """
@@ -88,8 +90,8 @@ class LabelSets:
             table: requests with LABELS.
             from_unix_s: the bucket's start.
 
-        Returns: for each grouping, the label sets, and (requests,) the index of each request's
-            label set.
+        Returns: for each grouping, the label sets, and an array (requests,) with the index of each
+            request's label set.
         """
         coded = CodedLabels.of(table)
         self._replace_unnamed(coded, from_unix_s)
@@ -117,19 +119,18 @@ class LabelSets:
     def _replace_unnamed(self, coded: CodedLabels, from_unix_s: int) -> None:
         """Replace the values that have no place in their label by `_other`."""
         self.names[EXPORTED_TENANT].assign(coded.occurrences("tenant"), from_unix_s)
-        for label in sorted(LIMITS, key=OWNED.__contains__):  # tenants before what they own
+        for label in sorted(LIMITS, key=OWNED.__contains__):  # tenants before adapters and routes
             named = self.names[label].assign(coded.occurrences(label), from_unix_s)
             coded.keep_only(label, named)
 
     def _folded(
         self, coded: CodedLabels, rows: IntArray, numbers: IntArray, alive: list[LabelSet]
     ) -> IntArray:
-        """In the grouping with all labels, replace labels by `_other` in label sets that have no
-        place.
+        """Return the label sets of the grouping with all labels; `_other` replaces some values.
 
         Args:
             coded: the values of the codes.
-            rows: (sets, labels) the codes of the label sets.
+            rows: an array (sets, labels) with the codes of the label sets.
             numbers: (sets,) their numbers of requests.
             alive: the label sets of the grouping in the last day.
         """
@@ -158,14 +159,14 @@ class LabelSets:
         alive: list[LabelSet],
         label: str,
     ) -> None:
-        """Replace the model by `_other` in each pair of a value and a model that has no place.
+        """If a pair of a model and a value of a label has no place, replace the model by `_other`.
 
         Args:
             coded: the values of the codes.
-            rows: (sets, labels) the codes of the label sets, which are changed.
+            rows: an array (sets, labels) with the codes of the label sets. It is changed.
             numbers: (sets,) their numbers of requests.
             alive: the label sets of the grouping in the last day.
-            label: the label with a grouping of its own.
+            label: the label, one of `NAMED`, that has its own grouping.
         """
         columns = [LABELS.index(label), _MODEL]
         limit = MODELS_EACH * self.names[label].limit
@@ -193,7 +194,7 @@ class LabelSets:
         if before is None:
             self.known[labels] = Known(from_unix_s, grouping)
             self.changed.add(labels)
-        # Do not update the time every minute: an accuracy of a day is sufficient.
+        # Do not update the time of the newest bucket every minute, because it need not be exact.
         elif from_unix_s - before.newest_unix_s >= _REFRESH_S or grouping < before.grouping:
             before.newest_unix_s = max(before.newest_unix_s, from_unix_s)
             before.grouping = min(before.grouping, grouping)
@@ -215,7 +216,7 @@ def _folds(labels: LabelSet) -> int:
 
 
 def _levels(coded: CodedLabels, rows: IntArray) -> IntArray:
-    """Return `_folds` of each row of codes (sets, labels)."""
+    """Return `_folds` of each row of an array (sets, labels) of codes."""
     other = [coded.code(label, OTHER) for label in LABELS]
     is_other = rows == np.array(other)
     folds = [is_other[:, [LABELS.index(label) for label in fold]].all(axis=1) for fold in _FOLDS]

@@ -1,4 +1,4 @@
-"""Write the label sets and the names of rollups to their tables, and read them."""
+"""Write and read the tables with the label sets of rollups and the values stored by name."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
@@ -54,12 +54,12 @@ def _row(label: str, value: str, name: Name) -> dict[str, object]:
 def label_sets_since(
     engine: Engine, from_unix_s: int, until_unix_s: int | None = None
 ) -> dict[LabelSet, Known]:
-    """Return the label sets that occurred in a bucket since a time.
+    """Return the label sets of the buckets since a time.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         from_unix_s: the time.
-        until_unix_s: leave out label sets that occurred in a bucket since this time.
+        until_unix_s: leave out label sets that also occurred in a bucket at or after this time.
     """
     statement = select(LABEL_SETS).where(LABEL_SETS.c.newest_unix_s >= from_unix_s)
     if until_unix_s is not None:
@@ -75,10 +75,10 @@ def meaning(
     """Return the label sets of a grouping by number.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         grouping: the grouping.
         from_unix_s: the start of the window in which the numbers occur.
-        numbers: the wanted numbers. The result may contain more.
+        numbers: the wanted numbers. The result may contain more numbers.
     """
     columns = LABEL_SETS.c
     # A label set's newest bucket is stored with an accuracy of an hour.
@@ -98,7 +98,8 @@ def meaning(
 def _of_grouping(rows: Sequence[Row[Any]], grouping: int) -> dict[int, LabelSet]:
     found = {row.label_set: _labels(row) for row in rows}
     if grouping == 1:
-        # Older versions stored only label sets with all labels, so derive those of this grouping.
+        # Older versions stored only label sets with all labels, so derive this grouping's label
+        # sets.
         found.update((number_of(each), each) for each in set(grouped(found.values(), grouping)))
     return found
 
@@ -120,7 +121,7 @@ def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
 
 
 def load_names(engine: Engine) -> dict[str, Names]:
-    """Return the names of each label."""
+    """Return the `Names` of each label: its values with a place, and its candidates."""
     names = no_names()
     with reading(engine) as connection:
         for row in connection.execute(select(NAMES)):
@@ -132,13 +133,12 @@ def load_names(engine: Engine) -> dict[str, Names]:
 
 
 def exported_tenants(engine: Engine) -> list[str]:
-    """Return the tenants that every collector names on `/metrics`."""
+    """Return the tenants that every collector reports by name on `/metrics`."""
     return sorted(named_from(engine, EXPORTED_TENANT))
 
 
 def named_from(engine: Engine, label: str) -> dict[str, int]:
-    """Return, for each named value of a label, the time since which it is stored under its name, in
-    unix seconds."""
+    """Return since when each named value of a label is stored under its name, in unix seconds."""
     statement = select(NAMES.c.value, NAMES.c.named_from_unix_s).where(
         NAMES.c.label == label, NAMES.c.named_from_unix_s.is_not(None)
     )
@@ -147,7 +147,7 @@ def named_from(engine: Engine, label: str) -> dict[str, int]:
 
 
 def lack_names(engine: Engine, label: str, values: Iterable[str], from_unix_s: int) -> bool:
-    """Return whether some of the values of a label may be stored as `_other` since a time."""
+    """Return whether requests since a time, with one of these values, may be stored as `_other`."""
     late = or_(NAMES.c.named_from_unix_s.is_(None), NAMES.c.named_from_unix_s > from_unix_s)
     with reading(engine) as connection:
         for some in _batches(set(values)):

@@ -1,10 +1,11 @@
 """Decide which values of a label rollups store by name. All other values are stored as `_other`.
 
-Pure. A label has a limited number of places. While places are free, a new value gets one at once.
-Otherwise the values that occurred in the most hours of the last day have the places. A value loses
-its place only to a value that occurred in more than twice as many hours, so a burst of invented
-values cannot take the places of lasting values (as in decision 075). Clients can invent routes and
-LoRA names, so the places of these labels are divided fairly between tenants.
+Pure. A label has a limited number of places. While places are free, a new value gets a place at
+once. Otherwise, the values that occurred in the most hours of the last day get the places. A value
+loses its place only to a value that occurred in more than twice as many hours. So a burst of
+invented values cannot take the places of values that occur all the time (as in decision 075).
+Clients can invent routes and LoRA names, so the places of these labels are divided fairly between
+tenants.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,17 +24,17 @@ ALIVE_S: Final = 86_400
 LIMITS: Final[Mapping[str, int]] = MappingProxyType(
     {"model": 200, "lora": 1_000, "route": 200, "tenant": 2_000, "region": 200, "replica": 10_000}
 )
-"""The number of places of each label. A fleet with 5,000 replicas can replace all of them once a
-day. The costs of these limits are measured by `benchmarks/names.py`. `outcome` and `streamed` have
-few values.
+"""The number of places of each label. 10,000 replicas are enough for a fleet of 5,000 that replaces
+each replica once a day. `benchmarks/names.py` measures the costs of these limits. `outcome` and
+`streamed` need no limit, because they have few values.
 """
 EXPORTED_TENANT: Final = "exported_tenant"
-"""Pseudo-label whose values are the tenants that every collector names on `/metrics`. They are
-chosen like the values of a label."""
+"""Pseudo-label whose values are the tenants that every collector reports by name on `/metrics`.
+They are chosen like the values of a label."""
 EXPORTED_TENANTS: Final = 200
-"""The number of tenants that `/metrics` names."""
+"""The number of tenants that `/metrics` reports by name."""
 OWNED: Final = frozenset({"lora", "route"})
-"""The labels with values that clients invent, so that the places are divided between tenants."""
+"""The labels whose values clients can invent. Their places are divided between tenants."""
 
 _HOURS: Final = ALIVE_S // HOUR_S
 _BITS: Final = 2**_HOURS - 1
@@ -46,7 +47,7 @@ class Name:
     Attributes:
         hours: bit i is set if the value occurred in the hour `newest_hour` - i.
         newest_hour: the newest hour in which the value occurred, in hours since 1970.
-        owner: the tenant that sent most of the value's first requests, or "".
+        owner: the tenant that sent most requests with the value in its first bucket, or "".
         named_from_unix_s: the time since which the value's requests are stored under its name, or
             None if they are stored as `_other`.
     """
@@ -57,7 +58,7 @@ class Name:
     named_from_unix_s: int | None = None
 
     def occurred(self, hour: int) -> bool:
-        """Record that the value occurred in an hour. Return whether this record changed."""
+        """Record that the value occurred in an hour. Return whether this object changed."""
         ahead = hour - self.newest_hour
         if ahead > 0:
             self.hours = (self.hours << ahead if ahead < _HOURS else 0) & _BITS | 1
@@ -75,19 +76,19 @@ class Occurrence:
 
     requests: int
     owner: str
-    """The tenant that sent most of them."""
+    """The tenant that sent most of these requests, or ""."""
 
 
 @dataclass(slots=True)
 class Names:
-    """The values of one label: up to `limit` with a place, and up to `limit` candidates."""
+    """The values of one label: up to `limit` with a place, and up to `limit` candidates for one."""
 
     limit: int
     owned: bool = False
     """Whether the places are divided fairly between owners."""
     known: dict[str, Name] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
-    """The values to store, or to delete if they are no longer known."""
+    """The values whose stored rows must be written, or deleted if the value is not in `known`."""
 
     def named(self) -> Iterator[str]:
         """Yield the values that have a place."""
@@ -130,8 +131,8 @@ class Names:
             ranked = self._ranked(occurred)
             placed = ranked[: self.limit]
             self._forget(self.known.keys() - ranked)
-        # If no known value lacks a place, new values were not stored as `_other` in the last day.
-        # Otherwise they may have been, even earlier in this minute.
+        # If every known value had a place, no new value was stored as `_other` in the last day.
+        # Otherwise, a new value may have been stored as `_other`, even earlier in this minute.
         first_unix_s = from_unix_s + MINUTE_S if waiting else from_unix_s - ALIVE_S
         chosen = set(placed)
         for value, name in self.known.items():
@@ -140,7 +141,7 @@ class Names:
                 self.changed.add(value)
 
     def _ranked(self, occurred: Mapping[str, Occurrence]) -> list[str]:
-        """Return the values that get the places, and then the candidates, best first."""
+        """Return the values that get the places, followed by the candidates, the best first."""
         values = list(self.known)
         names = list(self.known.values())
         owners: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """Decide which parts of a time range are read from rollups per hour, rollups per minute, or rows.
 
 Whole hours are read from rollups per hour, unless the query has shorter steps. The remaining
-minutes are read from rollups per minute, or from rows if a minute is marked for rebuilding. If the
-rollups per minute were deleted, the range is widened to whole hours.
+minutes are read from rollups per minute. If a minute is marked, its rollup is out of date, so its
+rows are read. If the rollups per minute were deleted, the range is widened to whole hours.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ Stretch = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The time ranges to read from hours, from minutes and from requests."""
+    """The time ranges to read from rollups per hour, from rollups per minute, and from rows."""
 
     from_unix_s: int
     to_unix_s: int
@@ -33,7 +33,7 @@ class Plan:
 
     @property
     def window(self) -> Window:
-        """Return the requested window, widened to whole buckets."""
+        """Return the time range that is read: the requested window, widened to whole buckets."""
         return Window(self.from_unix_s * SECOND_NS, self.to_unix_s * SECOND_NS)
 
 
@@ -41,7 +41,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
     """Plan which data a query of rollups reads.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the requested window.
         step_s: the length of the result's steps, or None for a single step.
 
@@ -58,7 +58,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
         end = up(end, HOUR_S)
     marked = np.array(pending(engine, MINUTE_S, max(start, rows_from), end), np.int64)
     unmade = np.array(pending(engine, HOUR_S, max(start, minutes_from), end), np.int64)
-    # Limit a long window to the existing data: a year has half a million minutes.
+    # Limit a long window to the time range with data, because a year has half a million minutes.
     first, last = _extent(engine, start, end)
     hours = np.arange(up(first, HOUR_S), down(last, HOUR_S), HOUR_S)
     hours = np.setdiff1d(hours, np.concatenate([unmade, marked // HOUR_S * HOUR_S]))

@@ -1,7 +1,7 @@
 """Query rollups: counts, sums and quantiles of a window, by labels and over time.
 
-For a minute without a rollup, its requests are read, so results are complete. Quantiles are within
-1 % of a reported duration (telemetry/sketches.py).
+If a minute has no rollup, its requests are read, so results are complete. A quantile is within 1 %
+of the duration of a request (telemetry/sketches.py).
 """
 
 from collections import defaultdict
@@ -43,8 +43,8 @@ from telemetry.requests import Source
 from telemetry.sketches import IntArray
 
 SKETCHES_AT_ONCE = 120
-"""Number of buckets whose sketches are read at a time. A day of the sketches of a large fleet's
-tenants has 130 MB. Reading them at once takes twice the CPU time of 12 parts."""
+"""Number of buckets whose sketches are read at a time. The sketches of a large fleet's tenants have
+130 MB per day. Reading a day at once takes twice the CPU time of reading it in 12 parts."""
 _MINUTE_NS = MINUTE_S * SECOND_NS
 _AT = {label: at for at, label in enumerate(LABELS)}
 _ALL: Mapping[str, Any] = MappingProxyType({})
@@ -61,7 +61,7 @@ class Steps:
 
 @dataclass(slots=True)
 class Rollups:
-    """A query whose results are computed by cell: a pair of a group and a step.
+    """A query of rollups. Its results are computed by cell: a pair of a group and a step.
 
     Groups are numbered in the order of `groups`.
     """
@@ -83,9 +83,9 @@ class Rollups:
     _meanings: dict[int, dict[int, LabelSet]] = field(default_factory=dict)
     """The label sets of each grouping that was read."""
     _unnamed: dict[LabelSet, Unnamed] = field(default_factory=dict)
-    """The requests with `_other` in a label of the query, by the values of these labels."""
+    """The requests with `_other` in a label of the query, by the values of the query's labels."""
     _older: bool = False
-    """Whether some buckets were read from the grouping with all labels."""
+    """Whether some buckets of an older version were read, from the grouping with all labels."""
 
     def again(self, by: Sequence[str]) -> "Rollups":
         """Return the same query with other labels to group by."""
@@ -104,15 +104,18 @@ class Rollups:
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
     def hidden(self) -> Hidden:
-        """Return which groups may be incomplete. Call `sums` first."""
+        """Return the requests that may be missing from groups, and these groups.
+
+        Call `sums` first.
+        """
         grouping = self._grouping()
         if (missing := self._not_visible(grouping)) > 0 or self._may_lack_names():
             return Hidden(requests=missing, groups=frozenset(self.groups))
         if not self._unnamed:
             return Hidden()
-        # In the label that a grouping adds to `COMMON`, and in the model of the second grouping,
-        # `_other` stands only for values without a name. In other labels, it also stands for values
-        # of label sets without a place.
+        # `_other` can have two reasons: the value is not stored by name, or the label set has no
+        # place. The second reason is impossible in the label that a grouping adds to `COMMON`, and
+        # in the model of the second grouping.
         label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
         if self._older:
             label = None
@@ -128,8 +131,8 @@ class Rollups:
     def _may_lack_names(self) -> bool:
         """Return whether visible requests may be missing from the label sets that a reader may see.
 
-        They are missing if rollups store them without the name of their tenant or model. This
-        affects only readers who may not see all requests.
+        A request is missing if rollups store its tenant or its model as `_other`. This affects only
+        readers who may not see all requests.
         """
         access = access_of(self.engine)
         if access is None or not access.limits_rows:
@@ -141,8 +144,11 @@ class Rollups:
         )
 
     def _not_visible(self, grouping: int) -> int:
-        """Return the number of the reader's requests that the grouping with all labels stores
-        without the name of their tenant, and that the reader's label sets therefore lack."""
+        """Return the number of visible requests that are missing from the reader's label sets.
+
+        The grouping with all labels may store a request's tenant as `_other`. Such a request is
+        missing from the label sets that the reader may see.
+        """
         access = access_of(self.engine)
         if grouping or access is None or not access.by_tenant:
             return 0
@@ -175,8 +181,10 @@ class Rollups:
         return total
 
     def sums(self, quantities: Sequence[str]) -> Sums:
-        """Return the number of requests and the `FACTS` of each quantity. Empty cells are
-        omitted."""
+        """Return the number of requests, and the `FACTS` of each quantity, by cell.
+
+        Empty cells are omitted.
+        """
         loaded: dict[int, list[tuple[IntArray, Sums]]] = defaultdict(list)
         with reading(self.engine) as connection:
             for grouping, width_s, stretch in self._stored(connection):
@@ -213,11 +221,11 @@ class Rollups:
         )
 
     def quantiles(self, latency: str, ranks: Ranks) -> Quantiles:
-        """Return the durations at given ranks, by cell; NaN for a cell without durations.
+        """Return the durations with given ranks, by cell; NaN for a cell without durations.
 
         Args:
             latency: one of LATENCIES.
-            ranks: for example `buckets.nearest_ranks((0.5, 0.99))`.
+            ranks: returns the ranks, for example `buckets.nearest_ranks((0.5, 0.99))`.
         """
         with reading(self.engine) as connection:
             made = list(self._stored(connection))
@@ -257,8 +265,11 @@ class Rollups:
                     yield 0, width_s, older
 
     def _grouping(self) -> int:
-        """Return the smallest grouping that has all labels of the query, and those that the
-        reader's access depends on."""
+        """Return the index of the smallest grouping that has all labels of the query.
+
+        If the reader's access is limited, the grouping also has the labels on which the access
+        depends.
+        """
         needed = {*self.by, *self.equals, *self.unless}
         access = access_of(self.engine)
         visible = range(len(GROUPINGS)) if access is None else visible_groupings(access)
@@ -301,7 +312,7 @@ class Rollups:
     def _cells(
         self, numbers: IntArray, at_unix_s: IntArray, meaning: Mapping[int, LabelSet]
     ) -> IntArray:
-        """Return the cell of each label set in each bucket, or −1 if it is not in the query."""
+        """Return the cell of each label set in each bucket; −1 for label sets outside the query."""
         # Arrow numbers the values by a hash table, which is several times faster than sorting them.
         coded = pa.array(numbers).dictionary_encode()
         found = coded.dictionary.to_pylist()
@@ -357,7 +368,7 @@ def rollups(
     """Query the rollups of a window.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: range of `received_unix_ns`, which is widened to whole buckets.
         by: labels to group by, or an empty list for one group.
         equals: the required value of each label. The value None selects requests without the label.
@@ -388,7 +399,7 @@ def rollups(
 def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str] | None:
     """Return the values of a label in a window, sorted, or None if there are no rollups yet.
 
-    Use it for long windows, in which reading each request would take too long. The result may
+    Call it for long windows, for which reading each request would take too long. The result may
     include values that occurred only shortly before or after the window. Unknown values are left
     out.
     """

@@ -36,8 +36,8 @@ AT_ONCE: Final = 100_000
 """
 
 MINUTES_AT_ONCE: Final = 5
-"""Number of minutes to merge at a time into an hour. An hour of a large fleet's minutes would take
-gigabytes.
+"""Number of minutes that are merged at a time when an hour is built. For a large fleet, all minutes
+of an hour at once would take gigabytes of memory.
 """
 
 COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
@@ -109,7 +109,7 @@ def _window(from_unix_s: int, to_unix_s: int) -> Window:
 def buckets_of(
     table: pa.Table, label_sets: LabelSets, from_unix_s: int
 ) -> tuple[dict[bool, Bucket], dict[int, LabelSet]]:
-    """Build two rollups of a bucket: of its simulated and of all other requests.
+    """Build two rollups of a bucket: one of its simulated requests, one of its other requests.
 
     Args:
         table: requests with COLUMNS.

@@ -1,6 +1,6 @@
 """Build and store rollups of samples, and read the counters of engines and GPUs in a window.
 
-For a minute without a rollup, its samples are read, so results are complete. Short windows are read
+If a minute has no rollup, its samples are read, so results are complete. Short windows are read
 from rollups per minute, and long windows from rollups per hour.
 """
 
@@ -22,14 +22,15 @@ from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
 from telemetry.counter_series import FloatArray, IntArray
 
 BY_MINUTES_S: Final = 2 * DAY_S
-"""Maximum length of a window that is read from rollups per minute. Idle energy is computed from
-minutes.
+"""Maximum length of a window that is read from rollups per minute. Idle energy can be computed only
+from minutes.
 """
 MOST_BY_MINUTES: Final = 1_000_000
-"""Maximum number of engine minutes and GPU minutes that are read; above it, hours are read.
+"""Maximum number of engine minutes plus GPU minutes that are read. If a window has more, hours are
+read.
 
-Reading a minute of an engine or GPU and computing its part of a bill takes about 1 µs of CPU
-(benchmarks/fleet_questions.py).
+An engine minute is a minute of one engine. Reading it and computing its part of a bill takes about
+1 µs of CPU time (benchmarks/fleet_questions.py).
 """
 _EDGE_S: Final = MINUTE_S
 """Samples up to this time before and after a window are also read, to determine the counters at its
@@ -89,7 +90,7 @@ class SampleRollups:
 
 
 def known_from_unix_s(engine: Engine) -> int | None:
-    """Return the time since which engine time is known, or None if there are no rollups yet."""
+    """Return the time since which engine time is stored, or None if there are no rollups yet."""
     return whole_from_unix_s(engine, DAY_S, SAMPLED)
 
 
@@ -112,7 +113,8 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
     ):
         last_hour = first_hour
     if start < minutes_from:
-        # Only rollups per hour exist, so read whole hours. Callers ignore spans outside the window.
+        # Only rollups per hour exist for this part, so read whole hours. Callers ignore spans
+        # outside the window.
         first_hour = down(start, HOUR_S)
         last_hour = max(last_hour, min(up(end, HOUR_S), minutes_from))
     unmade = {
@@ -143,8 +145,10 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
 
 
 def _estimated_minutes(engine: Engine, start: int, end: int) -> int:
-    """Estimate the number of engine minutes and GPU minutes in a time range, from its last
-    minute."""
+    """Estimate the number of engine minutes plus GPU minutes in a time range.
+
+    The last minute of the range, multiplied by the number of minutes, is the estimate.
+    """
     number = 0
     with reading(engine) as connection:
         for kind in KINDS:

@@ -1,9 +1,9 @@
 """Declare the tables for rollups of samples: the counters of engines and GPUs that a bill needs.
 
 A bucket is a minute or an hour. The row of a bucket stores the first and the last value of each
-counter, as parallel arrays. Element i of each array belongs to element i of `things`, a JSON list.
-An hour has one element for each uninterrupted span. Arrays are little-endian without a header, as
-in `tables.py`. An array without any value is NULL.
+counter, as parallel arrays. Element i of each array belongs to element i of the JSON list `things`,
+the key of an engine or GPU. An hour has one element for each span without interruption. Arrays are
+little-endian without a header, as in `tables.py`. An array without any value is NULL.
 """
 
 from typing import Final, NamedTuple
@@ -27,9 +27,9 @@ class Kind(NamedTuple):
     Attributes:
         samples: the table of the samples.
         key: the columns that identify the engine or GPU.
-        about: the text column to store for each engine or GPU.
+        about: the column with a text that is stored for each engine or GPU.
         totals: the counters. Their first and last values are stored.
-        means: the columns for which the mean is stored.
+        means: the columns whose mean is stored.
         kept: the table of the rollups.
     """
 

@@ -77,7 +77,7 @@ def load_buckets(
 def missing_buckets(
     connection: Connection, grouping: int, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> list[int]:
-    """Return the starts of buckets that lack this grouping, because an older version built them."""
+    """Return the starts of the buckets without this grouping, which an older version built."""
     between = _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s)
     whole, grouped = (
         set(connection.scalars(select(ROLLUPS.c.from_unix_s).where(each, between)))
@@ -129,8 +129,11 @@ class StoredSketches:
         return any(row.simulated for row in self.rows)
 
     def only(self, wanted: NDArray[np.bool_]) -> Sketches:
-        """Return some of the sketches. The bins of the others are not copied: for one tenant of a
-        large fleet, they are most of the data."""
+        """Return the sketches for which `wanted` is true.
+
+        The bins of other sketches are not copied. If one tenant of a large fleet is wanted, they
+        are most of the data.
+        """
         if wanted.all():
             return _sketches([row[2:] for row in self.rows])
         sizes = np.frombuffer(b"".join(row.sizes for row in self.rows), SIZE).astype(np.int64)
@@ -240,8 +243,11 @@ def _sketches(rows: Sequence[Sequence[bytes]]) -> Sketches:
 
 
 def _counts(bins: bytes, counts: bytes) -> IntArray:
-    """Return the counts of a row, whose type depends on the largest count. There is one count for
-    each bin, and at least one bin."""
+    """Return the counts of a row.
+
+    Their integer type depends on the largest count. It is derived from the number of bytes, because
+    there is one count for each bin, and at least one bin.
+    """
     return np.frombuffer(counts, _COUNTS[len(counts) * BIN.itemsize // len(bins)])
 
 

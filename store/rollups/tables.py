@@ -1,9 +1,9 @@
 """Declare the tables for rollups of requests, and the format of packed numbers.
 
 A bucket contains the requests that were received in a minute or an hour. One row stores all label
-sets of a bucket, as parallel arrays. Element i of each array belongs to the i-th label set. One row
-per label set and bin would allow `SUM(n) GROUP BY bin`, but would be fifty times slower (decision
-022). Arrays are little-endian, without a header.
+sets of a bucket, as parallel arrays. Element i of each array belongs to the i-th label set. A table
+with one row per label set and bin would allow `SUM(n) GROUP BY bin`, but would be fifty times
+slower (decision 022). Arrays are little-endian, without a header.
 
 `rollups` stores the label sets of each bucket and grouping, the number of requests of each label
 set, and an array with the FACTS of each quantity. `rollup_bins` stores the sketches of each latency
@@ -61,11 +61,12 @@ GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
     COMMON,
     *((*COMMON, label) for label in NAMED),
 )
-"""The labels of each grouping. The first has all labels. The number of combinations of their values
-can be large, so some requests have `_other` instead of values there. The second serves the most
-frequent queries, which then read only a few sketches per minute for any number of tenants and
-replicas. Each of the others has one more label, so the requests of a named value are all under its
-name (decision 098). A bucket of an older version has only the first two groupings.
+"""The labels of each grouping. The first grouping has all labels. There can be many combinations of
+their values, so in some label sets of this grouping, values are replaced by `_other`. The second
+grouping serves the most frequent queries. With it, these queries read only a few sketches per
+minute, for any number of tenants and replicas. Each further grouping has the labels of the second
+and one more label. In it, all requests of a value that is stored by name are under this name
+(decision 098). A bucket of an older version has only the first two groupings.
 """
 
 
@@ -78,11 +79,11 @@ class _Base64(TypeDecorator[bytes]):
     cache_ok = True
 
     def column_expression(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        """Encode the column as base64 in the query."""
+        """Return an SQL expression that encodes the column as base64."""
         return func.base64Encode(column, type_=self)
 
     def result_processor(self, dialect: Any, coltype: object) -> Any:
-        """Decode the result in the client."""
+        """Return a function that decodes base64 in the client."""
         return lambda value: None if value is None else base64.b64decode(value)
 
 
@@ -104,7 +105,8 @@ ROLLUPS: Final = Table(
     # data.
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
-    # Revision 0034 writes it, and nothing shows it. Remove it when `TELEMETRY.oldest` is newer.
+    # Versions with revision 0034 write this column, and no code reads it. Remove it when
+    # `TELEMETRY.oldest` is newer.
     Column("overflowed", BigInteger, nullable=False),
     Column("label_sets", PACKED, nullable=False),
     Column("set_requests", PACKED, nullable=False),
@@ -129,8 +131,8 @@ LABEL_SETS: Final = Table(
     key_column("label_set"),
     *(Column(label, Text, nullable=True) for label in LABELS),
     Column("newest_unix_s", BigInteger, nullable=False),
-    # The lowest index in `GROUPINGS` of a grouping that has the label set. It is 0 in rows of older
-    # versions.
+    # The index in `GROUPINGS` of the first grouping that has the label set. It is 0 in rows of
+    # older versions.
     Column("grouping", BigInteger, nullable=False, server_default="0"),
 )
 NAMES: Final = Table(
@@ -138,12 +140,12 @@ NAMES: Final = Table(
     METADATA,
     Column("label", Text, primary_key=True),
     Column("value", Text, primary_key=True),
-    # A tenant for values that clients invent, otherwise "".
+    # The tenant that owns a value of a label in `OWNED`; otherwise "".
     Column("owner", Text, nullable=False),
     # Bit i is set if the value occurred in the hour `newest_hour` - i.
     Column("hours", BigInteger, nullable=False),
     Column("newest_hour", BigInteger, nullable=False),
-    # Null for a value that is stored as `_other`.
+    # NULL if requests with the value are stored as `_other`.
     Column("named_from_unix_s", BigInteger, nullable=True),
 )
 

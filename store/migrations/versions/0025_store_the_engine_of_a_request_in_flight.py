@@ -1,7 +1,7 @@
 """Store the engine of a request in flight.
 
-Older reports have no engine. Each is replaced by a newer report or by the request's row within
-seconds.
+Older reports have no engine. Within seconds, each of them is replaced by a newer report or by the
+request's row.
 """
 
 import sqlalchemy as sa
