@@ -29,7 +29,7 @@ def blind_reason(
     The groups of an objective are checked together, as in the rule on `/metrics`.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         objective: an objective that Tailspan counts.
         tallies: the counts of all groups of the objective, for at least the hour before `at_s`.
         at_s: the current time, in unix seconds.

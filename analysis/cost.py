@@ -128,7 +128,7 @@ def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> f
     has no price, or if the reader's role does not allow a bill.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the range.
         prices: the current prices.
     """

@@ -54,7 +54,7 @@ def explain_window(
     """Explain why a latency in a window is high.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         metric: the latency to explain.
         window: the time range.
         where: labels that select the requests to explain. The evidence comes from all requests.
@@ -98,7 +98,7 @@ def explain_question(
     """Read the data for a question from the store, and return the explanation.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         question: the question.
         objectives: the active objectives.
         replicas: the servers whose requests and samples are used as evidence, or None for all.

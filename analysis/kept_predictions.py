@@ -121,7 +121,7 @@ def keep(
     once an hour.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         answer: the prediction.
         equals: the labels that select requests.
         asked_unix_ns: the current time.
@@ -169,7 +169,7 @@ def deployed(
     Returns None if nothing changed, or if something changed that what-if cannot predict.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         before: the range before the change.
         after: the range after the change.
         served: the replicas that answered requests before and after.

@@ -145,7 +145,7 @@ def read_recorded(engine: Engine, window: Window, extra_columns: Sequence[str] =
     """Read the traffic of a window, and fit a model of each engine.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the time range whose requests are counted.
         extra_columns: additional columns of the requests to read.
 

@@ -212,7 +212,7 @@ def objective_status(
     """Return the status of each group of an objective, and the reason if the objective is blind.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         objective: an objective that Tailspan counts.
         at_s: the instant of the status, in unix seconds.
         count: from `by_second`. Pass the same object for several objectives.

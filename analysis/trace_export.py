@@ -44,7 +44,7 @@ def exported_parts(
     """Yield the requests of a window in parts.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: range of the time of receipt.
         equals: labels of the requests; see `queries.request_table`.
 

@@ -47,7 +47,7 @@ def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
     it.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         now_unix_ns: the current time.
     """
     known = predictions(engine)

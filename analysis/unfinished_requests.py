@@ -26,7 +26,7 @@ def with_unfinished_requests(
     """Return the data with the requests in flight, if the samples show a hung engine.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         found: the data of the windows.
         windows: the time ranges of the last reports to read.
     """

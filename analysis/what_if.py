@@ -156,7 +156,7 @@ def answer_what_if(
     """Replay a window of the store with and without the edits.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         question: the window, the edits, and the requests to report.
 
     Raises:
@@ -171,7 +171,7 @@ def read_for(engine: Engine, question: WhatIfQuestion) -> Recorded:
     """Read the window of a question from the store.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         question: defines the window and the columns to read.
 
     Raises:

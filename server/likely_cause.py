@@ -71,7 +71,7 @@ class IncidentAnswers:
     """Computes and stores the answers of incidents in a thread, one incident after the other.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         objectives: the objectives whose incidents are explained.
         ask: finds the verdict, or None to find it in a separate process.
         found: called after each computation, from the thread.

@@ -36,7 +36,7 @@ class Notifying:
     """The threads that add messages to the outbox after each evaluation, and deliver them.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         objectives: the objectives with notifications.
         channels: the notification channels.
         explorer_url: returns the explorer's address for links, or None for no links.

@@ -72,7 +72,7 @@ class Retaining:
     """The task that computes rollups and deletes old data.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         keep: the retention.
         clock: returns the current time, and the time to which ages of data are compared for
             deletion.

@@ -172,7 +172,7 @@ def read_tally(
     """Return the counts of an objective in (from, to]. Does not write to the store.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         goodput: the indicator to count.
         from_s: start in unix seconds.
         to_s: end in unix seconds.
@@ -243,7 +243,7 @@ def step_counts(
     of a step are the slices that end in it.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         goodput: the indicator to count.
         from_s: start in unix seconds; a multiple of the step.
         to_s: end in unix seconds. If it is not a multiple of the step, the last step is shorter.

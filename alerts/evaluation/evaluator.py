@@ -71,7 +71,7 @@ class Evaluator:
     """Evaluates objectives against a store.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         objectives: objectives to evaluate; objectives that Prometheus counts are skipped.
         keep_s: the retention of requests, or None for unlimited retention. Steps whose requests
             were deleted are not counted again.

@@ -180,7 +180,7 @@ class Places:
     """Assigns places to the groups of objectives, based on the stored requests.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         places: number of places for each objective.
     """
 

@@ -61,7 +61,7 @@ class ChannelSender:
     """Delivers the messages of one channel.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         channel: the channel.
         send: sends one request and returns the response.
         newest: returns the message of a row of the outbox, with the current numbers.

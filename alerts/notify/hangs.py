@@ -30,7 +30,7 @@ class Hangs:
     """Compares the hung replicas with the outbox, and adds the missing notifications.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         channels: all channels; those that receive no pages are ignored.
         explorer_url: returns the explorer's address for links; None for no link.
     """

@@ -44,7 +44,7 @@ class Notifier:
     """Compares the stored incidents with the outbox.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         objectives: the objectives whose incidents are sent.
         channels: the channels.
         explorer_url: returns the explorer's address for links; None for no link.

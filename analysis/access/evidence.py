@@ -19,7 +19,7 @@ def explained_where(engine: Engine, where: Mapping[str, str | None]) -> Mapping[
     the result contains this tenant.
 
     Args:
-        engine: from `open_database`, or a restricted one.
+        engine: the database, from `open_database`, or a restricted one.
         where: the chosen labels.
 
     Raises:
@@ -44,7 +44,7 @@ def require_all_tenants(engine: Engine, what: str) -> None:
     """Check that a reader may see the requests of all tenants.
 
     Args:
-        engine: from `open_database`, or a restricted one.
+        engine: the database, from `open_database`, or a restricted one.
         what: the operation that needs all tenants; the error message begins with it.
 
     Raises:

@@ -19,7 +19,7 @@ def restricted_with_objectives(
     """Return an engine that is restricted to the rows and the objectives that a reader may see.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         access: what the reader may see.
         objectives: the objectives in force.
     """

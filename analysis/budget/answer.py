@@ -72,7 +72,7 @@ def answer_budget(engine: Engine, question: BudgetQuestion) -> BudgetAnswer:
     are unknown.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         question: the question.
     """
     budget, window = question.budget, question.window

@@ -91,7 +91,7 @@ def measure(engine: Engine, window: Window, requests: pa.Table, latency: str) ->
     """Return the parts of each request's latency.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the window of the requests.
         requests: a table with `COLUMNS`.
         latency: `ttft` or `e2e`.

@@ -65,7 +65,7 @@ def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = Tru
     """Compare two sides.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         question: the sides, the latency, the percentile and the margin.
         replay: whether to compute the total change by replay, which takes some seconds.
 

@@ -95,7 +95,7 @@ def compare_deploy(
     """Compare latencies before and after a deploy.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         deploy: from `latest_deploy`.
         after: from `Deploy.after`.
         metrics: the latencies, such as ttft.

@@ -94,7 +94,7 @@ def read_processes(
     if a side has no requests.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         question: both sides.
         sides: the requests of both sides.
     """

@@ -37,7 +37,7 @@ def total_change(engine: Engine, question: CompareQuestion) -> TotalChange:
     """Replay the requests after the change on the server before it.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         question: both sides, the latency and the percentile.
     """
     try:

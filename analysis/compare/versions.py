@@ -21,7 +21,7 @@ def with_versions(engine: Engine, requests: pa.Table, window: Window) -> pa.Tabl
     """Add the column `version` to requests.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         requests: with `replica` and `received_unix_ns`.
         window: a range that contains the requests.
     """

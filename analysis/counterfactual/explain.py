@@ -43,7 +43,7 @@ def with_replayed_shares(
     and `not_replayed` states the reason.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         explanation: an explanation by accounting.
         progress: called after each replayed combination of causes.
 

@@ -99,7 +99,7 @@ def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | No
     """Explain the joined requests of a question; return None if its window has no joined requests.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         question: the latency, the window, the baseline and the labels. The result is None if the
             labels select a replica or an engine.
     """

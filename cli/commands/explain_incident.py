@@ -82,7 +82,7 @@ def incident_explained(
     baseline, and if `where` selects all requests of the incident. Otherwise it computes the answer.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         named: the objective's name, which selects the newest incident. `NAME@TIME` selects the
             incident that began, alerted or was open at this time.
         objectives: files and folders that contain the objective.

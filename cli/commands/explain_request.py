@@ -21,7 +21,7 @@ def request_text(engine: Engine, words: str, form: str) -> str:
     """Return the text to print.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         words: the id, in a form that `store.requests.lookup` accepts.
         form: text or json.
 

@@ -43,7 +43,7 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
     """Return the view of the incident in an address.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         view: a view whose `names_incident` is true.
         objectives: the current objectives.
         now_unix_ns: the end of the range if the incident is still open.

@@ -23,7 +23,7 @@ def readers_engine(engine: Engine) -> Engine:
     """Return a database engine that is restricted to what the current reader may see.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
 
     Raises:
         NotAllowed: the reader has no role.

@@ -70,7 +70,7 @@ def read_rolled(
     no rollups, no requests, or few requests, none of which was deleted.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the range.
         equals: the filters.
         latency: the column of the latency to show, which also selects the slowest requests.
@@ -153,7 +153,7 @@ def per_bin(
     """Return the percentiles of each bin, within 1 %. The database must have rollups.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the range.
         equals: the filters.
         latency: the column of the latency.

@@ -58,7 +58,7 @@ def read_compare(
     """Compare the requests before a change with the requests after it.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         sides: the result of `sides_of`.
         metric: a latency, such as ttft.
         quantile: p50, p95 or p99.

@@ -110,7 +110,7 @@ def read_spending(
     """Return the cost of a range.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the range.
         equals: labels of the requests. The replica filter also applies to engines.
         prices: the current prices.

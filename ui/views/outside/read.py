@@ -38,7 +38,7 @@ def read_outside(engine: Engine, window: Window, equals: Mapping[str, str | None
     """Read the probes of a range.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the range.
         equals: the chosen region and endpoint.
     """

@@ -93,7 +93,7 @@ def read(
     """Read a range.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the range.
         equals: the filters.
         width_ns: width of the bins; None selects a width that fits the range.

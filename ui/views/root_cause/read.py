@@ -223,7 +223,7 @@ def read_material(
     """Read a window and its baseline.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the range to analyse.
         baseline: the range to compare with. None selects the previous range without an incident. If
             the data of this previous range has been deleted, None selects the range just before the

@@ -41,7 +41,7 @@ def read(
     are left out.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         objective: the objective.
         goodput: the indicator whose good and bad requests are counted.
         at_s: the end of the last step, in unix seconds.

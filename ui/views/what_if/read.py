@@ -83,7 +83,7 @@ def read_what_if(
     If there is neither a change nor a sweep, predict the effects of changes to try.
 
     Args:
-        engine: from `open_database`.
+        engine: the database, from `open_database`.
         window: the range.
         equals: the labels of the requests to report.
         latency: the latency that the advice must shorten; used only without a change.
