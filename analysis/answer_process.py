@@ -78,7 +78,7 @@ def answer_in_child(
     """Compute answers in a child process, and return the newest one.
 
     Args:
-        engine: the database, from `open_database`. The database must be readable from another process.
+        engine: the database, from `open_database`; another process must be able to read it.
         compute: computes the answers.
         progress: called after each step.
         compiling: called if the replay must be compiled first, which takes about 15 s.
