@@ -63,8 +63,9 @@ def metrics_app(
 class _SharedScrapes:
     """Computes at most one scrape at a time.
 
-    Requests that arrive while a scrape is being written all receive the next scrape. It begins
-    after their arrival, so it contains everything that was committed before.
+    Requests that arrive while a scrape is being written all receive the next scrape. The next
+    scrape begins after their arrival, so it contains everything that was committed before they
+    arrived.
     """
 
     def __init__(self, exposition: Exposition) -> None:

@@ -1,4 +1,4 @@
-"""Defines the series of engines. Each series corresponds to a field of `EngineSample`."""
+"""Defines the series of engines. Each series exports a field of `EngineSample`."""
 
 from typing import Final
 
@@ -99,8 +99,8 @@ ROOFLINES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""Gauges by field of `roofline.windows.Window`. They are absent if shape, device or steps are
-unknown.
+"""Gauges by field of `roofline.windows.Window`. They are absent if the model's shape, the device,
+or the work of the steps is unknown.
 """
 
 ENGINE_TOTALS: Final = {

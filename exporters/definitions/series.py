@@ -2,15 +2,15 @@
 
 Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so neighbouring bounds differ by at
 most a factor of 1.67. Usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are
-bounds. The first bound of each histogram is near the minimum of its latency. For queue times, it is
-0.1 ms, the queue time of an idle server (vLLM's own first bound is 300 ms). For latencies that
-contain at least one engine step, it is 1 ms. These buckets are for heatmaps; quantiles and
-objectives are not computed from them.
-Quantiles of the last minutes are summaries with separate names, because a name can have only one
-type. Do not average or sum these quantiles.
+bounds. The first bound of each histogram is near the minimum of its latency. For queue times, the
+first bound is 0.1 ms, the queue time of an idle server (the first bound of vLLM's own queue-time
+histogram is 300 ms). For latencies that contain at least one engine step, it is 1 ms. The buckets
+are for heatmaps; quantiles and objectives are not computed from them. Quantiles of the last minutes
+are exported as summaries. A summary has a different name than the histogram of the same latency,
+because a name can have only one type. Do not average or sum these quantiles.
 
-An unknown value is not counted. An unknown label has an empty value, which Prometheus treats as an
-absent label.
+If a request's latency or other value is unknown, it is not counted. If a label's value is unknown,
+the label is empty, which Prometheus treats as an absent label.
 """
 
 from collections.abc import Iterable
@@ -247,8 +247,9 @@ TENANT_TOKENS: Final = {
         "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
-"""Token counters by field of `RequestTimeline`. The label tenant is combined with model, not with
-replica: hundreds of tenants and replicas would cause tens of thousands of series.
+"""Token counters by field of `RequestTimeline`. These counters have the labels tenant and model,
+but not replica: with hundreds of tenants and hundreds of replicas, there would be tens of thousands
+of series.
 """
 
 TENANT_COSTS: Final = {

@@ -1,4 +1,4 @@
-"""Writes a whole scrape: all families in one format, and metrics of the scrape itself."""
+"""Writes the response to a scrape: all families in one format, and metrics of the scrape itself."""
 
 import resource
 import sys

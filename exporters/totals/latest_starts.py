@@ -1,4 +1,4 @@
-"""Caches the latest start of each engine from the store."""
+"""Reads the latest start of each engine from the store, and caches it."""
 
 import logging
 import threading
@@ -9,7 +9,7 @@ from exporters.totals.engines import EngineKey
 from telemetry.starts import EngineStart
 
 KEPT_NS: Final = 30 * 10**9
-"""Time for which engine starts from the store are cached."""
+"""Time for which a start that was read from the store is used again."""
 
 _log = logging.getLogger(__name__)
 
