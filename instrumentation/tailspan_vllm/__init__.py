@@ -1,1 +1,2 @@
-"""Tailspan's plugin for vLLM: one span per request, and engine samples each second."""
+"""Tailspan's plugin for vLLM. It sends one span per request, and a sample of each engine per
+second."""

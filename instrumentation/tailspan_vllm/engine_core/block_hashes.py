@@ -1,4 +1,4 @@
-"""Copies a few of vLLM's block hashes of each request, for its prefix ladder.
+"""Copies a few of vLLM's block hashes of each request. The request's prefix ladder uses them.
 
 With prefix caching, vLLM hashes each full block of a request's tokens together with all blocks
 before it. A hash also depends on the request's adapter, images and cache salt.
@@ -15,7 +15,7 @@ from tailspan_vllm.request.prefix_ladder import BLOCK_TOKENS_LIMIT, HASH_BYTES, 
 _PLACES: Final = tuple(
     tuple(position - 1 for position in POSITIONS[:number]) for number in range(len(POSITIONS) + 1)
 )
-"""The indices of the hashes to copy from vLLM's list, by the number of rungs of the ladder."""
+"""Maps the number of a ladder's rungs to the indices of the hashes to copy from vLLM's list."""
 
 
 class BlockHashes(NamedTuple):
@@ -38,7 +38,7 @@ class HashReader:
         scheduler: vLLM's scheduler, which must already have hashed a prompt.
 
     Raises:
-        LookupError: vLLM has no such attribute; the message names it.
+        LookupError: this vLLM lacks a required attribute; the message names the attribute.
     """
 
     def __init__(self, scheduler: Any) -> None:

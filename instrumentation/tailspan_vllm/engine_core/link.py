@@ -1,14 +1,14 @@
 """The link from an engine core to the front ends of its server, over a local socket.
 
-The front end adds the engine's accounts to its spans. The two ends find each other by a token that
-child processes inherit in their environment. Any local process can read the token in
-/proc/net/unix. Each end therefore also reads from the kernel which user runs the other process, and
-refuses every user except its own.
+An account is what the step ledger measured for one request; the front end adds it to the request's
+span. Engine core and front end find each other by a token that child processes inherit in their
+environment. Any local process can read the token in /proc/net/unix. Each end of the link therefore
+also asks the kernel which user runs the other process, and accepts only its own user.
 
-The engine never waits for a front end. It has one log of messages, bounded in bytes, and stores
-each front end's position in this log. A front end that is slow for a short time therefore loses no
-messages. If a message is removed from the log before a front end has read it, the message is
-counted as dropped.
+The engine never waits for a front end. It stores messages in one log with a limit in bytes, and
+stores each front end's position in this log. A front end that reads slowly for a short time
+therefore loses no messages. If a message is removed from the log before it was sent to a front end,
+the message is counted as dropped.
 
 The link requires Linux, because it uses abstract sockets, which have no files to remove. On other
 systems, or if engine and front end are on different machines, there is no link, and spans are sent
@@ -47,10 +47,11 @@ thousand.
 """
 
 PACKETS_PER_FLUSH = 16
-"""Maximum number of packets per front end and flush: half a megabyte, ten times a second."""
+"""Maximum number of packets that one flush sends to a front end: half a megabyte. There are ten
+flushes per second."""
 
 PACKETS_PER_READ = 1024
-"""Maximum number of packets per engine and read: more than the engine's log can contain."""
+"""Maximum number of packets that one read takes from an engine: more than its log can contain."""
 
 FRONT_ENDS_LIMIT = 64
 """Maximum number of connections to one engine. Each API server on the engine's machine has one
@@ -58,7 +59,7 @@ connection.
 """
 
 ENGINES_LIMIT = 64
-"""Maximum number of connections of one front end, and of connection attempts per search."""
+"""Maximum number of engines to which a front end connects, and of its attempts per search."""
 
 ACCEPTS_PER_FLUSH = 16
 _REFUSED_KEPT = 4096
@@ -115,7 +116,7 @@ class EngineEnd:
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        if len(self._log) > 2 * RECENT:  # not every time, because this runs ten times a second
+        if len(self._log) > 2 * RECENT:  # not at every flush, because there are ten per second
             read_by_all = min((front.position for front in self._fronts), default=self._end)
             while self._first < read_by_all and len(self._log) > RECENT:
                 self._forget_oldest()
@@ -198,7 +199,7 @@ class EngineEnd:
         """Return a packet of the messages from `position` on, and their number."""
         framed: list[bytes] = []
         size = 0
-        # Index access is fast near the end of a deque, where most front ends read.
+        # Most front ends read near the end of the deque, where index access is fast.
         for index in range(position - self._first, len(self._log)):
             message = self._log[index]
             size += 4 + len(message)
