@@ -157,7 +157,7 @@ class EngineEnd:
             try:
                 connection, _address = self._listener.accept()
             except OSError:
-                return  # no connection waits, or this process is out of file descriptors
+                return  # no connection waits, or no file descriptor is left
             connection.setblocking(False)
             if not _is_ours(connection) or len(self._fronts) >= FRONT_ENDS_LIMIT:
                 guard.count("link.refused", "tailspan: refused a connection to the engine's link")

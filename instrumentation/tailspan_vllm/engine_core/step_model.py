@@ -6,8 +6,8 @@ P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2).
 that decodes read. N: decoding sequences. The coefficients are not negative. The fit is relative
 least squares with exponential forgetting, and with Huber weights, so that a long stall does not
 bias it. The fit is stored as normal equations: a step takes a few dozen multiplications and no
-memory. Each step is predicted before it updates the model, so the reported error is an
-out-of-sample error.
+memory. A step's duration is predicted before the step updates the model, so the reported error is
+an out-of-sample error.
 
 Pure. docs/ledger.md describes the limits of the model.
 Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 1964.
@@ -25,7 +25,8 @@ MIN_STEPS = 64
 """Minimum number of fitted steps before the first prediction."""
 
 SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
-"""Steps between two solutions of the equations: at first, and after `SETTLED_STEPS`."""
+"""Number of steps after which the equations are solved again: at first, and after
+`SETTLED_STEPS`."""
 
 SETTLED_STEPS = 512
 SWEEPS = 12
@@ -41,7 +42,7 @@ requests share.
 
 
 PACE_STEP = 0.02
-"""Change of the pace's logarithm per step: the pace rises from 1 to 2 in 35 steps."""
+"""Relative change of the pace per step. With it, the pace rises from 1 to 2 in 35 steps."""
 
 PACE_LIMIT = 50.0
 
@@ -76,8 +77,8 @@ class StepModel:
         multiplication instead of twenty.
         """
         self.pace = 1.0
-        """Running median of measured over predicted duration. It follows a slower machine within
-        tens of steps; the fit needs thousands of steps.
+        """Running median of the ratio measured / predicted duration. If the machine becomes slower,
+        the pace follows within tens of steps; the fit needs thousands of steps.
         """
         self._typical_ratio = 0.2
         self._typical_s = 0.0
@@ -91,15 +92,15 @@ class StepModel:
 
     @property
     def error_ratio(self) -> float | None:
-        """Typical out-of-sample |error|, relative to the prediction; None before the first
-        prediction.
+        """Return the typical absolute out-of-sample error, relative to the prediction; None before
+        the first prediction.
         """
         return self._typical_ratio if self.ready else None
 
     @property
     def r_squared(self) -> float | None:
-        """Out-of-sample share of the variance that the model explains; None before the first
-        prediction.
+        """Return the share of the durations' variance that the predictions explain; None before the
+        first prediction.
         """
         if not self._weight:
             return None
@@ -115,7 +116,8 @@ class StepModel:
     def stall_of(self, duration: float, predicted: float) -> float:
         """Return the part of a step's duration that is a stall, or 0 if it is within the noise.
 
-        If all recent steps took longer than predicted, the machine is slower; that is not a stall.
+        If all recent steps took longer than predicted, the machine has become slower. This is not a
+        stall.
         """
         expected = predicted * max(self.pace, 1.0)
         surplus = duration - expected

@@ -32,7 +32,7 @@ OPEN_LIMIT: Final = 65536
 """Maximum number of unfinished requests. Further requests are counted as dropped."""
 
 STEPS_LIMIT: Final = 4096
-"""Maximum number of steps whose statistics wait for the reading thread, which adds them up each
+"""Maximum number of steps whose statistics wait for the reading thread. It adds them up each
 second."""
 
 _OUTCOMES: Final[dict[str, Outcome]] = {
@@ -187,7 +187,7 @@ class EngineCapture:
     def closed(self) -> None:
         """Forget all requests, because the hooks are switched off and will not report their ends.
 
-        Otherwise the engine would look hung.
+        Otherwise, these requests would seem to stay in the engine, which would look like a hang.
         """
         self.in_flight.remove_all(self._open.values())
         self._open.clear()
@@ -223,7 +223,7 @@ def _load(scheduler: Any) -> dict[str, Number]:
 
 
 def _not_reported(flight: Flight, now: float) -> RequestRecord:
-    """Never called: requests without an HTTP exchange are not reported in flight."""
+    """Never called, because requests without an HTTP exchange are not reported while in flight."""
     raise NotImplementedError
 
 

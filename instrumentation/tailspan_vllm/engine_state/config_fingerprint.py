@@ -1,7 +1,8 @@
 """The engine arguments that affect latency, and a fingerprint of their values.
 
-Numbers, booleans and names are reported unchanged. A value that could identify its owner, such as
-the path of a model, is reported as a digest: digests can be compared, but do not reveal the value.
+Numbers, booleans and names are reported unchanged. A value that could identify the server's owner,
+such as the path of a model, is reported as a digest. Two digests can be compared, but do not reveal
+the values.
 """
 
 import hashlib

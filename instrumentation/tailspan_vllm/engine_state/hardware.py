@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 MOST_LOADING_S = 3_600.0
 """Maximum plausible loading time: six times vLLM's limit for an engine's start
-(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). If the process is older, it created the engine long after its
-own start, and the process's age is not the loading time.
+(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). If the process is older than this when the engine is ready, it
+created the engine long after its own start. The process's age is then not the loading time.
 """
 
 
 class Machine(NamedTuple):
-    """Name of the device, number of devices of one engine, and shape of the model by key."""
+    """The device's name, the number of devices per engine, and the model's shape, by key."""
 
     device: str | None
     gpus: int | None

@@ -98,7 +98,8 @@ PARTS: Final = (
     "ffn_config",
     "block_configs",
 )
-"""Keys of the parts of other architectures. Only the presence of these parts is reported."""
+"""Keys of parts of a configuration that only other architectures have. Of these parts, only the
+presence is reported."""
 
 QUANTIZATION: Final = (
     "quant_method",

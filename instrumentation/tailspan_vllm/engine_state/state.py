@@ -26,7 +26,8 @@ class EngineState:
     gauges: dict[str, Number] = field(default_factory=dict)
     totals: dict[str, Number] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
-    """Failures of the plugin's hooks in the engine core, by hook; without those in this process."""
+    """Failures of the plugin's hooks in the engine core's process, by hook. Failures in this
+    process are not included."""
     drops: dict[str, int] = field(default_factory=dict)
     """Requests of this process that are not reported, by reason."""
 

@@ -91,7 +91,7 @@ def add_steps(state: EngineState, steps: Iterable[Step]) -> None:
                 queries += local.queries
                 hits += local.hits
             _add_where_present(state, of_scheduler)
-    if iterated:  # an engine core alone has no statistics of iterations
+    if iterated:  # without a Python front end, there are no `IterationStats`
         state.add(names.DECODE_TOKENS, decoded)
         state.add(names.PREFILL_TOKENS, prefilled)
         state.add(names.ENGINE_PREEMPTIONS, preempted)
@@ -108,7 +108,7 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     deferred = getattr(stats, "num_skipped_waiting_reqs", None)
     if deferred is not None:
         state.gauges[names.DEFERRED] = deferred
-    # Before 0.20 vLLM counted the deferred requests as waiting requests.
+    # Before 0.20, vLLM counted deferred requests as waiting requests.
     state.gauges[names.WAITING] = stats.num_waiting_reqs + (deferred or 0)
     state.gauges[names.RUNNING] = stats.num_running_reqs
     state.gauges[names.KV_USAGE] = stats.kv_cache_usage
@@ -128,7 +128,8 @@ _HITS_BY_TIER = {
     "p2p": names.P2P_CACHE_HITS,
     "disk": names.DISK_CACHE_HITS,
 }
-"""Maps vLLM's names of tiers to metrics. Hits of other tiers count only in the external hits."""
+"""Maps vLLM's names of tiers to metrics. Hits of other tiers are only included in the metric of all
+external hits."""
 
 
 def _add_where_present(state: EngineState, stats: Any) -> None:

@@ -118,6 +118,6 @@ class Exporter:
 def _detected() -> Resource:
     try:
         return Resource.create()
-    except Exception:  # a detector failed, or a variable of OpenTelemetry is malformed
+    except Exception:  # a detector failed, or an OTEL_* variable is malformed
         guard.note_failure("resource")
         return Resource({})

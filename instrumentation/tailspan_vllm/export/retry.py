@@ -25,7 +25,7 @@ use the same share.
 """
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
-"""The longest pause that a collector may request. During a longer pause, the queue would overflow.
+"""The longest pause that a collector may request. During a longer pause, the queue could overflow.
 """
 
 
@@ -61,8 +61,9 @@ class Backoff:
     def wait(self, now: float, requested_s: float | None) -> float:
         """Begin a pause and return its duration in seconds.
 
-        The pause is the requested pause, or else twice the last pause. A requested pause of 0 s,
-        such as a Retry-After date in the past, is ignored.
+        If the receiver requested a pause, the pause has the requested duration. Otherwise it is
+        twice as long as the previous pause. A requested pause of 0 s, such as a Retry-After date in
+        the past, is ignored.
         """
         if not requested_s:
             pause_s = self._pause_s * self._jitter()
