@@ -43,8 +43,8 @@ class Settings:
     destinations: Mapping[Signal, Destination]
     """The destination of each signal, read when the plugin is loaded.
 
-    The variables are read this early because vLLM's option `--otlp-traces-endpoint`, which is meant
-    for vLLM's own spans, later changes one of them.
+    The variables are read this early, because vLLM's option `--otlp-traces-endpoint` later changes
+    one of these variables. The option is meant for vLLM's own spans.
     """
     tenant_header: bytes
     prefix_key: str | None = field(repr=False)

@@ -78,7 +78,7 @@ SPAN_ATTRIBUTES: Final = (
         _STATE,
     ),
 )
-"""Attributes that Tailspan does not store. Other backends show them."""
+"""Attributes that the plugin sends but Tailspan does not store. They are for other backends."""
 
 SPAN_EVENTS: Final = (
     Term(names.ARRIVED, "instant", "The request reached the engine's front end.", _STATS),

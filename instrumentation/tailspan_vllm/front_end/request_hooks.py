@@ -17,14 +17,15 @@ from tailspan_vllm.request.exchange import Flight, current
 from tailspan_vllm.request.record import Outcome
 
 FLIGHT = "_tailspan_flight"
-"""Attribute of a `RequestState` and of its stats: the flight."""
+"""Name of the attribute in which a `RequestState` and its stats refer to their flight."""
 
 OPEN = "_tailspan_open"
-"""Attribute of an `OutputProcessor`: the states of unfinished requests, by id."""
+"""Name of the attribute in which an `OutputProcessor` keeps the states of unfinished requests by
+id."""
 
 _LEFT_OVER = 1024
-"""If `OPEN` has more entries than this number plus twice the number of vLLM's states, stale entries
-are removed.
+"""Stale entries of `OPEN` are removed when it has more entries than this number plus twice the
+number of vLLM's own states.
 """
 
 _OUTCOMES: dict[str, Outcome] = {
@@ -172,8 +173,8 @@ def _routed(original: Any, capture: Capture, hooks: Hooks) -> Any:
 def _open(processor: Any) -> dict[str, Any]:
     """Return the states of a processor's unfinished requests, by id.
 
-    vLLM's own dictionary no longer contains aborted requests after an abort, and a copy before each
-    abort would take quadratic time.
+    vLLM's own dictionary cannot be used: after an abort, it no longer contains the aborted
+    requests. Copying it before each abort would take quadratic time.
     """
     states: dict[str, Any] | None = getattr(processor, OPEN, None)
     if states is None:

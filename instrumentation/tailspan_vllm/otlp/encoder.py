@@ -51,7 +51,7 @@ def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
 
 
 def encode_span(span: ReadableSpan) -> bytes:
-    """Encode a span as a field of its scope. Its events must have no attributes."""
+    """Encode a span as a field of its scope. The span's events must have no attributes."""
     context, parent, status, events = span.context, span.parent, span.status, span.events
     assert context is not None
     code = status.status_code.value
@@ -92,7 +92,7 @@ def export_of(resource: Resource, scope: InstrumentationScope, spans: Iterable[b
 
 
 def _point(point: NumberDataPoint, labels: dict[int, bytes], since_start: bool) -> bytes:
-    # Most points of an export share the same attributes object.
+    # Most data points of an export refer to the same attributes object.
     encoded = labels.get(id(point.attributes))
     if encoded is None:
         encoded = labels[id(point.attributes)] = attributes(b"\x3a", point.attributes or {})

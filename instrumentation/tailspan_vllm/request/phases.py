@@ -1,8 +1,8 @@
 """Splits a request's end-to-end time into phases that sum to it.
 
 Pure. A phase lasts from its own timestamp to the next timestamp that the request reached. If a
-request ended early, its last phase lasts until `delivered`. Later phases never began, so they are
-None, not 0.
+request ended early, its last phase lasts until `delivered`. Phases after it never began, so their
+value is None, not 0.
 """
 
 from typing import NamedTuple

@@ -35,7 +35,7 @@ def _positions() -> tuple[int, ...]:
 
 
 POSITIONS: Final = _positions()
-"""Number of blocks in the prefix of each rung: 1, 2, … 8, 10, 12, 14, 16, 20, … 7168."""
+"""Number of blocks in the prefix at each position (rung): 1, 2, … 8, 10, 12, 14, 16, 20, … 7168."""
 
 HASH_BYTES: Final = 4
 """Number of bytes that the engine core copies of each of vLLM's hashes."""
@@ -73,8 +73,8 @@ class LadderKey:
         Args:
             block_tokens: tokens per block.
             hashes: the first `HASH_BYTES` of vLLM's hashes: of the empty prompt, then of the prefix
-                at each of `POSITIONS`. The first hash differs between servers whose hashes are not
-                comparable.
+                at each of `POSITIONS`. If the hashes of two servers are not comparable, their first
+                hashes differ.
         """
         digests = []
         for place in range(0, len(hashes), HASH_BYTES):

@@ -48,7 +48,7 @@ class RequestRecord:
     first_token: float | None = None
     first_byte: float | None = None
     first_content: float | None = None
-    """Time at which the first content was sent: neither reasoning nor a tool call."""
+    """Time at which the first content was sent. Content is neither reasoning nor a tool call."""
     last_token: float | None = None
     preempted_at: list[float] = field(default_factory=list)
     resumed_at: list[float] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Builds the record of a request from captured values, outside the server's event loop.
 
-The event loop only copies values. This module does the remaining work for many requests in a row,
-which takes a third of the time.
+The event loop only copies values. This module does the remaining work for many requests in a row.
+In this way, the work takes a third of the time.
 """
 
 import re
@@ -104,7 +104,7 @@ class RecordBuilder:
         status = exchange.status
         outcome: Outcome = "rejected"
         if exchange.refused is not None:
-            pass  # ignore the status: a stream can be refused after its status was sent
+            pass  # not by status: a stream can be refused after its status was sent
         elif status is None or (exchange.disconnected and status < 400):
             outcome = "abort"
         elif status < 400 and not sees_engine:
@@ -116,7 +116,7 @@ class RecordBuilder:
             record.first_byte = exchange.first_byte
             record.first_content = exchange.first_content
         if exchange.unauthenticated:
-            record.tenant = None  # unverified: a client can claim any tenant
+            record.tenant = None  # the header is not verified: a client can send any tenant
         if outcome == "rejected":
             record.error_type = bounded_text(exchange.refused or str(status))
         if status == _NO_SUCH_MODEL:
@@ -134,7 +134,7 @@ class RecordBuilder:
         return record
 
     def _exchange(self, exchange: Exchange, outcome: Outcome) -> RequestRecord:
-        """Return a record with the measurements of the HTTP edge."""
+        """Return a record with the measurements of the HTTP layer."""
         state = next(iter(self._engines.values()), None)
         record = RequestRecord(
             received=exchange.received,
@@ -208,7 +208,7 @@ def age_s(record: RequestRecord, at: float) -> float:
 
 
 def _set_instants(record: RequestRecord, flight: Flight, facts: Facts, arrival_time: float) -> None:
-    # The front end's wall-clock arrival, converted to the monotonic clock.
+    # The arrival that the front end recorded as wall-clock time, converted to the monotonic clock.
     arrived = min(arrival_time - record.wall_offset_ns / 1e9, flight.added)
     record.arrived = max(record.received, arrived)
     record.preemptions = len(flight.preempted_at)

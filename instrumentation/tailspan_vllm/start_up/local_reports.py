@@ -1,8 +1,8 @@
 """Carries short reports between the processes of a server, over a local stream socket.
 
-A sender connects, writes one report and closes. It never waits: if the listener is gone, or too
-many connections wait for it, the report is lost. The kernel keeps a connection and its bytes until
-the listener reads, so the listener needs no thread. Linux only, like the engine's link.
+A sender connects, writes one report and closes. The sender never waits: if the listener has closed,
+or too many connections wait for it, the report is lost. The kernel keeps a connection and its bytes
+until the listener reads, so the listener needs no thread. Linux only, like the engine's link.
 
 A datagram socket would keep only ten reports (net.unix.max_dgram_qlen), but many engines have more
 workers.
@@ -48,7 +48,7 @@ class LocalReports:
         self._end.listen(MOST_WAITING)
 
     def __del__(self) -> None:
-        """Close this end if `read` was not called."""
+        """Close the listener if `read` was not called."""
         if hasattr(self, "_end"):
             self._end.close()
 

@@ -25,5 +25,5 @@ class WorkerReports:
         self._reports = LocalReports(_address(token, os.getpid()), _REPORT.size)
 
     def read(self) -> list[WorkerStart]:
-        """Return the reports that have arrived, and close this end."""
+        """Return the reports that have arrived, and close the listener."""
         return [WorkerStart(*_REPORT.unpack(each)) for each in self._reports.read()]
