@@ -1,9 +1,10 @@
 """Simulate sequences that decode one token per step, in O(1) per step for any number of sequences.
 Pure.
 
-A sequence's number of tokens is a difference of step counts. The sequence needs a new block when
-the step count modulo the block size has a certain remainder. The time that other sequences add is a
-difference of running sums.
+All sequences get one token in each step, so a sequence's number of output tokens is a difference of
+two step counts. The sequence needs a new block when the step count modulo the block size has a
+certain remainder. The time that other sequences add to its steps is a difference of two running
+sums.
 """
 
 import heapq
@@ -27,7 +28,8 @@ class Lockstep:
         self.size = 0
         self.context_tokens = 0
         self.due = [0] * block_tokens
-        """Number of sequences that need a block, by remainder of the step count."""
+        """Number of sequences that need a block when the step count modulo the block size has the
+        value of the index."""
         self.gaps = LongestSince()
         self.prefill_sum_s = 0.0
         self.stall_sum_s = 0.0
@@ -38,7 +40,7 @@ class Lockstep:
         self._prefills = LongestSince()
         """Number of computed prompt tokens in each step."""
         self._ends: list[tuple[int, int, int, Job]] = []
-        """Heap of sequences by the step count of their last token."""
+        """Heap of the sequences, sorted by the step count at which they get their last token."""
 
     @property
     def blocks_due(self) -> int:
@@ -55,7 +57,7 @@ class Lockstep:
 
     @property
     def first_end(self) -> int:
-        """Step count at which the next sequence ends. There must be at least one sequence."""
+        """The lowest step count at which a sequence ends. There must be at least one sequence."""
         return self._ends[0][0]
 
     def add_step(
@@ -86,13 +88,15 @@ class Lockstep:
             self._prefills.clear()
 
     def add_bill(self, scale: float, scale_steps: float, sequences: int) -> None:
-        """Divide the cost of one or several equal steps among this many sequences."""
+        """Divide the cost of one step, or of several equal steps, among this number of
+        sequences."""
         each, scales, steps = self.billed
         mine = scale / sequences if sequences else 0.0
         self.billed = Billed(each + mine, scales + scale, steps + scale_steps)
 
     def join(self, job: Job) -> None:
-        """Add a job that has just produced its first token, or the next one after a preemption."""
+        """Add a job that has just produced its first token, or its next token after a
+        preemption."""
         job.joined = self.count
         job.before = self._sums
         self.size += 1
@@ -127,7 +131,8 @@ class Lockstep:
         job.joined = -1
 
     def _share(self, job: Job, context_tokens: int) -> None:
-        """Add the job's shares of the steps since it joined with this number of context tokens."""
+        """Add to the job its shares of the steps since it joined. It had this many context tokens
+        then."""
         if job.before is None:
             raise AssertionError(f"job {job.number} leaves the decodes without having joined")
         model, before, now = self._model, job.before, self._sums

@@ -114,7 +114,7 @@ def _column_index(header: list[str], what: str, names: tuple[str, ...], name: st
 
 
 def _instant(text: str, where: str) -> float:
-    """Parse a number of seconds, or a date and time, with any number of decimals. Return
+    """Parse a number of seconds, or a date and time. Both may have any number of decimals. Return
     seconds."""
     text = text.strip()
     try:

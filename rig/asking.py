@@ -61,12 +61,13 @@ def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> 
 
 
 def marked(here: Watched, board: Board, shown: str = SHOWN) -> dict[str, list[dict[str, str]]]:
-    """Return the labels of the current marks of a dashboard, by the kind of mark.
+    """Return the labels of a dashboard's current annotations (marks), by the annotation's name.
 
     Args:
         here: the running Prometheus.
         board: the dashboard.
-        shown: how long a deploy is marked. Tests use a shorter time than the dashboard.
+        shown: how long the mark of a deploy stays, as a PromQL duration. Tests use a shorter time
+            than the dashboard.
     """
     values = _values(here, board, one=False)
     return {
@@ -84,7 +85,7 @@ def marked(here: Watched, board: Board, shown: str = SHOWN) -> dict[str, list[di
 def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:
     """Return the value of each variable as Grafana would set it.
 
-    If `one` is True, this is the first value, otherwise all values.
+    If `one` is True, the variable has its first value. Otherwise it has all values.
     """
     values: dict[str, str] = {}
     for name in board.variables:
