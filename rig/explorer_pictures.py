@@ -42,7 +42,7 @@ def take(
     if opened != FIRST:
         more += f"&page={opened}{MORE.get(opened, '')}"
     tab.goto(f"{address}/?last=1h{more}")
-    if page == "request":  # open one of the slowest requests, as a user would
+    if page == "request":  # select one of the slowest requests, as a user would
         tab.locator("a[data-key]").first.click()
         tab.wait_for_url("**/request?**")
     tab.locator(".headline").first.wait_for()

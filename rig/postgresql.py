@@ -26,8 +26,8 @@ class PostgreSQL:
     The server runs as an unprivileged user, because PostgreSQL refuses to run as root.
 
     Args:
-        base: a folder that `backup` wrote. The server then begins with a copy of it, and recovers
-            up to the time in its configuration.
+        base: a folder that `backup` wrote. If given, the server begins with a copy of this backup,
+            and recovers up to the time that is set in the configuration.
 
     Raises:
         NotHereError: PostgreSQL is not installed.
@@ -84,8 +84,8 @@ class PostgreSQL:
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""
-        # Each test opens its own pools, and an unused pool keeps its connections for a while, so
-        # the default of 100 connections can be too few.
+        # The default of 100 connections can be too few: each test opens its own connection pools,
+        # and an unused pool keeps its connections for a while.
         options = f"-p {self.port} -h 127.0.0.1 -k {self._folder} -N 400"
         log = self._folder / "log"
         self._run("pg_ctl", "start", "-w", f"-D{self._data}", f"-l{log}", f"-o{options}")
@@ -103,7 +103,8 @@ class PostgreSQL:
         """Write a base backup of the running server with pg_basebackup, and return its folder."""
         target = self._folder / name
         where = f"--dbname={self.dsn}", f"--pgdata={target}"
-        # By default, pg_basebackup waits for a checkpoint that PostgreSQL spreads over minutes.
+        # Request a fast checkpoint. By default, pg_basebackup waits for a checkpoint that takes
+        # minutes.
         self._run("pg_basebackup", *where, "--checkpoint=fast")
         return target
 

@@ -22,9 +22,9 @@ _PORTS = {
 
 
 class ProgramError(Exception):
-    """A program ended early, or did not print the expected text.
+    """A program ended too early, or did not print the expected text in time.
 
-    The message contains the last lines of its output.
+    The message contains the last lines of the program's output.
     """
 
 
@@ -106,7 +106,7 @@ class Program:
         self.process.wait()
 
     def error(self, what: str) -> ProgramError:
-        """Return an error that contains `what` and the last lines of output."""
+        """Return an error whose message contains `what` and the last lines of the output."""
         lines = "\n".join(self.printed.splitlines()[-30:])
         return ProgramError(f"{self.output.stem} {what}. Its last lines:\n{lines}")
 

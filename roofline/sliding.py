@@ -1,7 +1,7 @@
 """Find the layers with a sliding attention window, and the size of the window.
 
 Pure. Newer configurations list the type of each layer (`layer_types`). In older configurations, the
-model type or a pattern determines the type.
+model type or a pattern determines the type of each layer.
 """
 
 from typing import Final
