@@ -50,7 +50,7 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.starts import EngineStart
 
 BULK: Final = 4_096
-"""Number of requests to count together, which takes about 20 ms."""
+"""Number of waiting requests at which they are counted. Counting this many takes about 20 ms."""
 WAIT_NS: Final = 10**9
 """Maximum time that a request waits to be counted."""
 
@@ -61,13 +61,14 @@ class PrometheusExporter(Families):
     Args:
         report: returns the collector's own counters. If None, their series are omitted.
         clock_unix_ns: returns the current time.
-        labels: limits on label values.
-        recent: stores the ids of counted requests, so that repeats are not counted.
+        labels: limits the label values.
+        recent: stores the ids of counted requests, so that a request that arrives again is not
+            counted.
         objectives: the objectives by name, for the counters of good events.
         targets: the target ratio of each objective.
         placed: the groups of each objective that are counted separately.
-        notifications: returns the attempts by channel and result. If None, their series are
-            omitted.
+        notifications: returns the number of attempts to notify, by channel and result. If None,
+            their series are omitted.
         usd_per_s: returns the price per second of a replica's engine; None if unknown.
         starts: returns the latest start of each engine of the given replicas (`LatestStarts.of`).
     """

@@ -335,7 +335,7 @@ LAST_SAMPLE: Final = Series(
 COMMON_TOTALS: Final = frozenset(
     {"core_cpu_s_total", "host_cpu_busy_s_total", "host_cpu_steal_s_total"}
 )
-"""Totals that have the same value in every process of an engine, so they are not summed over
+"""Totals that every process of an engine reports with the same value. They are not summed over the
 processes."""
 
 ENGINE_INFO: Final = Series(

@@ -107,7 +107,8 @@ HISTOGRAMS: Final = (
 
 
 def histograms(objectives: Iterable[Goodput]) -> tuple[Histogram, ...]:
-    """Return the histograms. Their bounds include the thresholds of these objectives."""
+    """Return the histograms. Their bounds include the latency thresholds of the given
+    objectives."""
     wanted: dict[str, set[float]] = {}
     for objective in objectives:
         for field, threshold in objective.thresholds():
@@ -174,8 +175,8 @@ RECENT_BY_MODEL: Final = {
 }
 """Quantiles by model.
 
-They are computed from all requests of the model, because they cannot be derived from the quantiles
-of its replicas.
+They are computed from all requests of the model, because a model's quantiles cannot be derived from
+the quantiles of its replicas.
 """
 RECENT_BY_TENANT: Final = {
     each.field: Series(each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile"))
@@ -267,9 +268,9 @@ TENANT_COSTS: Final = {
 """Counters of costs and engine time of tenants, by field of `RequestTimeline`."""
 
 LATE_S: Final = 60
-"""A request that is stored more than this many seconds after its end is late. The plugin sends
-every 5 s, and waits at most 30 s between two attempts (`instrumentation`, export/transport.py), so
-a request is late if more than one attempt failed."""
+"""A request that is stored more than this many seconds after its end counts as late. The plugin
+sends every 5 s, and waits at most 30 s between two attempts to send (`instrumentation`,
+export/retry.py). A request is therefore late only if more than one attempt failed."""
 LATE_REQUESTS: Final = Series(
     "tailspan_late_requests_total",
     f"Requests of tailspan_requests_total that were stored more than {LATE_S} s after their end.",

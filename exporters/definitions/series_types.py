@@ -26,7 +26,7 @@ class Histogram(NamedTuple):
     """
     bounds_s: tuple[float, ...]
     exemplars: bool = False
-    """Whether each bucket has an exemplar. True for latencies that clients experience."""
+    """Whether the buckets have exemplars. True for latencies that clients experience."""
 
 
 class Recent(NamedTuple):

@@ -77,7 +77,7 @@ def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Obser
     counts = np.bincount(which * width + found, minlength=numbers.size * width)
     sums_s = np.bincount(which, values_s, numbers.size).tolist()
     latest = np.full((numbers.size, buckets), -1)
-    # If several latencies fall into the same bucket, NumPy stores the last one.
+    # If several latencies are in the same bucket, this assignment keeps the index of the last.
     latest[which, np.array(of.buckets)[found]] = np.arange(values_s.size)
     for row, at in enumerate(numbers.tolist()):
         [filled] = np.nonzero(latest[row] >= 0)

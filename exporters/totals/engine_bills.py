@@ -45,8 +45,7 @@ class _Report(NamedTuple):
     first_unix_ns: int = 0
     """Timestamp of the process's first sample."""
     server: int = 0
-    """Number of the process's server among the servers that share the engine's name; 0 for a single
-    server.
+    """Index of the process's server, if several servers share the engine's name; otherwise 0.
     """
 
     @property
@@ -157,7 +156,8 @@ class EngineBills:
         at, process = sample.at_unix_ns, (sample.process, sample.started_unix_ns)
         engine = self._engines.get(key)
         if engine is None:
-            # The time from the engine's start to its first sample is billed too, if it is short.
+            # The time from the engine's start to its first sample is billed too, unless it is
+            # longer than GAP_S.
             engine = self._engines[key] = _Engine([_Server(min(sample.started_unix_ns, at))])
         report = engine.processes.get(process)
         latest_unix_ns = self._clock_unix_ns() + AHEAD_NS

@@ -43,9 +43,9 @@ _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "oldest_request_age_s": max,
     "last_step_age_s": min,
 }
-"""Functions that combine a gauge over the processes of an engine. Other gauges are taken from the
-newest sample. The age of the last step is the minimum, because the newest step of any process
-counts.
+"""Functions that compute an engine's gauge from the gauges of its processes. All other gauges are
+taken from the newest sample. The age of the engine's last step is the minimum of the processes'
+values, because the newest step of any process is the engine's last step.
 """
 
 _TOTALS: Final = attrgetter(*ENGINE_TOTALS)

@@ -20,8 +20,9 @@ from telemetry.engines import MOST_TRACKED
 LIMIT: Final = 200
 """Maximum number of models, and of tenants."""
 COMBINED_LIMIT: Final = MOST_TRACKED
-"""Maximum number of replicas, of pairs of a model and a replica or tenant, and of engines.
-`/metrics` of 1,000 replicas with one GPU each has 35 MB (`benchmarks/scrape.py`).
+"""Maximum number of each of these: replicas, engines, pairs of a model and a replica, and pairs of
+a model and a tenant. `/metrics` of 1,000 replicas with one GPU each has 35 MB
+(`benchmarks/scrape.py`).
 """
 GPU_LIMIT: Final = 8 * COMBINED_LIMIT
 """Maximum number of GPUs: eight for each replica."""
@@ -97,7 +98,8 @@ class LabelCap(Generic[_Value]):
         return value in self._seen_unix_ns
 
     def _add(self, value: _Value, now_unix_ns: int) -> None:
-        # Before the first overflow, no row of any value was refused.
+        # While no row was beyond the limit, all rows of each value have been admitted since the
+        # start.
         self._since_unix_ns[value] = now_unix_ns if self.overflows else 0
         if self._owner is not None:
             self._owned[self._owner(value)] += 1
@@ -152,7 +154,8 @@ class Labels:
     ) -> tuple[str, str]:
         """Return the labels for requests of a model and a replica.
 
-        If there are too many pairs, the replica becomes `other`, so that sums by model are right.
+        If there are too many pairs, only the replica's label becomes `other`, so that sums by model
+        stay right.
         """
         pair = (
             _value_or_other(self._models, model, now_unix_ns, rows),
@@ -167,7 +170,8 @@ class Labels:
     ) -> tuple[str, str]:
         """Return the labels for requests of a tenant. `model` is the label that `pair` returned.
 
-        If there are too many pairs, the model becomes `other`, so that sums by tenant are right.
+        If there are too many pairs, only the model's label becomes `other`, so that sums by tenant
+        stay right.
         """
         pair = model, _value_or_other(self._tenants, tenant, now_unix_ns, rows)
         if OTHER in pair or self._customers.admits(pair, now_unix_ns, rows):

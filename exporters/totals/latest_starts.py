@@ -34,7 +34,7 @@ class LatestStarts:
         self._lock = threading.Lock()
 
     def of(self, replicas: Collection[str]) -> Mapping[EngineKey, EngineStart]:
-        """Return the starts of these replicas' engines, and maybe those of other replicas.
+        """Return the starts of these replicas' engines. Engines of other replicas may be included.
 
         Any sender can invent engine starts, so ask only for replicas that send samples.
         """

@@ -22,8 +22,8 @@ from telemetry.probes import Probe, ProbeOutcome
 MOST_ENDPOINTS: Final = 1_000
 """Maximum number of endpoints over all regions. It equals the limit on engines."""
 STALE_NS: Final = 300 * 10**9
-"""Time without results after which an endpoint's gauges are omitted, equal to Prometheus' lookback
-of 5 minutes.
+"""Time without results after which an endpoint's gauges are omitted. Equal to Prometheus' default
+lookback of 5 minutes.
 """
 STALE_INTERVALS: Final = 3
 """For an endpoint that is probed rarely: the number of probe intervals without a result after which
@@ -70,7 +70,7 @@ class _Endpoint:
 
 
 class ProbeTotals:
-    """Results by region, endpoint and model. Repeated results are counted once."""
+    """Results by region, endpoint and model. A result that arrives twice is counted once."""
 
     def __init__(self) -> None:
         self._endpoints: dict[ProbeKey, _Endpoint] = {}

@@ -107,7 +107,7 @@ class RequestBatch:
         return cls(rows, distinct(pairs, place), distinct(customers, place), now_unix_ns)
 
     def numbers(self, field: str, only: BoolArray | None = None) -> FloatArray:
-        """Return the values of a field, with NaN for unknown values and requests outside `only`.
+        """Return a field's values. Unknown values, and values of requests outside `only`, are NaN.
 
         Do not modify the array.
         """

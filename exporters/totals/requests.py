@@ -111,7 +111,7 @@ def _observe(totals: Sequence[PairTotals], bulk: RequestBatch, histogram: Histog
 
 
 def _spend(totals: Sequence[PairTotals], bulk: RequestBatch) -> None:
-    """Add the time of requests to the totals of phases and parts."""
+    """Add the seconds of the requests' phases and parts to the totals."""
     phases = [bulk.numbers(name, bulk.served) for name in PHASES]
     for at, requests, spent_s in bulk.pairs.sums(*phases):
         totals[at].phased += requests

@@ -37,7 +37,7 @@ SWEEP_NS: Final = 10**9
 MOST_ENGINES: Final = MOST_TRACKED
 MOST_ROWS: Final = 4_096
 """Maximum number of stored samples per engine: one minute of 64 processes with a sample every
-second. An age limit alone is not enough, because samples may arrive at any rate.
+second. A limit on the samples' age alone is not enough, because samples may arrive at any rate.
 """
 
 LEFT_OUT: Final = Series(

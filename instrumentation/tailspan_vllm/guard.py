@@ -34,7 +34,7 @@ _FAILED: Final = object()
 
 
 def note_failure(hook: str) -> None:
-    """Count the current exception, and log the first exception of each hook."""
+    """Count the current exception for a hook. Log it if it is the hook's first exception."""
     with suppress(Exception):  # a log handler may raise an exception too
         failures[hook] += 1
         if failures[hook] == 1:
@@ -42,7 +42,7 @@ def note_failure(hook: str) -> None:
 
 
 def count(event: str, message: str) -> None:
-    """Count an event, such as a refused connection, and log the first event of each kind.
+    """Count an event, such as a refused connection. Log it if it is the first event of its name.
 
     Args:
         event: the name under which the event is counted, as a hook failure.

@@ -89,7 +89,7 @@ def _give_up(capture: Capture, exchange: Exchange) -> None:
 
 
 def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
-    """Return a `send` that records when the application has started, so the server is ready."""
+    """Return a `send` that records the end of the application's start, when the server is ready."""
     try:
         if capture is None or scope["type"] != "lifespan":
             return send
@@ -119,7 +119,7 @@ def _timed_send(send: Send, exchange: Exchange) -> Send:
         nonlocal reads
         try:
             if reads is not None:
-                # Bytes that are written after the client disconnected do not reach it.
+                # Bytes that are written after the client disconnected do not reach the client.
                 body = message.get("body")
                 if body and (exchange.delivered is not None or not reads(body)):
                     reads = None

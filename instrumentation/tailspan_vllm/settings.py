@@ -119,15 +119,16 @@ def _tenant_header(environ: Mapping[str, str], complain: Complain) -> bytes:
 def make_prefix_key(environ: "os._Environ[str]") -> None:
     """Set a random key for this server, unless the user has set one.
 
-    The server's processes inherit the key. Ladders with this key cannot be compared with ladders of
-    other servers or of an earlier start.
+    The server's processes inherit the key. Ladders with a random key cannot be compared with
+    ladders of other servers, or of an earlier start of the same server.
     """
     if not environ.get(PREFIX_KEY, "").strip() and not environ.get(PREFIX_KEY_FILE, "").strip():
         environ[PREFIX_KEY] = secrets.token_hex(PREFIX_KEY_CHARS)
 
 
 def _prefix_key(environ: Mapping[str, str], complain: Complain) -> str | None:
-    """Return the key, or None if it is `none`, absent or not valid. Complaints never contain it."""
+    """Return the key, or None if it is `none`, absent or not valid. Complaints never contain the
+    key."""
     key, path = environ.get(PREFIX_KEY, "").strip(), environ.get(PREFIX_KEY_FILE, "").strip()
     if key.lower() == "none":
         return None

@@ -23,7 +23,7 @@ class BlockHashes(NamedTuple):
 
     Attributes:
         block_tokens: tokens per block.
-        hashes: the first `HASH_BYTES` bytes of each hash. The first hash is that of the empty
+        hashes: the first `HASH_BYTES` bytes of each hash. The first hash is the hash of the empty
             prompt.
     """
 
@@ -43,7 +43,7 @@ class HashReader:
 
     def __init__(self, scheduler: Any) -> None:
         size = getattr(scheduler, "hash_block_size", None)
-        if size is None:  # earlier versions: all blocks have the same size
+        if size is None:  # in earlier versions of vLLM, all blocks have the same size
             size = getattr(scheduler, "block_size", None)
         hashing = sys.modules.get("vllm.v1.core.kv_cache_utils")
         empty = getattr(hashing, "NONE_HASH", None)

@@ -61,7 +61,7 @@ def waiting_with_adapter(scheduler: Any) -> int:
 
 def _queues(scheduler: Any) -> tuple[Any, ...]:
     # From 0.18 to 0.30, `skipped_waiting` contains the requests that are held back. Since 0.31,
-    # `kv_holding_waiting` contains the requests among them that already hold blocks.
+    # `kv_holding_waiting` contains those held-back requests that already hold KV blocks.
     return (
         scheduler.waiting,
         getattr(scheduler, "skipped_waiting", ()),

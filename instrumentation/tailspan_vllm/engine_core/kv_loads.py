@@ -17,7 +17,7 @@ _TIERS: Final[Mapping[str, str]] = {"host": "host", "p2p": "p2p", "disk": "disk"
 
 
 class KvLoads:
-    """Describes the loads of one engine.
+    """Describes the KV-cache loads of one engine.
 
     Args:
         scheduler: vLLM's scheduler.
@@ -60,7 +60,7 @@ def bytes_per_token(scheduler: Any) -> float | None:
         return None
     (group,) = groups
     spec = group.kv_cache_spec
-    # If a spec contains several layers, its page size is already the sum over them.
+    # If a spec contains several layers, its page size is already the sum over these layers.
     layers = 1 if hasattr(spec, "kv_cache_specs") else len(group.layer_names)
     per_rank: float = layers * spec.page_size_bytes / spec.block_size
     return per_rank * int(parallel.tensor_parallel_size)

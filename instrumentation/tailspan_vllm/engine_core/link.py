@@ -34,7 +34,7 @@ contain about 50 s of accounts at 200 requests per second.
 """
 
 RECENT = 512
-"""Number of earlier messages that are sent to a front end that has just connected."""
+"""A front end that has just connected receives at most this many earlier messages."""
 
 PACKET_BYTES = 32768
 """Maximum size of a packet in bytes. The kernel's send buffer holds several packets (212,992 bytes
@@ -42,8 +42,8 @@ by default).
 """
 
 MESSAGE_BYTES = PACKET_BYTES - 4
-"""Maximum size of a message in bytes. An account has at most 1,500 bytes, an identity a few
-thousand.
+"""Maximum size of a message in bytes. An account has at most 1,500 bytes, and an identity has a few
+thousand bytes.
 """
 
 PACKETS_PER_FLUSH = 16
@@ -76,13 +76,14 @@ def make_token(environ: "os._Environ[str]") -> None:
 
 
 class EngineEnd:
-    """The engine's end of the link: listens, and sends messages to connected front ends."""
+    """The engine core's end of the link. It listens, and sends messages to connected front ends."""
 
     def __init__(self, token: str, name: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.setblocking(False)
         self._listener.bind(f"\0tailspan-{token}-{name}-{os.getpid()}")
-        # An idle engine accepts no connections; the kernel queues them until its first request.
+        # An idle engine accepts no connections. The kernel queues connections until the engine's
+        # next flush.
         self._listener.listen(FRONT_ENDS_LIMIT)
         self._fronts: list[_Front] = []
         self._log: deque[bytes] = deque()
@@ -124,7 +125,7 @@ class EngineEnd:
     def send_to_one(self, message: bytes) -> None:
         """Send a message to exactly one front end, so that its content is not counted twice.
 
-        The message replaces an earlier message that is still unsent.
+        If an earlier message of this kind is still unsent, the new message replaces it.
         """
         self._accept()
         if not self._fronts:
@@ -196,7 +197,8 @@ class EngineEnd:
             front.position += count
 
     def _packet(self, position: int) -> tuple[bytes, int]:
-        """Return a packet of the messages from `position` on, and their number."""
+        """Return a packet with the messages that begin at `position`, and the number of these
+        messages."""
         framed: list[bytes] = []
         size = 0
         # Most front ends read near the end of the deque, where index access is fast.
@@ -222,7 +224,8 @@ class _Front:
 
 
 class FrontEnd:
-    """A front end's end of the link: finds the engines of its server and reads their messages."""
+    """A front end's end of the link. It finds the engines of its server, and reads their
+    messages."""
 
     def __init__(self, token: str) -> None:
         self._prefix = f"@tailspan-{token}-"
@@ -271,8 +274,8 @@ class FrontEnd:
 
     def _connect(self, address: str) -> None:
         engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Set this before `connect`, which could otherwise block this thread: the engine's backlog
-        # may be full.
+        # Set this before `connect`. Otherwise, `connect` could block this thread, because the queue
+        # of the engine's listener may be full.
         engine.setblocking(False)
         try:
             engine.connect("\0" + address[1:])

@@ -115,7 +115,8 @@ class EngineObserver:
         self._planned: deque[tuple[Any, Work, float, int, bool]] = deque()
         self._ended: list[_EndedStep] = []
         self._freed: list[tuple[Track, int]] = []
-        """Requests freed during `update_from_output`, each with its last scheduled step."""
+        """Requests that were freed during `update_from_output`, each with its last scheduled
+        step."""
         self._leaving: list[_EndedRequest] = []
         """Requests that ended while a step with work for them is still running."""
         self._unsettled: list[_EndedRequest] = []
@@ -137,7 +138,8 @@ class EngineObserver:
         """Requests in the engine that are not tracked, because of `TRACK_LIMIT` or a failed hook.
         """
         self._no_account = 0
-        """Number of requests without an account: never tracked, or their track was lost."""
+        """Number of requests without an account, because they were never tracked or their track was
+        lost."""
 
     @property
     def _step(self) -> int:
@@ -255,7 +257,7 @@ class EngineObserver:
             self._ladders = False
 
     def preempted(self, request_id: str) -> None:
-        """Record that a running request was preempted, which discards its KV cache."""
+        """Record that a running request was preempted. Its KV cache is discarded."""
         if self._listener is not None:
             self._listener.preempted(request_id)
         track = self._tracks.get(request_id)

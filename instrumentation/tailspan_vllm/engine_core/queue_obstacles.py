@@ -36,7 +36,8 @@ class QueueObstacles:
         lora_config = getattr(scheduler, "lora_config", None)
         self._adapter_slots: int | None = lora_config and lora_config.max_loras
         self._adapters: set[int] | None = None
-        """The adapters in the batch, or None if the batch has changed since they were read."""
+        """The adapters in the batch, or None if the batch has changed since the adapters were
+        read."""
         connectors = (
             getattr(scheduler, "connector", None),
             getattr(scheduler, "ec_connector", None),
@@ -51,11 +52,12 @@ class QueueObstacles:
         """
 
     def batch_changed(self) -> None:
-        """Note that a request has joined or left the batch."""
+        """Record that a request has joined or left the batch."""
         self._adapters = None
 
     def held(self) -> Mapping[str, Hold]:
-        """Return why requests may not join the batch, by request id. Always empty before 0.18."""
+        """Return why requests may not join the batch, by request id. Always empty before vLLM
+        0.18."""
         scheduler = self._scheduler
         held = getattr(scheduler, "deferred_waiting", None)  # since 0.31
         if held is None:

@@ -118,7 +118,7 @@ class Queue:
         Args:
             at: timestamp at which the decision began.
             obstacle: the obstacle for eligible requests from now on, or None if no request waits.
-            held: why each ineligible request is not eligible.
+            held: the reason why a request is not eligible, for each ineligible request.
 
         Returns: the requests that became ineligible, or whose reason changed.
         """

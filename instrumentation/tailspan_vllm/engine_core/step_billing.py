@@ -36,7 +36,8 @@ class Chunk:
     tokens: int
     attention: float
     encoder_ratio: float = 0.0
-    """The request's share of the images and audio that the step's encoder processed."""
+    """The request's share (0 to 1) of the images and audio that the encoder processed in the
+    step."""
 
     @property
     def start(self) -> float:

@@ -71,7 +71,7 @@ class Account(NamedTuple):
     block_hashes: BlockHashes | None = None
     kv_load: KvLoad | None = None
     encoder_s: float | None = None
-    """The encoder's part of `prefill.own`; None if the engine has no encoder."""
+    """The encoder's seconds in `prefill.own`; None if the engine has no encoder."""
 
 
 class Ledger:
@@ -270,7 +270,7 @@ class Ledger:
     def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
         """Return the seconds lost to preemptions before and after the first token.
 
-        A preemption costs the time until the discarded work is computed again.
+        The time lost to a preemption ends when the discarded work has been computed again.
         """
         before = after = 0.0
         for number, evicted in enumerate(track.evicted_after):
@@ -288,7 +288,7 @@ class Ledger:
     def _prefill_parts(
         self, track: Track, first_step: int, prefill_end: int, preempted: float
     ) -> tuple[Parts, float]:
-        """Return the parts of prefill, and the encoder's part of `own`."""
+        """Return the parts of prefill, and the encoder's seconds in the part `own`."""
         total = max(0.0, self._end_of(prefill_end) - track.scheduled)
         own = others_prefill = mine_stall = encoder = 0.0
         for chunk in track.chunks:
@@ -384,10 +384,11 @@ class Ledger:
 def _summing_to(
     total: float, own: float, others_prefill: float, preempted: float, stall: float
 ) -> Parts:
-    """Return parts that sum to `total`; `others_decode` is the remainder.
+    """Return parts that sum to `total`. `others_decode` is `total` minus the other parts.
 
-    Rounding, or work that the model does not include, can make the remainder negative. The modelled
-    parts are then scaled down. The total and the measured parts stay unchanged.
+    If the other parts exceed the total, because of rounding or of work that the model does not
+    include, `own` and `others_prefill` are scaled down. `total`, and the measured parts `preempted`
+    and `stall`, stay unchanged.
     """
     preempted = min(preempted, total)
     stall = min(stall, total - preempted)

@@ -16,7 +16,8 @@ Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 196
 from typing import NamedTuple
 
 SCALES = (1.0, 1e3, 1e6, 1e5, 1e2)
-"""Typical values of 1, P, Q, C, N. Dividing by them keeps the normal equations well conditioned."""
+"""Typical values of 1, P, Q, C, N. They are divided by these values to keep the normal equations
+well conditioned."""
 
 FORGET = 1 - 1 / 4000
 """The weight of a step halves after 2,800 further steps."""
@@ -133,12 +134,13 @@ class StepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _LEAST), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # The residual is relative to the pace, so that the fit can follow a change of all
-            # steps.
+            # The residual is relative to the pace. Otherwise, if all steps became slower, all of
+            # them would get a low weight, and the fit could not follow.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0
-            # A clipped mean ignores stalls, as a running median does, but is cheaper to compute.
+            # A mean of clipped values ignores stalls, as a running median does, but takes less time
+            # to compute.
             self._typical_ratio += 0.01 * (
                 min(ratio, 4 * self._typical_ratio) - self._typical_ratio
             )

@@ -81,7 +81,7 @@ class WaitingRequests:
 
         Args:
             request_id: the request.
-            evicted: whether it was preempted. Otherwise it has ended.
+            evicted: whether the request was preempted. If False, the request has ended.
         """
         if evicted:
             self._evicted = True
@@ -100,7 +100,8 @@ class WaitingRequests:
         self._loading.clear()
 
     def _load_of(self, scheduler: Any, request: Any) -> KvLoad | None:
-        """Describe what a connector loads for a request, or return None if that is unknown."""
+        """Describe the KV cache that a connector loads for a request, or return None if it is
+        unknown."""
         tokens = external_tokens(request)
         if not tokens or not self._describes_loads:
             return None

@@ -1,8 +1,8 @@
 """Captures the requests of an engine core whose front end is not Python.
 
 The scheduler's hooks call this code on the engine core's own thread, once per request or scheduling
-event, and once per step. It only copies values. The threads of `export.sender` do all other work in
-the same process, and read the accounts from the engine's link like a front end.
+event, and once per step. It only copies values. The threads of `export.sender` run in the same
+process and do all other work. Like a front end, they read the accounts from the engine's link.
 """
 
 import logging

@@ -33,7 +33,7 @@ class Ended(NamedTuple):
 
 
 def record_of(flight: Flight, ended: Ended) -> RequestRecord:
-    """Return the record of a request, without its account.
+    """Return the record of a request, without the data of its account.
 
     `AccountJoin` adds the timestamps, the phases' parts and the model's name.
     """

@@ -79,7 +79,7 @@ NAMES = _names_in(_ARGUMENTS) | MEASURED
 
 
 def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
-    """Return the effective values of the arguments that affect latency, by `part.name`.
+    """Return the effective values of the arguments that affect latency. A key is `part.name`.
 
     Arguments that are unset, or that this vLLM does not have, are left out.
     """

@@ -1,7 +1,7 @@
 """The hardware of an engine, the shape of its model, and its loading time.
 
 They are reported once, in the engine's start event. Values that this vLLM does not provide are left
-out. Tailspan computes bytes, FLOPs and cost from them.
+out. Tailspan computes bytes, FLOPs and cost from these values.
 """
 
 import time
@@ -71,7 +71,7 @@ def _device() -> str | None:
     from vllm.platforms import current_platform
 
     if any("NonNvml" in each.__name__ for each in type(current_platform).__mro__):
-        return None  # the query would initialise CUDA, which takes GPU memory in this process
+        return None  # the query would initialise CUDA in this process, which takes GPU memory
     ask = getattr(current_platform, "get_device_name", None)
     name = ask() if ask is not None else None
     return name[:256] if isinstance(name, str) and name else None

@@ -1,4 +1,4 @@
-"""Adds the engine cores' accounts, samples and identities to the front end's records.
+"""Adds the engine cores' accounts, samples and identities to the front end's records and states.
 
 One thread may read the link while another completes records.
 """

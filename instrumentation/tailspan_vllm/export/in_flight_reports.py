@@ -29,8 +29,8 @@ report.
 """
 
 MAX_REQUESTS: Final = 1_000
-"""Maximum number of requests per report, oldest first. The others count when they end. vLLM runs at
-most 1,024 requests at once on the largest GPUs (`max_num_seqs`).
+"""Maximum number of requests per report, oldest first. Other requests count when they end. vLLM
+runs at most 1,024 requests at once on the largest GPUs (`max_num_seqs`).
 """
 
 REFUSED_PAUSE_S: Final = 300.0

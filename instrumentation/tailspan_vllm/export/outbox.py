@@ -28,8 +28,8 @@ class Outbox(Generic[T]):
 
     Args:
         post: sends a message and returns the outcome.
-        encode: encodes a batch as a message. If it raises an exception for an item, the item is
-            dropped.
+        encode: encodes a batch as a message. If it raises an exception for a single item, the item
+            is dropped.
         batch_limit: maximum number of items in one message.
         drop: called with the number of dropped items and the reason.
         note: called with every outcome, for the log.

@@ -1,8 +1,8 @@
 """The retry rules of all OTLP senders: the plugin, the simulator, forwarding, GPU agents.
 
 `transport.Outcome` classifies a response. After a retryable response, `Backoff` computes the pause.
-`deliver` sends one message until it is accepted or refused; `outbox.Outbox` also splits and drops
-batches of items.
+`deliver` sends one message until it is accepted or refused. `outbox.Outbox` sends batches of items;
+it also splits batches and drops items.
 
 Source: OTLP specification, "Retryable response codes", "Throttling".
 """
@@ -20,8 +20,8 @@ outage, sending resumes within about 30 s.
 """
 
 JITTER: Final = 0.2
-"""Random share of a pause, so that servers do not retry at the same time. OpenTelemetry's exporters
-use the same share.
+"""Each pause is made longer or shorter by a random share up to this one, so that servers do not
+retry at the same time. OpenTelemetry's exporters use the same share.
 """
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0

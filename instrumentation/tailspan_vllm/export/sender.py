@@ -1,11 +1,11 @@
 """Completes captured requests and exports them over OTLP, with two threads and bounded queues.
 
 The server's threads only append to a queue. The reading thread reads the engine cores' messages,
-completes ended requests and samples the engines each second. It never waits for the network. The
-sending thread exports when a batch is full, or every few seconds, because each export has a fixed
-cost. While the collector is unreachable, requests wait in the queue. If the queue is full, further
-requests are dropped and counted. A span has the same ids in every retry, so the receiver can
-discard duplicates.
+completes ended requests and samples the engines each second. The reading thread never waits for the
+network. The sending thread exports when a batch is full, or every few seconds, because each export
+has a fixed cost. While the collector is unreachable, requests wait in the queue. If the queue is
+full, further requests are dropped and counted. A span has the same ids in every retry, so the
+receiver can discard duplicates.
 """
 
 import atexit
@@ -57,13 +57,14 @@ SAMPLE_S: Final = 1.0
 
 LOOKS, LOOK_S = 200, 0.05
 """Number of attempts to connect to engines at their first requests, and the pause between them in
-seconds. All attempts fail for an engine on another machine, which has no link.
+seconds. If an engine is on another machine, it has no link, and all attempts fail.
 """
 
 NAME_WAIT_S: Final = 120.0
 """Maximum time to wait before the first export until the server's port is known. The port is part
-of the replica's name. It is known when the server builds its application, usually seconds after the
-engine is ready. Until then, requests are queued, and samples are queued for up to ten minutes.
+of the replica's name. The port is known when the server builds its application, usually seconds
+after the engine is ready. Until then, requests are queued, and samples are queued for up to ten
+minutes.
 """
 
 REFUSED_SHARE: Final = 4

@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
     reason: str = ""
     """A status code or error name, followed by the collector's message. One line."""
     wait_s: float | None = None
-    """Seconds that the collector asks to wait before the next message."""
+    """Seconds for which the collector asks the sender to wait before the next message."""
     rejected: int = 0
     """Number of items of an accepted message that the collector rejected."""
 

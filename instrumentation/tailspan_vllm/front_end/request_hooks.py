@@ -93,7 +93,8 @@ def install_on(
     def edge_alone() -> None:
         capture.sees_engine = False
 
-    # All of these hooks are needed: without one, requests would be reported twice or never.
+    # All of these hooks are required: if one were missing, requests would be reported twice or
+    # never.
     requests = Hooks("requests, inside the front end", switched_off=edge_alone)
     targets: list[tuple[Any, str, Wrap, Hooks]] = [
         (output_processor, "add_request", _add_request, requests),
@@ -223,8 +224,9 @@ def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
     def after(_: None, aborted: Any, args: Arguments, kwargs: Keywords) -> None:
-        # Use the result, which contains the engine's own ids of the aborted requests. The argument
-        # may be an iterator, and may contain ids of parent requests or external ids.
+        # Use the function's result, because it contains the engine's own ids of the aborted
+        # requests. The argument may be an iterator, and may contain ids of parent requests or
+        # external ids.
         states = _open(args[0])
         if not isinstance(aborted, Collection):
             # If the result is an iterator, reading it here would take it from the caller.

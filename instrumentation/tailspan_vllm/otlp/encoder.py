@@ -1,7 +1,7 @@
 """Encodes spans and metrics as OTLP messages, at a tenth of the cost of OpenTelemetry's encoders.
 
-`protobuf.py` writes the bytes directly. They equal the output of the SDK's encoders, except for the
-order of attributes. Tests compare both.
+`protobuf.py` writes the bytes directly. The bytes equal the output of the SDK's encoders, except
+for the order of attributes. Tests compare the two outputs.
 
 Source: opentelemetry-proto trace/v1/trace.proto, metrics/v1/metrics.proto.
 """

@@ -1,7 +1,8 @@
 """Converts the start of an engine to an OpenTelemetry span. Each start has one span.
 
-Several API servers report the same start. Their spans have the same ids, which are derived from the
-link's token, so the receiver keeps one of them.
+If a server has several API servers, each of them reports the same start. Their spans have the same
+ids, because the ids are derived from the link's token. The receiver therefore keeps only one of
+these spans.
 """
 
 import hashlib

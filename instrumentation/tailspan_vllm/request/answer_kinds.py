@@ -92,8 +92,8 @@ class StreamedAnswer:
         """
         self._counts = [0, 0, 0]
         self._before = self._seen = 0
-        """Number of tokens before the current kind, and number of tokens up to the last chunk with
-        a kind."""
+        """`_before`: number of tokens before the current kind began. `_seen`: number of tokens up
+        to the last chunk that had a kind."""
         self._carried = b""
         """The beginning of a marker that is divided between two chunks."""
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 QUOTE: Final = ord('"')
 _REASONING_TOKENS: Final = b'"reasoning_tokens":'
 _MOST_DIGITS: Final = 12
-"""Maximum number of digits to read: more than any number of tokens has."""
+"""Maximum number of digits to read. No number of tokens has this many digits."""
 
 
 class Markers(NamedTuple):
@@ -95,7 +95,7 @@ def beginning_at_end(body: bytes, marker: bytes) -> bytes:
 
 
 def reported_reasoning(body: bytes) -> int | None:
-    """Return the number of reasoning tokens in an answer's usage, or None."""
+    """Return the number of reasoning tokens from an answer's `usage`, or None if it is absent."""
     at = body.rfind(_REASONING_TOKENS)
     if at < 0:
         return None

@@ -230,7 +230,8 @@ class Flight:
         self.streamed: bool | None = None
         """Whether the client requested a stream; None if unknown."""
         self.stats: Any = None
-        """vLLM's `RequestStateStats` until the exchange ends; None without statistics or HTTP."""
+        """vLLM's `RequestStateStats`, kept until the exchange ends; None without statistics or
+        HTTP."""
         self.reported_at: float | None = None
         """Monotonic time of the last in-flight report, or None before the first report."""
         self.engine: int | None = None
@@ -256,7 +257,7 @@ class Flight:
 
     @property
     def open(self) -> bool:
-        """Return whether the engine has not yet reported how this request ended."""
+        """Return whether the request is open: the engine has not yet reported how it ended."""
         return self.ended is None
 
 

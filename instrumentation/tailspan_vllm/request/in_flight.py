@@ -33,7 +33,7 @@ class InFlight:
     def __init__(self) -> None:
         self._flights: dict[Flight, None] = {}
         self.since = 0.0
-        """Monotonic time at which the number of requests last rose from zero."""
+        """Monotonic time at which the number of requests last changed from 0 to 1."""
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -137,8 +137,8 @@ class LastStep:
     def _waiting_since(
         self, states: Sequence[EngineState], in_flight: InFlight
     ) -> dict[int, float]:
-        """Return the time of the last step of each engine with requests, or the time at which it
-        began to have requests, if this is later."""
+        """Return one time for each engine with requests: the time of its last step, or the time
+        since which it has requests, whichever is later."""
         if not len(in_flight):
             self._since.clear()
             return {}

@@ -6,9 +6,10 @@ from typing import Final, NamedTuple
 class Parts(NamedTuple):
     """Seconds of a prefill or decode phase, by cause.
 
-    own: time that the steps would have taken for this request alone. others_prefill, others_decode:
-    time added by other requests' work in the same steps. preempted: time from a preemption until
-    the discarded work was computed again. stall: step time that no scheduled work explains.
+    own: time that the steps would have taken if this request had been alone in the engine.
+    others_prefill, others_decode: time added by other requests' work in the same steps. preempted:
+    time from a preemption until the discarded work was computed again. stall: step time that no
+    scheduled work explains.
     """
 
     own: float

@@ -26,7 +26,7 @@ def split(
     last_token: float | None,
     delivered: float,
 ) -> Phases:
-    """Split the time from received to delivered at the timestamps that the request reached.
+    """Split the time from `received` to `delivered` at the timestamps that the request reached.
 
     Args: timestamps of one clock in seconds; None if not reached. They must not decrease. Returns:
     phases that sum to delivered − received.

@@ -15,9 +15,9 @@ from tailspan_vllm.request.record import Outcome, RequestRecord
 from tailspan_vllm.request.text_limits import bounded_text
 
 PREEMPTIONS_KEPT = 256
-"""Maximum number of preemptions that a span lists with their timestamps (20 kB).
+"""Maximum number of preemptions whose timestamps a span contains (20 kB).
 
-`preemptions` counts all of them.
+`preemptions` is the number of all preemptions.
 """
 
 BuildRecord = Callable[[], RequestRecord]
@@ -179,7 +179,8 @@ class RecordBuilder:
 
 
 def _set_kinds(record: RequestRecord, exchange: Exchange | None) -> None:
-    """Set the tokens of each kind, if the answer shows the tokens of this request alone."""
+    """Set the tokens of each kind, if the exchange's answer contains no tokens of other
+    requests."""
     answer = None if exchange is None else exchange.answer
     if answer is None or exchange is None or exchange.engine_requests != 1:
         return
@@ -215,8 +216,9 @@ def _set_instants(record: RequestRecord, flight: Flight, facts: Facts, arrival_t
     record.handed = max(record.received, flight.added)
     if not facts.queued:
         return
-    # On the same machine, the engine and this process share one monotonic clock. Timestamps of
-    # another machine are shifted so that the end of the request matches.
+    # On the same machine, the engine and this process share one monotonic clock. If the engine is
+    # on another machine, its timestamps are shifted, so that the request ends at the same time on
+    # both clocks.
     ended = flight.ended or record.delivered
     latest = facts.last_token or facts.scheduled or facts.queued
     same_clock = flight.added - 1.0 <= facts.queued and latest <= ended

@@ -48,7 +48,7 @@ class StartRecord:
     workers: list[WorkerStart] = field(default_factory=list)
 
     def add(self, worker: WorkerStart) -> None:
-        """Add a worker's report, unless it is not valid or there are too many."""
+        """Add a worker's report. Ignore it if it is not valid, or if there are too many reports."""
         if len(self.workers) < WORKERS_KEPT and all(map(_is_duration, worker)):
             self.workers.append(worker)
 

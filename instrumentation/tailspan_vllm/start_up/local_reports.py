@@ -53,7 +53,7 @@ class LocalReports:
             self._end.close()
 
     def read(self) -> list[bytes]:
-        """Return the reports that have arrived, and close this end.
+        """Return the reports that have arrived, and close the listener.
 
         Reports of processes of other users are dropped and counted (unix(7), SO_PEERCRED).
         """
