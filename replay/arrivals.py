@@ -1,4 +1,4 @@
-"""Store the requests to replay, as columns.
+"""Store the requests that are replayed, as columns.
 
 Pure. To change the traffic, make a copy with replaced columns, selected rows or scaled times.
 """
@@ -126,13 +126,13 @@ class Arrivals:
     For traffic without `prefixes`, or with tokens that were cached before the recording. Default:
     0."""
     frontend_s: FloatArray | None = None
-    """(n,) seconds from receipt until the front end passes the request to the engine, without the
-    wait for the engine's current step (`frontend_s - handoff_s` of a recorded row). NaN to use the
-    front-end model."""
+    """(n,) seconds from receipt until the front end passes the request to the engine. The wait for
+    the end of the engine's current step is not included. For a recorded row, this is
+    `frontend_s - handoff_s`. NaN: the seconds are computed by the front-end model."""
     held_s: FloatArray | None = None
-    """(n,) seconds from the end of the front end's work until the engine may schedule the request,
-    because the request waits for a KV transfer or a grammar. These seconds are part of the queue
-    time. Default: 0."""
+    """(n,) seconds for which the request waits for a KV transfer or a grammar before the engine may
+    schedule it. They begin at the end of the front end's work, and are part of the queue time.
+    Default: 0."""
     priority: IntArray | None = None
     """(n,) priority for the policy `priority`; the lowest value is served first. Default: 0."""
     acceptance: FloatArray | None = None

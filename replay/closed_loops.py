@@ -34,7 +34,7 @@ MOST_CORRELATION: Final = -0.5
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoops:
-    """Links each request of a waiting client to the request before it."""
+    """Links each request of a waiting client to the previous request of this client."""
 
     after: IntArray
     """(n,) index of the request for whose response the client waited; −1 if none."""
@@ -66,7 +66,7 @@ def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) 
 
 
 def _chained(received_s: FloatArray, ended_s: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Link each request to the latest request that ended before it and is not linked yet.
+    """Link each request to the request that ended last before its receipt and is not linked yet.
 
     Return the index of the linked request (−1 if none) and the pause in seconds, both (n,)."""
     before = np.full(len(received_s), -1, dtype=np.int64)

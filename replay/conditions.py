@@ -14,7 +14,7 @@ __all__ = ["Conditions", "Pace", "Shift", "Stall"]
 
 
 class Pace(NamedTuple):
-    """From `from_s` on, a replica's steps take `factor` times the step model's prediction."""
+    """A replica's pace. From `from_s` on, a step takes `factor` times its predicted duration."""
 
     from_s: float
     factor: float

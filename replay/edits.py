@@ -1,7 +1,7 @@
 """Apply the changes of a what-if question: engine arguments, replicas, router, rates, lengths.
 
-Pure. An edit of the server replaces fields of its model. An edit of the traffic creates a changed
-copy of the arrivals.
+Pure. An edit of the server replaces fields of the server's model. An edit of the traffic creates a
+changed copy of the arrivals.
 """
 
 import re
@@ -124,7 +124,7 @@ class Edits:
 
     @property
     def pools(self) -> bool:
-        """Whether requests may be routed to other engines than in the recording."""
+        """Whether the edits let the router send requests to other engines than in the recording."""
         chosen = (self.replicas, self.data_parallel_size, self.router)
         return any(each is not None for each in chosen)
 

@@ -33,8 +33,8 @@ from replay.step_clock import Stall, StepClock, step_noise
 from replay.waiting_queue import PriorityQueue
 
 StepListener = Callable[[int, float, int, int, float], None]
-"""Receives the prefill tokens, prefill pairs, context tokens, decodes and duration (seconds) of
-each step."""
+"""A function that is called after each step with the step's prefill tokens, prefill pairs, context
+tokens, decodes and duration in seconds."""
 
 _NEVER = float("inf")
 _NO_LIMIT = 1 << 62
@@ -91,7 +91,8 @@ class Engine:
         self.clock = StepClock(step_noise(config, seed), stalls, new_shape_s)
         self.loras = LoraSlots(config.max_loras, config.max_cpu_loras)
         self.lost_blocks = 0
-        """Number of KV blocks that a fault has made unavailable. Only free blocks can be lost."""
+        """Number of KV blocks that a fault has made unavailable. Blocks that requests hold cannot
+        be lost."""
         self._model = config.model
         self._lockstep = Lockstep(self._model, config.block_size)
         self._drafting = Drafting(
@@ -121,7 +122,8 @@ class Engine:
         self._leaving: dict[int, Job] = {}
         """Running jobs that are aborted at the end of the step, by the job's number."""
         self.blocked = Blocked()
-        """Total seconds of steps during which the queue was blocked, by reason."""
+        """Total seconds of the steps during which the queue was blocked, by the limit that blocked
+        it."""
         self._longest_step_s = 0.0
 
     @property
@@ -174,7 +176,8 @@ class Engine:
 
     @property
     def last_step_s(self) -> float:
-        """End of the last step, or start of the current step if the engine was idle before it."""
+        """End of the last step. If the engine was idle before the current step: start of the
+        current step."""
         return self._now
 
     def take_longest_step_s(self) -> float | None:
@@ -183,7 +186,7 @@ class Engine:
         return longest_s or None
 
     def submit(self, job: Job) -> None:
-        """Submit a job. `queued` may be in the future."""
+        """Submit a job. Its time `queued` may be in the future."""
         if job.prompt_tokens < 1 or job.output_tokens < 1:
             raise ValueError(
                 f"prompt_tokens: {job.prompt_tokens}, output_tokens: {job.output_tokens}; "
@@ -628,7 +631,7 @@ class Engine:
     def _leave_batch(self, job: Job) -> None:
         del self._running[job.number]
         self.loras.leave(job.lora)
-        # Speculation allocates blocks before their tokens are computed.
+        # With speculation, a job can have more blocks than its computed tokens need.
         held = job.lease.shared + job.lease.own
         self.kv.release(job.lease, max(self._blocks(job.computed_tokens), held))
 

@@ -23,8 +23,8 @@ COEFFICIENTS: Final = 5
 """Number of coefficients: γ per step, α per prefill token, κ per attention pair, β per context
 token, δ per decode."""
 LEAST_STEPS: Final = 20
-"""Minimum number of steps to compute the pace of a stretch. With the usual error of 10 to 40 % per
-step, the error of the mean is 2 to 9 %."""
+"""Minimum number of steps in a stretch whose pace is computed. With the usual error of 10 to 40 %
+per step, the error of the mean of this many steps is 2 to 9 %."""
 NOISE_QUANTILES: Final = 64
 
 _MEAN_OF_NORMAL: Final = sqrt(2 / np.pi)
@@ -39,7 +39,8 @@ class FitError(ValueError):
 class StepReports:
     """One engine's reports on its steps, in stretches of equal length.
 
-    Counters are increases within a stretch. NaN means that a stretch has no sample.
+    Work and seconds are increases of counters within a stretch. NaN means that a stretch has no
+    sample.
     """
 
     starts_s: FloatArray
@@ -276,7 +277,7 @@ def _solved(normal: FloatArray, moment: FloatArray) -> FloatArray | None:
             solution = np.zeros(used.size)
             solution[used] = found
             slope = moment - normal @ solution
-            # The solution is optimal if no zero coefficient should be positive.
+            # The solution is optimal if raising a coefficient that is 0 would not reduce the error.
             return solution if (slope <= 1e-6 * np.abs(moment).max()).all() else None
         used[np.flatnonzero(used)[found < 0]] = False
     return None

@@ -11,29 +11,32 @@ from replay.kv_cache import Lease
 
 
 class Billed(NamedTuple):
-    """Running sums of the costs of steps, including stalls."""
+    """Running sums from which the billed time of requests is computed. They include stalls."""
 
     each: float = 0.0
-    """The noise factor of each step, divided by its number of sequences."""
+    """Sum over the steps of (noise factor / number of sequences)."""
     scale: float = 0.0
     scale_steps: float = 0.0
 
 
 class Sums(NamedTuple):
-    """Running sums over an engine's steps. A request's share is the difference of two sums."""
+    """Running sums over an engine's steps. A request's share is the sum at its end − the sum at its
+    start."""
 
     prefill_s: float
     """Seconds of prefill work."""
     stall_s: float
     scale: float
-    """The noise factor of each step's work."""
+    """Sum over the steps of the noise factor."""
     scale_steps: float
-    """The noise factor times the step's index: a decode's context grows by one token per step."""
+    """Sum over the steps of (noise factor · index of the step). It is needed because a decode's
+    context grows by one token per step."""
     billed: "Billed"
 
 
 class Blocked(NamedTuple):
-    """Running sums of the seconds in which the queue was blocked, by reason."""
+    """Running sums of the seconds during which the queue was blocked, by the limit that blocked
+    it."""
 
     seats_s: float = 0.0
     kv_s: float = 0.0
@@ -162,13 +165,13 @@ class Job:
     evicted: float | None = None
     """Time of the last preemption; None once the lost tokens are recomputed."""
     aborted: float | None = None
-    """End of the step after which the request was aborted; None if not aborted."""
+    """End of the step after which the request was aborted; None if it was not aborted."""
     lost_tokens: int = 0
     """Number of tokens that were computed when the request was preempted."""
     before: "Sums | None" = None
     """The engine's sums when the request joined the decodes."""
     admitted: int = -1
-    """The engine's number of admissions when the request last joined the batch."""
+    """Position of the request in the order of all admissions, when it last joined the batch."""
     lease: Lease = field(init=False)
 
     def __post_init__(self) -> None:
@@ -209,8 +212,8 @@ class Job:
 
     @property
     def preparing_s(self) -> float:
-        """Return the seconds after the arrival in which the request is not eligible: its grammar is
-        compiled, then its KV cache is transferred."""
+        """Return the seconds after the arrival during which the request is not eligible: first its
+        grammar is compiled, then its KV cache is transferred."""
         return self.grammar_s + self.fetch_s
 
     def hold(self, at: float, blocked: Blocked) -> None:
@@ -225,7 +228,7 @@ class Job:
         self.blocked = Blocked(*(mine + now - then for mine, now, then in gone))
 
     def saw_prefill(self, others_tokens: int) -> None:
-        """Record the number of other requests' prompt tokens in one of the request's steps."""
+        """Record how many prompt tokens of other requests were in a step of this request."""
         if others_tokens > self.others_prefill_tokens_max:
             self.others_prefill_tokens_max = others_tokens
 

@@ -22,7 +22,7 @@ from replay.arrivals import FloatArray, IntArray
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Records = NDArray[np.void]
 Record = Any
-"""An element of an array of records. numba reads and writes its fields as attributes."""
+"""An element of an array of records. numba reads and writes the record's fields as attributes."""
 
 _NEVER = np.inf
 _NO_LIMIT = 1 << 62
@@ -70,7 +70,8 @@ JOB: Final = np.dtype(
     # Links in a list. The list contains the requests that the engine has not accepted, or the
     # waiting requests.
     + _fields("next previous", "i8")
-    # The front end's work for the request: its arrival, its end, and the previous request.
+    # The front end's work for the request: arrival and end of the work, and the request whose work
+    # is before it.
     + _fields("work_at_s work_end_s", "f8")
     + _fields("work_before", "i8"),
     align=True,
@@ -110,7 +111,7 @@ the pace's factor."""
 
 
 def _compiled(function: _Function) -> _Function:
-    """Compile a function at its first call, and store the code on disk.
+    """Decorate a function: numba compiles it at its first call, and stores the code on disk.
 
     numba stores the code in this file's folder or, if the installation is read-only, in the user's
     cache folder (`NUMBA_CACHE_DIR` sets another folder). If neither folder is writable, each

@@ -33,7 +33,7 @@ class _Extent:
     holders: int = 0
     being_filled: bool = False
     offset: int = 0
-    """For the extent of a finished job: the number of shared prefix blocks before its own
+    """For the extent of a finished job: the number of shared prefix blocks before the job's own
     blocks."""
 
 
@@ -147,7 +147,8 @@ class KvCache:
         return True
 
     def pin(self, wanted: int) -> None:
-        """Pin or unpin blocks until `wanted` blocks are pinned or no block is free."""
+        """Make blocks unavailable (pinned), or available again, until `wanted` blocks are pinned or
+        no block is free."""
         more = min(wanted - self.pinned, self.free)
         self.pinned += more
         if more > 0:

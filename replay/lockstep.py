@@ -69,7 +69,8 @@ class Lockstep:
         prefill_tokens: int,
         sequences: int,
     ) -> None:
-        """Count a step of all sequences. `sequences` includes sequences in prefill."""
+        """Count a step, which all decoding sequences take part in. `sequences` also includes
+        sequences in prefill."""
         self.prefill_sum_s += prefill_s
         self.stall_sum_s += stall_s
         self.scale_sum += scale
@@ -110,13 +111,13 @@ class Lockstep:
         done = []
         while self._ends and self._ends[0][0] <= self.count:
             _, _, joined, job = heapq.heappop(self._ends)
-            if job.joined == joined:  # otherwise the job was preempted in the meantime
+            if job.joined == joined:  # if not equal, the job was preempted since then
                 self.leave(job)
                 done.append(job)
         return done
 
     def leave(self, job: Job) -> None:
-        """Remove a job, and update its token counts and its share of the time."""
+        """Remove a job. Update the job's token counts and its shares of step time."""
         self.due[(job.joined - job.computed_tokens) % len(self.due)] -= 1
         steps = self.count - job.joined
         job.made_tokens += steps

@@ -45,7 +45,7 @@ def replay(
     Args:
         model: the servers.
         arrivals: the requests.
-        seed: seed of the noise of step times and of the acceptance of drafts.
+        seed: seed of the random numbers for step noise and for the acceptance of drafted tokens.
         conditions: stalls and slowdowns of the servers.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Model a vLLM deployment, which `replay` runs and a what-if question edits.
+"""Model a vLLM deployment. `replay` simulates the model, and a what-if question changes it.
 
 Pure. To change engine arguments, the number of replicas or the router, use `dataclasses.replace` on
 the model.

@@ -25,7 +25,7 @@ _SHOWN_CHARACTERS: Final = 200
 
 
 class TraceError(ValueError):
-    """The file is not a valid trace. The message contains the line and what is allowed."""
+    """The file is not a valid trace. The message contains the line and the allowed values."""
 
 
 class TraceRow(NamedTuple):

@@ -42,7 +42,7 @@ def read_trace(
 
 
 def trace_rows(arrivals: Arrivals) -> tuple[TraceRow, ...]:
-    """Return each request with the seconds since the first request."""
+    """Return a row per request: seconds since the first request, prompt tokens, output tokens."""
     return tuple(
         TraceRow(*row)
         for row in zip(

@@ -33,13 +33,13 @@ class Answer(NamedTuple):
 
 
 def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> list[Answer]:
-    """Return the results of every query of every panel, over the last `range_s` seconds.
+    """Return the results of all queries of all panels, over the last `range_s` seconds.
 
     Args:
         here: the running Prometheus.
         board: the dashboard.
         range_s: time range of the panels in seconds.
-        one: True selects the first value of each variable, False selects all values.
+        one: whether each dashboard variable has only its first value. If False, it has all values.
     """
     values = _values(here, board, one)
     end = time.time()

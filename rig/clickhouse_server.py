@@ -93,7 +93,7 @@ def replies(engine: Any) -> Callable[[ReceivedRequest], Reply]:
             if wanted:
                 answer = engine.query(sql, _PLAIN, params=values).bytes() or b""
                 return Reply(200, answer, {"X-ClickHouse-Format": wanted[1]})
-            # Only a statement with a result prints the names of columns.
+            # The names of columns are only printed for a statement that returns a result.
             answer = engine.query(sql, f"{_PLAIN}WithNames", params=values).bytes() or b""
             headers = {"X-ClickHouse-Format": _PLAIN} if answer else {}
             return Reply(200, answer.partition(b"\n")[2], headers)

@@ -50,7 +50,8 @@ def take(
     if page == "slos":
         _try_a_change(tab)
     tab.wait_for_timeout(SETTLES_MS)
-    # Streamlit scrolls inside its own frame, so the window is made as high as the page's content.
+    # Streamlit scrolls the page inside a frame, so a picture would show only a part. The window is
+    # therefore made as high as the page's content.
     height = tab.evaluate("document.querySelector('.stMainBlockContainer').scrollHeight")
     tab.set_viewport_size({"width": LOOKS[look]["viewport"]["width"], "height": height + 20})
     tab.wait_for_timeout(SETTLES_MS)

@@ -2,9 +2,9 @@
 
     python -m rig.pictures docs/dashboards [--minutes 12] [--board tailspan-gpu]
 
-Each panel is drawn from its definition, with results from a Prometheus. The pictures show the
-dashboards to readers without a Grafana. The program runs Tailspan, a simulated fleet with an
-incident and a Prometheus for some minutes.
+Each panel is drawn from its definition, with results from a Prometheus. The pictures are for
+readers who have no Grafana. For some minutes, the program runs Tailspan, a Prometheus, and a
+simulated fleet with an incident.
 """
 
 import argparse
@@ -248,7 +248,7 @@ def main() -> None:
         for board in BOARDS:
             if board.uid not in (arguments.board or [board.uid]):
                 continue
-            # Omit the first seconds, in which all past data arrives.
+            # Omit the first seconds: all data of the simulated past arrives in them.
             print(picture(here, board, arguments.folder, arguments.minutes * 60 - BACKFILL_TAKES_S))
 
 

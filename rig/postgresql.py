@@ -91,7 +91,8 @@ class PostgreSQL:
         self._run("pg_ctl", "start", "-w", f"-D{self._data}", f"-l{log}", f"-o{options}")
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop the server: "immediate" simulates a crash, "fast" ends its connections first."""
+        """Stop the server. "immediate" simulates a crash; "fast" ends the connections, then
+        stops."""
         self._run("pg_ctl", "stop", "-w", f"-D{self._data}", f"-m{mode}")
 
     def configure(self, *lines: str) -> None:
@@ -114,7 +115,7 @@ class PostgreSQL:
 
     @property
     def folder(self) -> Path:
-        """The server's folder, in which its user may write."""
+        """The server's folder. The user that runs the server may write in it."""
         return self._folder
 
     @property
@@ -133,7 +134,8 @@ class PostgreSQL:
     def _as_user(self) -> tuple[str, ...]:
         """Return the command prefix that changes the user.
 
-        subprocess' option `user` would fork, and a fork fails while gRPC's threads run.
+        The option `user` of subprocess is not used: it would fork, and a fork fails while gRPC's
+        threads run.
         """
         return ("setpriv", "--reuid", self._user, "--clear-groups") if self._user else ()
 
@@ -156,7 +158,7 @@ class PostgreSQL:
 
 
 def _programs() -> Path:
-    """Return the folder with PostgreSQL's programs, which on Debian is not in every PATH."""
+    """Return the folder with PostgreSQL's programs. On Debian, it is not in every user's PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda at: at.parts[-3])
     if not found:
         raise NotHereError("there is no PostgreSQL; install it with: apt-get install postgresql")
@@ -164,7 +166,7 @@ def _programs() -> Path:
 
 
 def _unprivileged() -> str | None:
-    """Return the user to run as, or None for the current user."""
+    """Return the user that runs the server, or None for the current user."""
     if os.geteuid() != 0:
         return None
     names = {each.pw_name for each in pwd.getpwall()}

@@ -29,7 +29,7 @@ class ProgramError(Exception):
 
 
 class Program:
-    """A running program. Use it in a `with` statement, which always ends the program.
+    """A running program. Use it in a `with` statement. The end of the statement ends the program.
 
     Args:
         folder: the working directory of the program, which also contains a file with its output.

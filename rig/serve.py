@@ -75,7 +75,7 @@ def wait_until_healthy(port: int, server: subprocess.Popen[bytes]) -> bool:
 
 
 def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
-    """Ask the server to end, and kill it if it does not."""
+    """Ask the server to end. Kill it if it does not end in time."""
     if server.poll() is None:
         server.send_signal(signal.SIGTERM)
         try:

@@ -65,7 +65,7 @@ class Watched:
 
 
 def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """Wait until `found` returns a true value, and return this value."""
+    """Call `found` again and again until it returns a true value. Return this value."""
     deadline = time.monotonic() + patience_s
     while True:
         try:

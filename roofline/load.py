@@ -35,8 +35,9 @@ class Load:
     prefill_steps: FloatArray
     """Number of steps that computed prompt tokens."""
     prefill_context_tokens: FloatArray
-    """R: number of context tokens that prompt chunks read again, from earlier chunks or the cache.
-    For sums over many steps, R is a lower bound (`chunks.read_back`)."""
+    """R: number of earlier tokens of the same prompt, computed in earlier chunks or found in the
+    cache, whose KV prompt chunks read again. For sums over many steps, R is a lower bound
+    (`chunks.read_back`)."""
     prompts: FloatArray
     """Number of prompts whose last chunk is in these steps. The last chunk of a prompt produces a
     token."""
@@ -48,7 +49,7 @@ class Load:
 
     @property
     def made(self) -> FloatArray:
-        """Number of tokens for which the last layer is computed."""
+        """Number of tokens for which the last layer (logits) is computed."""
         return self.decodes + self.draft_tokens + self.prompts
 
 

@@ -42,8 +42,8 @@ class Modelled:
 
 @dataclass(frozen=True, slots=True)
 class ModelledWindows:
-    """The modelled bytes and FLOPs of each window on a GPU. Arrays are (w,), with NaN if
-    unknown."""
+    """The modelled bytes and FLOPs of each window on a GPU. Arrays are (w,). Unknown values are
+    NaN."""
 
     model: ModelSource
     weight_bytes: FloatArray

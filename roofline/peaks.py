@@ -100,7 +100,7 @@ def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
 
 
 def _normalised_name(name: str) -> str:
-    """Normalise a name to letters and digits. Manufacturers and drivers use different
+    """Return a name's letters and digits only, because names from different sources differ in their
     separators."""
     words = re.split(r"[\s_/-]+", name.casefold())
     return " ".join(word for word in words if word not in ("nvidia", "amd", "tesla", "geforce"))

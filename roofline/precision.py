@@ -103,7 +103,7 @@ def _quantisation(config: Config) -> _Quantised | None:
         bits = details.whole_or_none("bits", "w_bit") or 4
         return _Quantised(_packed_bytes(bits, details.get("group_size", "q_group_size")))
     if method == "bitsandbytes":
-        # One 4-byte scale per 64 weights, unless the scales are quantised too.
+        # Each group of 64 weights has one 4-byte scale, unless the scales are quantised too.
         return _Quantised(1.0 if details.flag("load_in_8bit", False) else 0.5 + 4 / 64)
     if method == "compressed-tensors":
         return _compressed(details)

@@ -74,7 +74,8 @@ class Parallel:
     data: int = 1
     """Number of engines that share the experts of each layer."""
     context: int = 1
-    """Decode context parallelism: the number of `tensor` GPUs that share a sequence's cache."""
+    """Decode context parallelism: number of the `tensor` GPUs among which a sequence's cache is
+    divided."""
 
     @property
     def gpus(self) -> int:
@@ -84,7 +85,7 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """The shape of a token decoder in one engine."""
+    """The shape of one engine's model, which must be a decoder of tokens."""
 
     architecture: str | None = None
     vocabulary: int

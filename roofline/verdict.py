@@ -81,7 +81,7 @@ class Terms:
 def verdict_of(
     terms: Terms | None, sm_active_ratio: float | None, busy_ratio: float | None = None
 ) -> Verdict | None:
-    """Return the bottleneck of a window.
+    """Return the bottleneck of a window. The module's docstring contains the conditions.
 
     Args:
         terms: terms of the window's mean step, or None if there are no steps.
@@ -91,7 +91,7 @@ def verdict_of(
             unknown.
 
     Returns:
-        The bottleneck, or None if a term is unknown.
+        The bottleneck, or None if a value that decides it is unknown.
     """
     activity = busy_ratio if sm_active_ratio is None else sm_active_ratio
     if activity is not None and activity < IDLE_BELOW:

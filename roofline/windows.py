@@ -51,12 +51,12 @@ class Window:
 
     @property
     def mbu(self) -> float | None:
-        """Share of the peak bandwidth that the steps needed, during the time in steps."""
+        """Bandwidth that the steps needed / peak bandwidth, during the time in steps."""
         return self.terms.mbu if self.terms else None
 
     @property
     def mfu(self) -> float | None:
-        """Share of the peak FLOP/s that the steps needed, during the time in steps."""
+        """FLOP/s that the steps needed / peak FLOP/s, during the time in steps."""
         return self.terms.mfu if self.terms else None
 
 

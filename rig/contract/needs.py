@@ -157,7 +157,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class ProcessName:
-    """A child process with a name that begins with this text."""
+    """The module starts a child process whose name begins with this text."""
 
     begins: str
 

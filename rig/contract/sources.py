@@ -197,7 +197,7 @@ def _preference(candidate: Any) -> tuple[Any, bool]:
 
 @contextmanager
 def open_index() -> Iterator[Index]:
-    """Open the index with the configuration of this Python's pip.
+    """Open the package index that the pip of this Python is configured to use.
 
     Raises:
         NoSourceError: pip is not installed, or its internals have changed.
@@ -207,7 +207,7 @@ def open_index() -> Iterator[Index]:
 
         command: Any = create_command("index")
         options, _ = command.parse_args(["versions", PROJECT])
-        # Suppress warnings about configured indexes that have no vLLM.
+        # Suppress pip's warnings about configured indexes that do not contain vLLM.
         logging.getLogger("pip").setLevel(logging.ERROR)
     except (ImportError, AttributeError) as error:
         raise NoSourceError(f"pip is needed to fetch sources: {error}") from error

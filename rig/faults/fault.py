@@ -13,7 +13,7 @@ from rig.faults.traffic import Traffic
 
 
 class Server(Protocol):
-    """The operations on the server that a disturbance may use."""
+    """The operations that a disturbance may perform on the server."""
 
     def engine_cores(self) -> list[int]:
         """Return the process ids of the server's engine cores."""

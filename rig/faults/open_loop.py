@@ -36,7 +36,7 @@ class Outcome:
 
 
 def send_on_time(port: int, arrivals: Sequence[tuple[float, Call]]) -> Outcome:
-    """Send every call at its time in seconds from now, and wait for the last response."""
+    """Send each call at its time (seconds from now), and wait for the last response."""
     outcome = Outcome()
     begun = time.monotonic()
     threads = []

@@ -33,7 +33,7 @@ def load_exceeds_capacity(draw: random.Random, severity: float, usual: Traffic) 
 
 
 def tenant_flood(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Send many times the usual traffic of one tenant, so that other tenants wait."""
+    """Multiply the usual traffic of one tenant, so that the other tenants wait."""
     more = draw.uniform(0.9, 1.2) * severity
     flood = replace(
         usual, rate_per_s=usual.rate_per_s * more, tenants=(draw.choice(usual.tenants),)

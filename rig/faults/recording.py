@@ -1,8 +1,8 @@
 """Records faults: a server under its usual load, then under a fault, in one database.
 
 Faults with the same arguments share a server. Faults with the same preceding traffic share the
-recording of this traffic. The folder of each database has a file with the ground truth: the cause,
-and its start and end.
+recording of this traffic. Beside each database, a file contains the ground truth: the cause, and
+the start and end of the fault.
 """
 
 import json
