@@ -171,7 +171,7 @@ class PrometheusExporter(Families):
         """Export these tenants by name, so that all collectors of a database name the same tenants.
 
         Args:
-            tenants: the tenants, at most `LIMIT`. They replace other tenants if necessary.
+            tenants: the tenants, at most `LIMIT`. These tenants replace other tenants if necessary.
         """
         with self._lock:
             # Count the waiting requests first: they arrived before these tenants were exported by

@@ -131,7 +131,7 @@ class Arrivals:
     `frontend_s - handoff_s`. NaN: the seconds are computed by the front-end model."""
     held_s: FloatArray | None = None
     """(n,) seconds for which the request waits for a KV transfer or a grammar before the engine may
-    schedule it. They begin at the end of the front end's work, and are part of the queue time.
+    schedule it. This time begins at the end of the front end's work, and is part of the queue time.
     Default: 0."""
     priority: IntArray | None = None
     """(n,) priority for the policy `priority`; the lowest value is served first. Default: 0."""
@@ -146,8 +146,8 @@ class Arrivals:
     """(n,) seconds from the last byte of the earlier request's response to this request. Default:
     0."""
     tenant: IntArray | None = None
-    """(n,) index of the request's tenant, to select requests and results. It does not affect the
-    replay."""
+    """(n,) index of the request's tenant, to select requests and results. The tenant does not
+    affect the replay."""
 
     def __post_init__(self) -> None:
         n = len(self.received_s)

@@ -1,7 +1,8 @@
 """Detect clients that wait for each response before they send the next request.
 
-If the server is slower, these clients send more slowly. Their recorded arrival times are therefore
-not valid for a changed server. A tenant's clients count as waiting if three conditions hold:
+If the server is slower, these clients send more slowly. The recorded arrival times of such clients
+are therefore not valid for a changed server. A tenant's clients count as waiting if three
+conditions hold:
 
 - After each arrival, nearly the same number of the tenant's requests is in flight. For independent
   users (Poisson arrivals), the variance of this number equals its mean. For waiting clients, the

@@ -180,7 +180,8 @@ MOST_FACTOR: Final = 1_000.0
 traffic."""
 _ALLOWED_FACTOR: Final = f"from {LEAST_FACTOR:g}x to {MOST_FACTOR:g}x, as in 1.5x"
 MOST_REQUESTS: Final = 2_000_000
-"""Maximum number of requests in the edited traffic. It limits the memory that the traffic uses."""
+"""Maximum number of requests in the edited traffic. The maximum limits the memory that the traffic
+uses."""
 
 _FACTOR: Final = re.compile(r"(?:tenant=(?P<tenant>.*):)?(?P<factor>[0-9]*\.?[0-9]+)x?")
 
@@ -292,7 +293,7 @@ def edited_arrivals(
         engine: the edited engine. Without a prefix cache, no tokens are cached.
         front_end: computes the front end's time for prompts with changed lengths.
         tenants: the tenants' names.
-        chance: random number generator. It chooses the requests to copy or drop, and the times of
+        chance: random number generator, to choose the requests to copy or drop, and the times of
             copies.
 
     Raises:

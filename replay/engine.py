@@ -1,8 +1,8 @@
 """Simulate a vLLM V1 engine in virtual time: continuous batching, paged KV cache, chunked prefill.
 
 Pure: submissions, seed and configuration determine the result. Each step first gives the running
-sequences their tokens. Then it fills the token budget with prefill, in order of arrival, and skips
-requests that are not eligible. If a sequence needs a block and no block is free, the newest
+sequences their tokens. Then the step fills the token budget with prefill, in order of arrival, and
+skips requests that are not eligible. If a sequence needs a block and no block is free, the newest
 sequence (or the sequence with the lowest priority) is preempted: it returns to the front of the
 queue and is recomputed later.
 

@@ -55,7 +55,7 @@ class EngineConfig:
     step_noise_ratio: float = 0.03
     step_noise_quantiles: tuple[float, ...] = ()
     """Quantiles of (duration of a step) / (duration that the step model predicts), at the
-    probabilities `(i + ½)/n`. They override `step_noise_ratio`."""
+    probabilities `(i + ½)/n`. The quantiles override `step_noise_ratio`."""
 
     def __post_init__(self) -> None:
         for key in (

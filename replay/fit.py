@@ -1,7 +1,7 @@
 """Fit the replay's model of a server to the samples and requests that the server reported.
 
 Pure. The plugin fits a step model inside the engine, and each engine sample contains the
-coefficients. The step model of a time window has the medians of these coefficients. They are
+coefficients. The step model of a time window has the medians of these coefficients. The medians are
 scaled, so that the model predicts the window's total busy time exactly. The window is divided into
 stretches of equal length. Each stretch has a pace: its busy time divided by the predicted busy
 time. The durations of single steps deviate from the model at random; the spread of these deviations
@@ -249,8 +249,8 @@ _SWEEPS: Final = 200
 def non_negative(columns: FloatArray, values: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the weighted least-squares solution without negative coefficients.
 
-    The unconstrained solution is used if it has no negative coefficient. Otherwise negative
-    coefficients are set to zero. If the result is not the optimum, the optimum is found by
+    The unconstrained solution is used if it has no negative coefficient. If it has negative
+    coefficients, they are set to zero. If the result is not the optimum, the optimum is found by
     iteration, which takes a hundred times as long.
 
     Args:

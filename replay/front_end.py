@@ -62,7 +62,7 @@ _KEPT = 4096
 
 
 class FrontEnd:
-    """The API server's process. It does its work in order of arrival."""
+    """The API server's process, which does its work in order of arrival."""
 
     def __init__(self, pace: float = 1.0) -> None:
         self.pace = pace

@@ -11,7 +11,7 @@ from replay.kv_cache import Lease
 
 
 class Billed(NamedTuple):
-    """Running sums from which the billed time of requests is computed. They include stalls."""
+    """Running sums from which the billed time of requests is computed. The sums include stalls."""
 
     each: float = 0.0
     """Sum over the steps of (noise factor / number of sequences)."""
@@ -29,8 +29,8 @@ class Sums(NamedTuple):
     scale: float
     """Sum over the steps of the noise factor."""
     scale_steps: float
-    """Sum over the steps of (noise factor · index of the step). It is needed because a decode's
-    context grows by one token per step."""
+    """Sum over the steps of (noise factor · index of the step). The sum is needed because a
+    decode's context grows by one token per step."""
     billed: "Billed"
 
 
@@ -149,7 +149,8 @@ class Job:
     could have admitted the request. After that: the increase of these sums during the request's
     wait."""
     billed_s: float = 0.0
-    """The request's share of the time of its steps, in proportion to its work in each step."""
+    """Seconds of steps that are billed to the request: its share of each step, in proportion to its
+    work."""
     wasted_s: float = 0.0
     """The request's share of step time for work that was computed again after a preemption."""
     prefill: Shares = field(default_factory=Shares)

@@ -29,7 +29,7 @@ def blocks_for(tokens: int, block_tokens: int = BLOCK_TOKENS) -> int:
 @dataclass(slots=True)
 class _Extent:
     resident: int
-    """Number of cached blocks of the extent. They are the first blocks of the extent."""
+    """Number of cached blocks of the extent, counted from its first block."""
     holders: int = 0
     being_filled: bool = False
     offset: int = 0

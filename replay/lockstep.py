@@ -132,8 +132,7 @@ class Lockstep:
         job.joined = -1
 
     def _share(self, job: Job, context_tokens: int) -> None:
-        """Add to the job its shares of the steps since it joined. It had this many context tokens
-        then."""
+        """Add to the job its shares of the steps since it joined with `context_tokens` tokens."""
         if job.before is None:
             raise AssertionError(f"job {job.number} leaves the decodes without having joined")
         model, before, now = self._model, job.before, self._sums

@@ -126,7 +126,7 @@ def read_mooncake(
     """Read requests from lines of JSON. Keys that are not in the format are ignored.
 
     Args:
-        file: the file. It is read line by line.
+        file: the file, which is read line by line.
         name: name of the file for error messages.
         block_tokens: number of tokens in a block of `hash_ids`.
         most_requests: maximum number of requests; None for any number.

@@ -1,7 +1,7 @@
 """Replay arrivals step by step in plain Python: the reference for the compiled loop.
 
 Pure. This replay uses the simulator's engine. `replay.loop` computes the same results about 30
-times faster. The tests compare both.
+times faster. The tests compare the results.
 """
 
 import heapq

@@ -1,7 +1,7 @@
 """Choose the server for a request: routing policies.
 
-Pure. If several servers are equally good, they are chosen in turn. Otherwise, some servers of an
-idle fleet would get no requests.
+Pure. If several servers are equally good, they are chosen in turn. If always the first one were
+chosen, some servers of an idle fleet would get no requests.
 """
 
 from collections.abc import Sequence

@@ -19,7 +19,7 @@ class Stall(NamedTuple):
     at_s: float
     for_s: float
     in_full: bool = False
-    """If True, the whole duration of the stall is added to the next step. This is used for stalls
+    """If True, the whole duration of the stall is added to the next step. True is used for stalls
     that a real engine reported. If False, a step that begins during the stall waits until the stall
     ends, and a stall during which no step begins has no effect."""
 
@@ -60,8 +60,8 @@ class StepClock:
         self.pace = 1.0
         """Factor for step durations; above 1 for a slow machine."""
         self.crowding = 0.0
-        """Relative increase of a step's duration per sequence. It is 0 in a replay, because the
-        fitted step model does not have this increase."""
+        """Relative increase of a step's duration per sequence. The value is 0 in a replay, because
+        the fitted step model does not have this increase."""
         self._stalls = iter(stalls)
         self._next_stall = next(self._stalls, None)
         self._new_shape_s = new_shape_s

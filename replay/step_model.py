@@ -36,9 +36,9 @@ class StepModel:
 def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
     """Remove drafted tokens from a step model that was fitted with speculative decoding.
 
-    The fitted coefficient of a decode includes the verification of drafted tokens. It is removed,
-    because the replay adds this time itself. The fitted constant includes the draft head's time. It
-    cannot be separated, so it stays in the constant.
+    The fitted coefficient of a decode includes the verification of drafted tokens. This
+    verification is removed, because the replay adds its time itself. The fitted constant includes
+    the draft head's time, which cannot be separated and stays in the constant.
     """
     if not drafted:
         return fitted

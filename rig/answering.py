@@ -93,8 +93,8 @@ def answering(
 Manner = Callable[[socket.socket, bytes, threading.Event], None]
 """A function that handles a connection.
 
-Its arguments are the connection, the first bytes that the client sent, and an event that is set
-when the server stops.
+The function's arguments are the connection, the first bytes that the client sent, and an event that
+is set when the server stops.
 """
 
 

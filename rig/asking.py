@@ -85,7 +85,8 @@ def marked(here: Watched, board: Board, shown: str = SHOWN) -> dict[str, list[di
 def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:
     """Return the value of each variable as Grafana would set it.
 
-    If `one` is True, the variable has its first value. Otherwise it has all values.
+    If `one` is True, the variable has its first value. If `one` is False, the variable has all
+    values.
     """
     values: dict[str, str] = {}
     for name in board.variables:

@@ -77,7 +77,7 @@ class Proxy:
         self._spans: list[Span] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection. It carries one request."""
+        """Serve one connection, which carries one request."""
         begun_unix_ns, begun_s = time.time_ns(), time.monotonic()
         try:
             request = await _read_request(reader)

@@ -38,7 +38,7 @@ def first_events(down: Sequence[Held]) -> list[Held]:
 
 @dataclass(slots=True)
 class Spoiling:
-    """The settings of the disturbances. They may be changed between connections.
+    """The settings of the disturbances. The settings may be changed between connections.
 
     Attributes:
         up_s: delay of bytes from the client to the server.

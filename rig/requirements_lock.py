@@ -4,7 +4,8 @@
 
 pip resolves the tested versions (constraints.txt) for the image's Python on both architectures. pip
 reports the hash of each wheel without installing the wheel. The file contains only names, versions
-and hashes. It does not contain the download address, which is configured when the image is built.
+and hashes. The download address is not in the file, because it is configured when the image is
+built.
 """
 
 import json

@@ -15,8 +15,8 @@ from pathlib import Path
 
 TAGS = ("<think>", "</think>")
 END_ID = 260
-"""The id of the token `</think>`. It is free: the tiny model's own tokeniser has 259 tokens, and
-the model's vocabulary has 512."""
+"""The id of the token `</think>`. The id is free: the tiny model's own tokeniser has 259 tokens,
+and the model's vocabulary has 512."""
 
 
 def build(model: Path, folder: Path) -> None:

@@ -12,8 +12,9 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
-"""Assumed number of prompt tokens in each step that computes prompts. It is used if only sums over
-steps are known, and affects only mixtures of experts. This many tokens use nearly all experts."""
+"""Assumed number of prompt tokens in each step that computes prompts. The assumption is used if
+only sums over steps are known, and affects only mixtures of experts. 512 tokens use nearly all
+experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

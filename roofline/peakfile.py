@@ -1,4 +1,4 @@
-"""Read the peaks of devices from a user's file. They override the values of `peaks.toml`.
+"""Read the peaks of devices from a user's file. These peaks override the values of `peaks.toml`.
 
     [device."NVIDIA H20"]
     bytes_per_s = 4.0e12

@@ -79,7 +79,7 @@ class Rises:
         self._windows = grid.of(samples.at_unix_ns)
 
     def of(self, name: str) -> FloatArray:
-        """Return a total's increase in each window: (w,). It is NaN if no sample reports the total.
+        """Return a total's increase in each window: (w,). NaN if no sample reports the total.
 
         Each process of an engine counts a part of the total, so the increases of all processes are
         added.
@@ -123,8 +123,8 @@ class Rises:
 
 
 def means(samples: Columns, name: str, grid: Grid) -> FloatArray:
-    """Return a gauge's mean by window, over all samples of all GPUs: (w,). It is NaN without
-    samples."""
+    """Return a gauge's mean by window, over all samples of all GPUs: (w,). A window without samples
+    has NaN."""
     values, windows = samples.number(name), grid.of(samples.at_unix_ns)
     valid = np.isfinite(values) & (windows >= 0)
     sums = np.bincount(windows[valid], weights=values[valid], minlength=grid.number)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latent:
-    """Multi-head latent attention. It caches the keys and values of a token as one short vector.
+    """Multi-head latent attention, which caches a token's keys and values as a single short vector.
 
     Source: DeepSeek-V2, arXiv 2405.04434, section 2.1.
     """

@@ -53,8 +53,8 @@ def gpu_weights(shape: ModelShape) -> Weights:
 
 
 def kv_heads_of_a_gpu(shape: ModelShape) -> float:
-    """Return the number of KV heads on one GPU. It is at least 1: if there are fewer heads than
-    ranks, several ranks store the same head."""
+    """Return the number of KV heads on one GPU. The number is at least 1: if there are fewer heads
+    than ranks, several ranks store the same head."""
     return max(1.0, shape.kv_heads / shape.parallel.tensor)
 
 

@@ -50,8 +50,8 @@ class Work:
 
     @property
     def traffic_bytes(self) -> FloatArray:
-        """All bytes, including activations. This is the memory traffic if no activation stays in
-        the GPU's caches."""
+        """All bytes, including activations. These bytes are the memory traffic if no activation
+        stays in the GPU's caches."""
         return self.bytes + self.activation_bytes
 
     @property
@@ -173,7 +173,7 @@ def _activations(shape: ModelShape, load: Load) -> FloatArray:
 
     Each operator is assumed to read its inputs and write its outputs once."""
     ranks = shape.parallel.tensor
-    layer = 8.0 * shape.hidden  # both norms read and write the residual
+    layer = 8.0 * shape.hidden  # each norm reads and writes the residual; there are two norms
     layer += (
         _of_latent_attention(shape, shape.latent)
         if shape.latent

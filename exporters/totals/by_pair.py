@@ -28,8 +28,8 @@ class ByPair(Generic[T]):
     def expect(self, pair: Pair) -> T:
         """Return the totals of a pair, and create them if necessary.
 
-        Create a pair before its first request is counted, so that its series begin at 0. Otherwise
-        the first value would be 1, and a Prometheus rate would miss the first request.
+        Create a pair before its first request is counted, so that its series begin at 0. If the
+        first value were 1, a Prometheus rate would miss the first request.
         """
         totals = self._by_pair.get(pair)
         if totals is None:

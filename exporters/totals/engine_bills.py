@@ -72,8 +72,8 @@ class _Engine:
     processes: dict[_Process, _Report] = field(default_factory=dict)
     up_s: float = 0.0
     spare_s: float = 0.0
-    """Uptime minus busy time. It grows during a step and decreases at the end of the step, when the
-    step's busy time is reported."""
+    """Uptime minus busy time. The value grows during a step, and decreases at the end of the step,
+    when the step's busy time is reported."""
     idle_s: float | None = None
     usd: float | None = None
     spare_usd: float = 0.0
@@ -84,11 +84,11 @@ class _Engine:
         return max(each.newest_unix_ns for each in self.servers)
 
     def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
-        """Return the uptime in seconds that a sample adds, and the number of its server.
+        """Return the uptime in seconds that a sample adds, and the index of the process's server.
 
         A process that replaces another process begins to send step totals, and the replaced process
-        stops. If the earlier process still sends step totals, it was not replaced. It then counts
-        as a separate server from its previous sample on.
+        stops. If the earlier process still sends step totals, it was not replaced, and counts as a
+        separate server from its previous sample on.
         """
         number = report.server
         before = self.processes.get(process)

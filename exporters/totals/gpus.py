@@ -2,8 +2,8 @@
 
 The key is the replica and the GPU. A GPU without samples for a minute is omitted; idle GPUs also
 have samples. If a GPU moves to another replica, it is exported for the new replica at once, and for
-ten more seconds also for the old replica. This time is short, because sums count the GPU twice
-during it.
+ten more seconds also for the old replica. These ten seconds are a short time, because sums count
+the GPU twice during them.
 """
 
 from collections.abc import Callable, Iterator, Sequence

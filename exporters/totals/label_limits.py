@@ -66,7 +66,7 @@ class LabelCap(Generic[_Value]):
         return True
 
     def reserve(self, values: Collection[_Value], now_unix_ns: int) -> None:
-        """Admit these values, and never replace them. They replace other values if necessary.
+        """Admit these values, and never replace them. If necessary, remove other values.
 
         Args:
             values: the values, at most `limit`. Values that an earlier call reserved can be

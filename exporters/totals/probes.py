@@ -20,7 +20,7 @@ from exporters.totals.recent_requests import RecentIds
 from telemetry.probes import Probe, ProbeOutcome
 
 MOST_ENDPOINTS: Final = 1_000
-"""Maximum number of endpoints over all regions. It equals the limit on engines."""
+"""Maximum number of endpoints over all regions. The number equals the limit on engines."""
 STALE_NS: Final = 300 * 10**9
 """Time without results after which an endpoint's gauges are omitted. Equal to Prometheus' default
 lookback of 5 minutes.
@@ -143,7 +143,8 @@ class ProbeTotals:
 
 
 def _phases_s(probe: Probe) -> dict[str, float | None]:
-    """Return the probe's phases. Their sum is the time from the intended start to the end."""
+    """Return the probe's phases. The sum of the phases is the time from the intended start to the
+    end."""
     first_s, e2e_s = probe.first_event_s, probe.e2e_s
     return {
         "late": probe.late_s,

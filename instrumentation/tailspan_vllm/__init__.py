@@ -1,2 +1,2 @@
-"""Tailspan's plugin for vLLM. It sends one span per request, and a sample of each engine per
+"""Tailspan's plugin for vLLM, which sends a span per request, and a sample per engine and
 second."""

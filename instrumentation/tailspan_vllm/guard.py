@@ -110,7 +110,7 @@ class Hooks:
             hook: the name under which failures are counted.
             before: called with the original's arguments, as a tuple and a dictionary.
             after: called with the return value of `before`, the original's result and its
-                arguments. It is not called if the original raised an exception.
+                arguments; not called if the original raised an exception.
             failed: called if `before` or `after` failed.
         """
         enter, leave = self._before(hook, before, failed), self._after(hook, after, failed)

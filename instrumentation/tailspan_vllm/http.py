@@ -1,7 +1,7 @@
 """Records when each HTTP request was received, and when its first and last bytes were sent.
 
 This is the outermost ASGI layer. `send` is wrapped in a plain function, so that no additional
-coroutine runs for each chunk. After the first byte, it only passes chunks to
+coroutine runs for each chunk. After the first byte, this layer only passes chunks to
 `request/answer_kinds.py`.
 """
 

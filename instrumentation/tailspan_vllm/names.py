@@ -67,8 +67,8 @@ HELD_PARTS: Final = (
     "tailspan.queue.held.grammar",
     "tailspan.queue.held.adapter",
 )
-"""Parts of the time in which the request was held back, in the order of `parts.HeldParts`. Their
-sum can be smaller than this time.
+"""Parts of the time in which the request was held back, in the order of `parts.HeldParts`. The sum
+of the parts can be smaller than this time.
 """
 PREFILL_PARTS: Final = (
     "tailspan.prefill.own",

@@ -46,8 +46,9 @@ def install() -> None:
     is_first = note_first_process(os.environ)
     make_prefix_key(os.environ)
     # An engine core can be a fork or a thread of its front end, or an actor with another name. When
-    # the plugin is loaded, it cannot recognise an engine core's process. It therefore installs the
-    # hooks in every process that is not a worker; they do nothing until the scheduler's first call.
+    # the plugin is loaded, it cannot recognise an engine core's process. The plugin therefore
+    # installs the hooks in every process that is not a worker; the hooks do nothing until the
+    # scheduler's first call.
     parts = [_install_in_engine, _time_start]
     if is_first:
         parts.append(_watch_start)

@@ -115,7 +115,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
     def _catch_up(self) -> None:
         """Add up the recorded steps.
 
-        This runs on the reading thread, unless too many steps wait.
+        The method runs on the reading thread, or on the event loop if too many steps wait.
         """
         state = self._state
         if state is None or not self._steps or not self._adding.acquire(blocking=False):

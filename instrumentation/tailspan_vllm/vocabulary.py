@@ -78,7 +78,8 @@ SPAN_ATTRIBUTES: Final = (
         _STATE,
     ),
 )
-"""Attributes that the plugin sends but Tailspan does not store. They are for other backends."""
+"""Attributes that the plugin sends but Tailspan does not store. These attributes are for other
+backends."""
 
 SPAN_EVENTS: Final = (
     Term(names.ARRIVED, "instant", "The request reached the engine's front end.", _STATS),

@@ -138,7 +138,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant of a module. It is a text, or a tuple of texts. Each text must be in `known`."""
+    """A constant of a module: a text, or a tuple of texts. Each text must be in `known`."""
 
     name: str
     known: tuple[str, ...]

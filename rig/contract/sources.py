@@ -2,8 +2,8 @@
 
 `pip download` is not used, because it would run a source archive's build backend to read the
 archive's metadata. This module uses only pip's classes for the index and for HTTP sessions, so the
-index, proxy, certificate and credentials are those that pip is configured with. It then reads the
-archive as a tar file.
+index, proxy, certificate and credentials are those that pip is configured with. The module then
+reads the archive as a tar file.
 """
 
 import hashlib
@@ -35,8 +35,8 @@ KEPT = (
 )
 """The folders of an archive that are stored. The other folders contain kernels and models.
 
-These folders contain more files than the contract needs now. A new row of the contract therefore
-rarely needs another download.
+The stored folders contain more files than the contract needs now. A new row of the contract
+therefore rarely needs another download.
 """
 FILE_LIMIT_BYTES = 4_000_000
 """Maximum size of a file in an archive in bytes; larger files are not read.

@@ -54,7 +54,7 @@ class Fault:
     """Whether clients can connect later than planned. If so, the fault's time window ends with the
     last response."""
     notes: dict[str, float] = field(default_factory=dict)
-    """The random values of this fault. They are stored in the ground truth."""
+    """The random values of this fault, to be stored in the ground truth."""
 
 
 Make = Callable[[random.Random, float, Traffic], Fault]

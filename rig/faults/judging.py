@@ -32,8 +32,8 @@ class Judged:
     """The reason why the shares are estimates from the step ledger; None if they come from a
     replay."""
     tail_share: float | None
-    """If only the slowest requests are explained: their number / number of all requests. Otherwise
-    None."""
+    """If only the slowest requests are explained: their number / number of all requests. None if
+    all requests are explained."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]

@@ -40,8 +40,8 @@ class _Both:
 def together(first: Fault, second: Fault) -> Fault:
     """Return both faults as one fault.
 
-    The second fault must have been created from the traffic of the first fault. Its traffic then
-    contains the changes of both faults.
+    The second fault must have been created from the traffic of the first fault. The second fault's
+    traffic then contains the changes of both faults.
     """
     name = f"{first.cause}{AND}{second.cause}"
     return replace(

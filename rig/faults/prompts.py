@@ -11,7 +11,7 @@ from rig.faults.traffic import Traffic
 def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other: Any) -> Traffic:
     """Replace `per_s` requests per second of the usual traffic by requests with long prompts.
 
-    The prompts of the new requests have the given length. Their responses are short.
+    The prompts of the new requests have the given length. The responses are short.
     """
     those = replace(
         usual, rate_per_s=per_s, prompt_tokens=prompt_tokens, output_tokens=(2, 6), **other

@@ -76,7 +76,8 @@ def make_token(environ: "os._Environ[str]") -> None:
 
 
 class EngineEnd:
-    """The engine core's end of the link. It listens, and sends messages to connected front ends."""
+    """The engine core's end of the link, which listens and sends messages to connected front
+    ends."""
 
     def __init__(self, token: str, name: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -224,8 +225,7 @@ class _Front:
 
 
 class FrontEnd:
-    """A front end's end of the link. It finds the engines of its server, and reads their
-    messages."""
+    """A front end's end of the link, which finds the server's engines and reads their messages."""
 
     def __init__(self, token: str) -> None:
         self._prefix = f"@tailspan-{token}-"

@@ -189,7 +189,8 @@ def _account(message: bytes) -> RequestAccount:
 def _sample(sample: dict[str, Any]) -> dict[str, Any]:
     """Return a valid sample, or raise ValueError.
 
-    A metric without a unit is invalid, because all later exports of samples would fail.
+    A sample that contains a metric without a unit is invalid: with it, all later exports would
+    fail.
     """
     if not _is_number(sample["engine"]):
         raise ValueError(f"malformed sample: engine {sample['engine']!r}")

@@ -4,7 +4,7 @@
 requests that are in the engine lose their accounts. vLLM is not affected.
 
 In each step, this module computes a few sums without a Python loop over the batch, and loops only
-over the requests in prefill. It does all other work ten times a second, for all steps since the
+over the requests in prefill. All other work is done ten times a second, for all steps since the
 last time. Code that runs once per step would be three times slower, because running the model
 evicts it from the CPU caches.
 
@@ -84,7 +84,7 @@ class _EndedRequest(NamedTuple):
     paid: int
     """The last step with work for the request.
 
-    It may still be running when the request ends.
+    This step may still be running when the request ends.
     """
 
 
@@ -257,7 +257,7 @@ class EngineObserver:
             self._ladders = False
 
     def preempted(self, request_id: str) -> None:
-        """Record that a running request was preempted. Its KV cache is discarded."""
+        """Record that a running request was preempted, so that its KV cache is discarded."""
         if self._listener is not None:
             self._listener.preempted(request_id)
         track = self._tracks.get(request_id)
@@ -378,7 +378,7 @@ class EngineObserver:
     def lose_track(self) -> None:
         """Remove the tracks of all requests in the engine after a hook failed.
 
-        Otherwise, their accounts would be wrong without any sign of it.
+        If the tracks were kept, the accounts would be wrong without any sign of it.
         """
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))

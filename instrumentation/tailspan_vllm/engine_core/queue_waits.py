@@ -152,7 +152,7 @@ class Queue:
     def _elapse(self, at: float) -> None:
         """Add the time since the last decision to the sum of its obstacle."""
         if self._obstacle is not None:
-            # Copy the list, because `_Wait.before` refers to the list without this time.
+            # Copy the list, because `_Wait.before` of some requests refers to the current list.
             self._sums = self._sums.copy()
             self._sums[self._obstacle] += at - self._looked_at
         self._looked_at = at
@@ -174,7 +174,7 @@ class Queue:
         return Waited(wait.queued, parts, known)
 
     def _release(self, wait: _Wait, at: float) -> None:
-        """Mark a request as eligible. No other obstacle is charged for its ineligible time."""
+        """Mark a request as eligible. Its ineligible time is not counted for any obstacle."""
         if wait.hold is None:
             return
         wait.held_s[wait.hold] += at - wait.held_since

@@ -1,7 +1,7 @@
 """The step ledger: the work and duration of every engine step, and each request's share.
 
 The ledger stores running sums over the steps, so a request's share of a range of steps is the
-difference between two entries. Its computing time per request is proportional to the number of
+difference between two entries. The computing time per request is proportional to the number of
 prefill chunks, not to the number of tokens. The ledger's size is bounded: it drops the oldest
 steps. If a request began in a dropped step, the ledger does not split its phases.
 
@@ -38,7 +38,7 @@ class Track:
     has_encoder: bool = False
     """Whether the engine has an encoder of images or audio."""
     block_hashes: BlockHashes | None = None
-    """Hashes of the request's tokens. They are sent with the account."""
+    """Hashes of the request's tokens, to be sent with the account."""
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)
@@ -306,8 +306,8 @@ class Ledger:
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
         # A step during prefill that had no work for the request counts as preempted time if the
-        # request was preempted. Otherwise its time is divided among the other requests' prefill and
-        # decode, in proportion to their work.
+        # request was preempted. If it was not preempted, the time of the step is divided among the
+        # other requests' prefill and decode, in proportion to their work.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks

@@ -16,8 +16,8 @@ Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 196
 from typing import NamedTuple
 
 SCALES = (1.0, 1e3, 1e6, 1e5, 1e2)
-"""Typical values of 1, P, Q, C, N. They are divided by these values to keep the normal equations
-well conditioned."""
+"""Typical values of 1, P, Q, C, N. The variables are divided by these values to keep the normal
+equations well conditioned."""
 
 FORGET = 1 - 1 / 4000
 """The weight of a step halves after 2,800 further steps."""
@@ -117,8 +117,8 @@ class StepModel:
     def stall_of(self, duration: float, predicted: float) -> float:
         """Return the part of a step's duration that is a stall, or 0 if it is within the noise.
 
-        If all recent steps took longer than predicted, the machine has become slower. This is not a
-        stall.
+        A slower machine is not a stall: if all recent steps took longer than predicted, the machine
+        has become slower.
         """
         expected = predicted * max(self.pace, 1.0)
         surplus = duration - expected
@@ -134,8 +134,8 @@ class StepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _LEAST), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # The residual is relative to the pace. Otherwise, if all steps became slower, all of
-            # them would get a low weight, and the fit could not follow.
+            # The residual is relative to the pace. If it were relative to the prediction and all
+            # steps became slower, all steps would get a low weight, and the fit could not follow.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0

@@ -1,7 +1,7 @@
 """The requests in the scheduler's queue: why each request waits, and the KV cache loaded for it.
 
-If a reason cannot be determined once, all reasons are unknown from then on, because sums without
-this time would look complete.
+If the reason cannot be determined for one decision, all reasons are unknown from then on. Sums
+without the time of this decision would look complete.
 """
 
 import time

@@ -62,8 +62,8 @@ _ARGUMENTS = {
 }
 
 _MEASURED = {"cache_config": ("num_gpu_blocks",)}
-"""Values that the engine computes when it starts. They are not part of the fingerprint, because
-they can differ between two starts with the same arguments.
+"""Values that the engine computes when it starts. These values are not part of the fingerprint,
+because they can differ between two starts with the same arguments.
 """
 
 

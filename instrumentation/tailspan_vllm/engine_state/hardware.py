@@ -1,7 +1,7 @@
 """The hardware of an engine, the shape of its model, and its loading time.
 
-They are reported once, in the engine's start event. Values that this vLLM does not provide are left
-out. Tailspan computes bytes, FLOPs and cost from these values.
+These values are reported once, in the engine's start event. Values that this vLLM does not provide
+are left out. Tailspan computes bytes, FLOPs and cost from these values.
 """
 
 import time

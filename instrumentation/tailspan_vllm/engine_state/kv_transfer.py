@@ -31,8 +31,8 @@ _METRICS: Final[Mapping[str, str | tuple[str, ...]]] = {
     "vllm:kv_offload_tiering_write_bytes": names.KV_TIER_WRITE_BYTES,
     "vllm:kv_offload_tiering_write_time": names.KV_TIER_WRITE_TIME,
 }
-"""Maps each of the connectors' metrics to one or two of Tailspan's. A transfer between the GPU and
-an offloading tier counts in two metrics: that of all transfers, and that of its direction.
+"""Maps each of the connectors' metrics to one or two of Tailspan's metrics. A transfer between the
+GPU and an offloading tier counts in two metrics: that of all transfers, and that of its direction.
 """
 _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
     "CPU_to_GPU": {

@@ -61,9 +61,9 @@ class Backoff:
     def wait(self, now: float, requested_s: float | None) -> float:
         """Begin a pause and return its duration in seconds.
 
-        If the receiver requested a pause, the pause has the requested duration. Otherwise it is
-        twice as long as the previous pause. A requested pause of 0 s, such as a Retry-After date in
-        the past, is ignored.
+        If the receiver requested a pause, the pause has the requested duration. Without such a
+        request, the pause is twice as long as the previous pause. A requested pause of 0 s, such as
+        a Retry-After date in the past, is ignored.
         """
         if not requested_s:
             pause_s = self._pause_s * self._jitter()

@@ -39,8 +39,8 @@ FLUSH_S: Final = 2.0
 READ_S: Final = 0.2
 """Interval between two reads of the link if it is busy.
 
-Otherwise, the link is read when the engines are sampled, because each additional read takes 0.2 to
-0.4 ms of CPU.
+If the link is not busy, it is read only when the engines are sampled, because each additional read
+takes 0.2 to 0.4 ms of CPU.
 """
 
 BUSY_REQUESTS: Final = 16
@@ -232,8 +232,8 @@ class Sender:
         """Wait until the next read of the link. The wait is shorter if the link is busy.
 
         If a request wakes the thread while an engine is not connected, the thread connects to this
-        engine at once. It must not wait: an engine accepts connections only between its steps, and
-        after a short burst of requests the next step may begin hours later.
+        engine at once. The thread must not wait: an engine accepts connections only between its
+        steps, and after a short burst of requests the next step may begin hours later.
 
         Args:
             seconds: time until the next read if the link is not busy.

@@ -70,7 +70,7 @@ class Allowance:
 
 
 class SpanQueue:
-    """The ended requests of one kind that wait for export. Their number and size are limited.
+    """The ended requests of one kind that wait for export. The queue is limited in number and size.
 
     The server's threads append requests to `ended`. The reading thread completes the requests and
     moves them to `spans`. The sending thread takes the spans from there.

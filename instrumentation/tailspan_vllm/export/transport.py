@@ -98,7 +98,7 @@ _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 _RECONNECT_MS: Final = 5000
 """Upper limit of gRPC's own pause between connection attempts (default: two minutes).
 
-It would be added to the outbox's pause.
+gRPC's pause would be added to the outbox's pause.
 """
 
 
@@ -162,7 +162,8 @@ def _rpc_failure(error: Any) -> Outcome:
 
 
 def _retry_delay_s(trailing: Mapping[str, Any]) -> float | None:
-    """Return the retry delay in the server's RetryInfo in seconds, or None without RetryInfo."""
+    """Return the retry delay of the server's RetryInfo in seconds, or None if there is no
+    RetryInfo."""
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 

@@ -1,8 +1,8 @@
 """Captures the requests of one front-end process.
 
-A request has two sides: its HTTP exchange, and its engine request (`Flight`). It is reported when
-both have ended. This code runs on the server's event loop, so it only copies values and reads the
-clock. `record_builder.py` does the remaining work on the reading thread.
+A request is reported when its HTTP exchange and its engine request (`Flight`) have both ended. This
+code runs on the server's event loop, so it only copies values and reads the clock.
+`record_builder.py` does the remaining work on the reading thread.
 """
 
 import os
@@ -201,7 +201,8 @@ _capture: Capture | None = None
 
 
 def process_capture() -> Capture:
-    """Return the capture of this process. It is created on first use, after vLLM has forked."""
+    """Return the capture of this process. The capture is created on first use, after vLLM has
+    forked."""
     global _capture
     if _capture is None:
         _capture = Capture(settings_from(os.environ))

@@ -1,6 +1,6 @@
 """The hooks inside vLLM's front end.
 
-They use private names of vLLM, which are checked before use. A hook runs once per request or
+The hooks use private names of vLLM, which are checked before use. A hook runs once per request or
 scheduling event, never per step or token.
 
 Source: vllm/v1/engine/output_processor.py and vllm/v1/metrics/stats.py, 0.12 to 0.33.

@@ -121,7 +121,8 @@ def _metric(metric: Metric, labels: dict[int, bytes]) -> bytes:
 
 
 def encode_numbers(data: MetricsData) -> bytes:
-    """Encode a metrics export of gauges and monotonic sums. They share one resource and scope."""
+    """Encode a metrics export of gauges and monotonic sums. All metrics share one resource and
+    scope."""
     ((of_resource,),) = (data.resource_metrics,)
     ((of_scope,),) = (of_resource.scope_metrics,)
     labels: dict[int, bytes] = {}

@@ -20,7 +20,7 @@ SHORT = tuple(bytes((value,)) for value in range(0x80))
 
 _names: dict[str, bytes] = {}
 _repeated: dict[bytes, dict[tuple[str, str | int], bytes]] = {}
-"""Cache of encoded attributes by tag, key and value. It is cleared when it is full."""
+"""Cache of encoded attributes by tag, key and value. The cache is cleared when it is full."""
 
 
 def varint(value: int) -> bytes:

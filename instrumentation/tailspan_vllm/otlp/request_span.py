@@ -2,9 +2,9 @@
 
 Pure, except for the random ids. The code runs on the reading thread, never on the server's event
 loop. OpenTelemetry's tracer cannot be used, because it creates a span while the operation runs;
-these spans are created afterwards. Their class has only the attributes of `ReadableSpan` that
-encoders read. The SDK's own class is not used either: it validates and locks every value, which
-takes longer than all other work for a request.
+these spans are created afterwards. The class of these spans has only the attributes of
+`ReadableSpan` that encoders read. The SDK's own class is not used either: it validates and locks
+every value, which takes longer than all other work for a request.
 """
 
 import random

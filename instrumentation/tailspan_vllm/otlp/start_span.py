@@ -1,8 +1,8 @@
 """Converts the start of an engine to an OpenTelemetry span. Each start has one span.
 
-If a server has several API servers, each of them reports the same start. Their spans have the same
-ids, because the ids are derived from the link's token. The receiver therefore keeps only one of
-these spans.
+If a server has several API servers, each of them reports the same start. The spans of these reports
+have the same ids, because the ids are derived from the link's token. The receiver therefore keeps
+only one of these spans.
 """
 
 import hashlib

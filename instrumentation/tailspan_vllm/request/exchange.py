@@ -92,8 +92,8 @@ class Exchange:
         self.refused: str | None = None
         """The admission limit that made the front end refuse the request, or None."""
         self.flights: dict[Flight, None] = {}
-        """Unreported flights, in order of arrival. They are keys of a dictionary, because a client
-        can cause many flights, and each flight must be removed in constant time.
+        """Unreported flights, in order of arrival. The flights are keys of a dictionary, because a
+        client can cause many flights, and each flight must be removed in constant time.
         """
         self._route: str | None = None
         self._scope: Scope | None = scope
@@ -262,4 +262,5 @@ class Flight:
 
 
 current: ContextVar[Exchange | None] = ContextVar("tailspan_exchange", default=None)
-"""The exchange that the current task serves. It is read when a request enters the engine."""
+"""The exchange that the current task serves. The variable is read when a request enters the
+engine."""

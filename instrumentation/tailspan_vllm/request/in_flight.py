@@ -88,8 +88,8 @@ class LastStep:
     """Measures the time since this process last received a step of each engine with requests.
 
     An engine without requests takes no step, so this time is not measured for it. If it is unknown
-    which engines have requests, the newest step of any engine is used for all engines. Otherwise,
-    an idle engine would seem to hang while another engine is busy.
+    which engines have requests, the newest step of any engine is used for all engines. If each
+    engine's own step were used, an idle engine would seem to hang while another engine is busy.
     """
 
     def __init__(self) -> None:

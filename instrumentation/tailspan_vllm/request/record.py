@@ -4,8 +4,8 @@ The plugin's hooks create a `RequestRecord`, and so does the simulator. `otlp/re
 encodes it, so the spans of plugin and simulator have the same format.
 
 All timestamps of a record are seconds of one monotonic clock. `wall_offset_ns` is the wall clock
-minus the monotonic clock, read once per request. It converts timestamps to wall-clock time.
-Durations are differences of monotonic timestamps only.
+minus the monotonic clock, read once per request. `wall_offset_ns` converts timestamps to wall-clock
+time. Durations are differences of monotonic timestamps only.
 """
 
 from dataclasses import dataclass, field

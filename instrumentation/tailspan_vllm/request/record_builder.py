@@ -1,7 +1,7 @@
 """Builds the record of a request from captured values, outside the server's event loop.
 
-The event loop only copies values. This module does the remaining work for many requests in a row.
-In this way, the work takes a third of the time.
+The event loop only copies values. This module does the remaining work for many requests in a row,
+which takes a third of the time.
 """
 
 import re

@@ -33,7 +33,7 @@ def send(address: str, report: bytes) -> None:
 
 
 class LocalReports:
-    """The listener. It receives reports from its creation until `read`.
+    """The listener, which receives reports from its creation until `read` is called.
 
     Args:
         address: an abstract address, which begins with a zero byte.

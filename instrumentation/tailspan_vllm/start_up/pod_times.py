@@ -2,7 +2,8 @@
 
 The parts are gaps between ascending instants, so they sum to the time from the creation of the pod
 until the first process began. Kubernetes' timestamps have whole seconds, so a part can be wrong by
-one second. Their sum is wrong by at most one second, because the process's own start is exact.
+one second. The sum of the parts is wrong by at most one second too, because the process's own start
+is exact.
 
 Source: Kubernetes API reference, core/v1, Pod and Event. In the kubelet's events `Pulling` and
 `Pulled`, `involvedObject.fieldPath` names the container.

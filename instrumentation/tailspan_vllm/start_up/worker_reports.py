@@ -19,8 +19,7 @@ def send_report(token: str, report: WorkerStart) -> None:
 
 
 class WorkerReports:
-    """The engine core's end. It listens from a time before the workers start until they are
-    ready."""
+    """The engine core's end, which listens from before the workers start until they are ready."""
 
     def __init__(self, token: str) -> None:
         self._reports = LocalReports(_address(token, os.getpid()), _REPORT.size)
