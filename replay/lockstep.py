@@ -3,8 +3,8 @@ Pure.
 
 All sequences get one token in each step, so a sequence's number of output tokens is a difference of
 two step counts. The sequence needs a new block when the step count modulo the block size has a
-certain remainder. The time that other sequences add to its steps is a difference of two running
-sums.
+value that is fixed for this sequence. The time that other sequences add to its steps is a
+difference of two running sums.
 """
 
 import heapq
@@ -28,8 +28,8 @@ class Lockstep:
         self.size = 0
         self.context_tokens = 0
         self.due = [0] * block_tokens
-        """Number of sequences that need a block when the step count modulo the block size has the
-        value of the index."""
+        """Entry i is the number of sequences that need a block when (step count modulo block size)
+        = i."""
         self.gaps = LongestSince()
         self.prefill_sum_s = 0.0
         self.stall_sum_s = 0.0

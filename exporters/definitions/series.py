@@ -1,13 +1,13 @@
 """Defines the series of `/metrics`: name, help, unit and labels.
 
 Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so neighbouring bounds differ by at
-most a factor of 1.67. Usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are
-bounds. The first bound of each histogram is near the minimum of its latency. For queue times, the
-first bound is 0.1 ms, the queue time of an idle server (the first bound of vLLM's own queue-time
-histogram is 300 ms). For latencies that contain at least one engine step, it is 1 ms. The buckets
-are for heatmaps; quantiles and objectives are not computed from them. Quantiles of the last minutes
-are exported as summaries. A summary has a different name than the histogram of the same latency,
-because a name can have only one type. Do not average or sum these quantiles.
+most a factor of 1.67. The usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s)
+are among the bounds. The first bound of each histogram is near the minimum of its latency. For
+queue times, the first bound is 0.1 ms, the queue time of an idle server (the first bound of vLLM's
+own queue-time histogram is 300 ms). For latencies that contain at least one engine step, it is
+1 ms. The buckets are for heatmaps; quantiles and objectives are not computed from them. Quantiles
+of the last minutes are exported as summaries. A summary has a different name than the histogram of
+the same latency, because a name can have only one type. Do not average or sum these quantiles.
 
 If a request's latency or other value is unknown, it is not counted. If a label's value is unknown,
 the label is empty, which Prometheus treats as an absent label.

@@ -90,8 +90,8 @@ class LabelCap(Generic[_Value]):
 
     @property
     def since_unix_ns(self) -> dict[_Value, int]:
-        """Return the time (unix ns) since which all rows of each value are admitted; 0: the
-        start."""
+        """Return for each value the time in unix ns since which all of its rows are admitted. The
+        time 0 means: since the start."""
         return dict(self._since_unix_ns)
 
     def __contains__(self, value: object) -> bool:
@@ -183,7 +183,8 @@ class Labels:
         self._tenants.reserve(tenants, now_unix_ns)
 
     def tenants_since_unix_ns(self) -> dict[str, int]:
-        """Return the time (unix ns) since which each tenant is exported by name; 0: the start."""
+        """Return for each tenant the time in unix ns since which it is exported by name. The time 0
+        means: since the start."""
         # A tenant may itself be named `other`, like the label of the tenants beyond the limit.
         return {name: at for name, at in self._tenants.since_unix_ns.items() if name != OTHER}
 

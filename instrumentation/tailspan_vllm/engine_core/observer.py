@@ -292,7 +292,8 @@ class EngineObserver:
             self._catch_up()
 
     def _left_queue(self, request_id: str) -> None:
-        """Send the account of a request that was never scheduled: its time in the queue."""
+        """Send the account of a request that was never scheduled. It has only the time in the
+        queue."""
         waited = self._waiting.left(request_id)
         if waited is None:
             return

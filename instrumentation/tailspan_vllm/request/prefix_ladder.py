@@ -72,9 +72,9 @@ class LadderKey:
 
         Args:
             block_tokens: tokens per block.
-            hashes: the first `HASH_BYTES` of vLLM's hashes: of the empty prompt, then of the prefix
-                at each of `POSITIONS`. If the hashes of two servers are not comparable, their first
-                hashes differ.
+            hashes: the first `HASH_BYTES` bytes of several of vLLM's hashes. The first hash is the
+                hash of the empty prompt; then follow the hashes of the prefixes at `POSITIONS`. If
+                the hashes of two servers are not comparable, their first hashes differ.
         """
         digests = []
         for place in range(0, len(hashes), HASH_BYTES):

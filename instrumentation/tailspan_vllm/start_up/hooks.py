@@ -219,9 +219,9 @@ def _config_of_worker(wrapper: Any) -> Any:
 def compile_s(worker: Any) -> float:
     """Return the seconds that this process has spent in torch.compile so far.
 
-    vLLM counts these seconds if it controls the compilation itself (the default on a GPU). If it
-    does not, as on a CPU, the longest of torch's own timers is used. The timers are nested, so the
-    longest timer contains the times of the others.
+    vLLM counts these seconds if it controls the compilation itself (the default on a GPU). If vLLM
+    does not control it, as on a CPU, the longest of torch's own timers is used. The timers are
+    nested, so the longest timer contains the times of the others.
     """
     config = worker.vllm_config.compilation_config
     counted = float(getattr(config, "compilation_time", 0.0))
