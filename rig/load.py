@@ -1,6 +1,6 @@
 """A load client that sends requests to an OpenAI-compatible server and measures latencies.
 
-The client is for tests and benchmarks, so it limits the number of requests and the duration. Each
+Tests and benchmarks use the client, so the number of requests and the duration are limited. Each
 request has its own traceparent, which identifies its row in Tailspan.
 
     python -m rig.load --port 8000 --requests 60 --concurrency 8

@@ -2,9 +2,9 @@
 
     python -m rig.pictures docs/dashboards [--minutes 12] [--board tailspan-gpu]
 
-Each panel is drawn from its definition, with results from a Prometheus. The pictures are for
-readers who have no Grafana. For some minutes, the program runs Tailspan, a Prometheus, and a
-simulated fleet with an incident.
+Each panel is drawn from its definition, with results from a Prometheus. The pictures show the
+dashboards to readers without a Grafana. The program runs Tailspan, a simulated fleet with an
+incident and a Prometheus for some minutes.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 At each step, the scheduler decides which requests join the batch. The obstacle that is found at a
 decision applies until the next decision. The time between the two decisions is added to the running
 sum of this obstacle. A request's wait is the growth of the sums from its arrival to its admission,
-so no work per step and waiting request is needed. Ineligible requests are the exception: the time
+so a waiting request causes no work at each step. Ineligible requests are the exception: the time
 when a request becomes ineligible, and when it becomes eligible again, is recorded for each request.
 
 Pure: callers pass timestamps of one monotonic clock.
