@@ -1,4 +1,4 @@
-"""Converts totals to metric families. Families without samples are left out."""
+"""Converts totals to metric families. A family without any series is left out."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ def _non_empty(families: Iterator[Scalars]) -> Iterator[Family]:
 def request_families(
     by_pair: Mapping[Pair, PairTotals], histograms: tuple[Histogram, ...], created_unix_s: float
 ) -> Iterator[Family]:
-    """Yield families of outcomes, tokens, costs, phases and latencies by replica."""
+    """Yield the families by replica: outcomes, tokens, costs, phases and latencies."""
     yield from _count_families(
         {pair: totals.counts for pair, totals in by_pair.items()},
         series.REQUESTS,
@@ -80,7 +80,7 @@ def request_families(
 
 
 def tenant_families(by_tenant: Mapping[Pair, Counts]) -> Iterator[Family]:
-    """Yield families of outcomes, tokens and costs by tenant."""
+    """Yield the families by tenant: outcomes, tokens and costs."""
     yield from _count_families(
         by_tenant, series.TENANT_REQUESTS, series.TENANT_TOKENS, series.TENANT_COSTS
     )
@@ -110,7 +110,7 @@ def _count_families(
 
 
 def recent_families(recent: RecentCounts) -> Iterator[Family]:
-    """Yield families of quantiles of the last minutes, by replica, by model and by tenant."""
+    """Yield the families of the last minutes' quantiles, by replica, by model and by tenant."""
     by_model = {(model,): counts for model, counts in recent.by_model.items()}
     yield from _non_empty(_summaries(series.RECENT_BY_REPLICA, recent.by_pair))
     yield from _non_empty(_summaries(series.RECENT_BY_MODEL, by_model))
@@ -171,11 +171,11 @@ def slo_families(
     goodputs: Mapping[str, GoodEvents],
     targets: Mapping[str, float],
 ) -> Iterator[Family]:
-    """Yield good events, all events and the target by objective and group.
+    """Yield the counts of good events and of all events, and the target, by objective and group.
 
-    The counters exist from the start, at 0. Every series has a label for each field by which any
-    objective is grouped. The label is empty if the series' own objective is not grouped by this
-    field.
+    The counters exist from the start, at 0. If any objective is grouped by a field, such as tenant,
+    every series has a label for this field. The label is empty in the series of objectives that are
+    not grouped by the field.
     """
     if targets:
         yield gauge(series.SLO_TARGET, {(name,): target for name, target in targets.items()})

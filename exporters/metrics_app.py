@@ -23,10 +23,11 @@ def metrics_app(
     Args:
         exposition: writes the metrics.
         ready: returns whether telemetry is being received and stored.
-        failing: returns the failing components with their reasons, as two lists: vital components,
-            without which telemetry is lost, and other components. While a vital component fails,
-            the response is "not ready". While another component fails, the response is "ready" with
-            the component's name, because "not ready" would make senders lose more telemetry.
+        failing: returns the failing components with their reasons, as two lists. The first list
+            contains vital components: telemetry is lost while they fail. While a vital component
+            fails, `/readyz` responds "not ready". The second list contains all other components.
+            While only these fail, `/readyz` responds "ready" with their names, because "not ready"
+            would make senders lose telemetry too.
     """
     scrapes = _SharedScrapes(exposition)
 
@@ -63,8 +64,9 @@ def metrics_app(
 class _SharedScrapes:
     """Computes at most one scrape at a time.
 
-    Requests that arrive while a scrape is being written all receive the next scrape. It begins
-    after their arrival, so it contains everything that was committed before.
+    Requests that arrive while a scrape is being written all receive the next scrape. The next
+    scrape begins after their arrival, so it contains everything that was committed before they
+    arrived.
     """
 
     def __init__(self, exposition: Exposition) -> None:
@@ -77,13 +79,13 @@ class _SharedScrapes:
         wish = (format_, packed)
         if wish not in self._next:
             self._next[wish] = asyncio.create_task(self._write(wish))
-        # Shielded, so that the scrape continues for other clients if one disconnects.
+        # Shielded, so that the scrape continues for other clients if one client disconnects.
         return await asyncio.shield(self._next[wish])
 
     async def _write(self, wish: tuple[Format, bool]) -> bytes:
         async with self._turn:
             del self._next[wish]  # later requests receive the next scrape
-            # On a thread, so that a long scrape does not delay telemetry.
+            # Written on a separate thread, so that a long scrape does not delay telemetry.
             return await asyncio.to_thread(self._text, *wish)
 
     def _text(self, format_: Format, packed: bool) -> bytes:

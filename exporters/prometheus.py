@@ -1,8 +1,9 @@
 """Exports stored telemetry as Prometheus metrics.
 
-`PrometheusExporter` is a listener of the collector. Requests are counted in batches: when many are
-waiting, and before a scrape. A scrape copies the totals under a lock, in tens of microseconds per
-replica, and then writes the copy without the lock.
+`PrometheusExporter` is a listener of the collector. Stored requests wait to be counted in a batch.
+A batch is counted when many requests are waiting, and before a scrape. A scrape copies the totals
+under a lock, which takes tens of microseconds per replica, and then writes the copy without the
+lock.
 """
 
 import platform
@@ -49,7 +50,7 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.starts import EngineStart
 
 BULK: Final = 4_096
-"""Number of requests to count together, which takes about 20 ms."""
+"""Number of waiting requests at which they are counted. Counting this many takes about 20 ms."""
 WAIT_NS: Final = 10**9
 """Maximum time that a request waits to be counted."""
 
@@ -60,13 +61,14 @@ class PrometheusExporter(Families):
     Args:
         report: returns the collector's own counters. If None, their series are omitted.
         clock_unix_ns: returns the current time.
-        labels: limits on label values.
-        recent: stores the ids of counted requests, so that repeats are not counted.
+        labels: limits the label values.
+        recent: stores the ids of counted requests, so that a request that arrives again is not
+            counted.
         objectives: the objectives by name, for the counters of good events.
         targets: the target ratio of each objective.
         placed: the groups of each objective that are counted separately.
-        notifications: returns the attempts by channel and result. If None, their series are
-            omitted.
+        notifications: returns the number of attempts to notify, by channel and result. If None,
+            their series are omitted.
         usd_per_s: returns the price per second of a replica's engine; None if unknown.
         starts: returns the latest start of each engine of the given replicas (`LatestStarts.of`).
     """
@@ -124,7 +126,7 @@ class PrometheusExporter(Families):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Count stored rows. Repeated requests and samples are not counted again."""
+        """Count stored rows. A request or sample that was stored before is not counted again."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             for sample in samples:
@@ -147,7 +149,8 @@ class PrometheusExporter(Families):
                     self._gpus.add(sample)
 
     def on_in_flight_stored(self, reports: Sequence[InFlightRequest]) -> None:
-        """Count reports of requests in flight. Repeated reports are not counted again."""
+        """Count reports of requests in flight. A report that was stored before is not counted
+        again."""
         now_unix_ns = self._clock_unix_ns()
         reports = [each for each in reports if each.tenant != PROBE_TENANT]
         with self._lock:
@@ -159,19 +162,20 @@ class PrometheusExporter(Families):
                 self._slos.add_in_flight(new, now_unix_ns)
 
     def on_probes_stored(self, probes: Sequence[Probe]) -> None:
-        """Add results of probes. Repeated results are not counted again."""
+        """Add results of probes. A result that was stored before is not counted again."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             self._slos.add_probes(self._probes.add(probes), now_unix_ns)
 
     def share_tenants(self, tenants: Collection[str]) -> None:
-        """Show these tenants by name, so that all collectors show the same tenants.
+        """Export these tenants by name, so that all collectors of a database name the same tenants.
 
         Args:
-            tenants: the tenants, at most `LIMIT`. They take the places of other tenants.
+            tenants: the tenants, at most `LIMIT`. These tenants replace other tenants if necessary.
         """
         with self._lock:
-            # Count the waiting requests first, because they arrived before these tenants had names.
+            # Count the waiting requests first: they arrived before these tenants were exported by
+            # name.
             self._count(self._waiting_since_unix_ns)
             self._labels.share_tenants(tenants, self._clock_unix_ns())
 
@@ -229,7 +233,7 @@ class PrometheusExporter(Families):
             yield from report_families(self._report())
 
     def _count(self, now_unix_ns: int) -> None:
-        """Count the waiting requests, with the timestamp of their arrival."""
+        """Count the waiting requests as of their arrival, not as of now."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
@@ -250,12 +254,12 @@ class PrometheusExporter(Families):
             self._tenant_costs.add(bulk.customers, bulk, usd_per_s)
 
     def _new(self, rows: RequestRows) -> RequestRows:
-        """Return the rows to count: no requests of the prober or of clients, and each request only
-        once, from one source."""
+        """Return the rows to count. Requests of the prober, and rows that a client reported, are
+        left out. A request that was sent twice, or that two sources reported, is counted once."""
         if PROBE_TENANT in rows.column("tenant"):
             tenants = rows.column("tenant")
             rows = rows.taken([at for at, each in enumerate(tenants) if each != PROBE_TENANT])
-        if Source.CLIENT in rows.column("source"):  # the server may not be monitored by Tailspan
+        if Source.CLIENT in rows.column("source"):  # Tailspan may not monitor the server
             sources = rows.column("source")
             rows = rows.taken([at for at, each in enumerate(sources) if each != Source.CLIENT])
         new = self._recent.new_among(rows.column("trace_id"), rows.column("span_id"))
@@ -276,8 +280,8 @@ class PrometheusExporter(Families):
                 self._costs.expect(pair)
 
     def _versions(self, engines: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-        """Return vLLM's version of each engine, if known. Only samples show that an engine exists,
-        because any sender can invent starts."""
+        """Return vLLM's version of each engine, if known. Engines that have sent a start but no
+        sample are left out, because any sender can invent starts."""
         starts = self._starts({replica for _, replica, _ in engines})
         found = {labels: starts.get((labels[1], int(labels[2]))) for labels in engines}
         return {labels: start.version for labels, start in found.items() if start and start.version}

@@ -1,4 +1,4 @@
-"""Store the requests to replay, as columns.
+"""Store the requests that are replayed, as columns.
 
 Pure. To change the traffic, make a copy with replaced columns, selected rows or scaled times.
 """
@@ -23,9 +23,9 @@ class Prefixes:
     """The shared prefixes of prompts. The beginning of each prompt is divided into a few segments.
 
     If two requests have a segment with the same key, their tokens are equal up to the end of that
-    segment. A segment may extend into the output, which the next prompt of a conversation contains.
-    Request n has the segments `offsets[n]` to `offsets[n + 1] - 1`. The rest of its prompt is not
-    shared.
+    segment. A segment may extend into the request's output, because the next prompt of a
+    conversation contains this output. Request n has the segments
+    `offsets[n]` to `offsets[n + 1] - 1`. The prompt after its last segment is not shared.
     """
 
     offsets: IntArray
@@ -33,13 +33,13 @@ class Prefixes:
     keys: IntArray
     """(m,) the key of each segment: any integer."""
     end_tokens: IntArray
-    """(m,) number of tokens from the prompt's start to the segment's end. Must not descend within a
-    request."""
+    """(m,) number of tokens from the prompt's start to the segment's end. The numbers of a request
+    must be in ascending order."""
     common: BoolArray | None = None
     """(m,) whether the segment is common to many users, such as a system prompt. If a row is
     selected more than once, each copy belongs to a different user. All copies have the same common
     segments. The n-th copy of a row shares its other segments only with the n-th copies of other
-    rows. None: repeated rows are equal prompts."""
+    rows. If `common` is None, the copies of a row have equal prompts."""
 
     def __post_init__(self) -> None:
         m = len(self.keys)
@@ -72,7 +72,7 @@ class Prefixes:
     def users(self) -> IntArray:
         """Return a number for each request: (n,).
 
-        Requests that share more than common segments have the same number.
+        Requests that share a segment which is not common have the same number.
         """
         n = len(self.offsets) - 1
         found = np.arange(n)
@@ -86,7 +86,7 @@ class Prefixes:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Concatenate the prefixes of several parts."""
+        """Concatenate the prefixes of several groups of requests."""
         lengths = np.concatenate([np.diff(each.offsets) for each in parts])
         known = [each.common for each in parts if each.common is not None]
         return cls(
@@ -117,20 +117,22 @@ class Arrivals:
     prompt_tokens: IntArray
     """(n,) number of prompt tokens, at least 1."""
     output_tokens: IntArray
-    """(n,) number of produced tokens, at least 1; fewer than requested if the client cancelled."""
+    """(n,) number of produced tokens, at least 1. If the client cancelled, fewer than it
+    requested."""
     prefixes: Prefixes | None = None
     """Shared prefixes of the prompts, from which the modelled KV cache computes the cache hits."""
     cached_tokens: IntArray | None = None
-    """(n,) minimum number of cached prompt tokens, even if the modelled cache contains fewer: for
-    traffic without `prefixes`, or with tokens that were cached before the recording. Default: 0."""
+    """(n,) number of prompt tokens that count as cached, even if the modelled cache contains fewer.
+    For traffic without `prefixes`, or with tokens that were cached before the recording. Default:
+    0."""
     frontend_s: FloatArray | None = None
-    """(n,) seconds from receipt until the front end passes the request to the engine, without the
-    wait for the engine's current step (`frontend_s - handoff_s` of a recorded row). NaN to use the
-    front-end model."""
+    """(n,) seconds from receipt until the front end passes the request to the engine. The wait for
+    the end of the engine's current step is not included. For a recorded row, this is
+    `frontend_s - handoff_s`. NaN: the seconds are computed by the front-end model."""
     held_s: FloatArray | None = None
-    """(n,) seconds from the end of the front end's work until the engine may schedule the request,
-    because the request waits for a KV transfer or a grammar. These seconds are part of the queue
-    time. Default: 0."""
+    """(n,) seconds for which the request waits for a KV transfer or a grammar before the engine may
+    schedule it. This time begins at the end of the front end's work, and is part of the queue time.
+    Default: 0."""
     priority: IntArray | None = None
     """(n,) priority for the policy `priority`; the lowest value is served first. Default: 0."""
     acceptance: FloatArray | None = None
@@ -138,13 +140,14 @@ class Arrivals:
     streamed: BoolArray | None = None
     """(n,) whether the response is streamed. Default: True."""
     after: IntArray | None = None
-    """(n,) for closed loops: index of an earlier request. The client waits for its response before
-    sending this request. Default: −1 (none)."""
+    """(n,) for closed loops: index of the earlier request for whose response the client waits
+    before it sends this request. Default: −1 (none)."""
     think_s: FloatArray | None = None
-    """(n,) seconds from the last byte of that response to this request. Default: 0."""
+    """(n,) seconds from the last byte of the earlier request's response to this request. Default:
+    0."""
     tenant: IntArray | None = None
-    """(n,) index of the request's tenant, for selecting requests and results. The replay ignores
-    it."""
+    """(n,) index of the request's tenant, to select requests and results. The tenant does not
+    affect the replay."""
 
     def __post_init__(self) -> None:
         n = len(self.received_s)
@@ -177,8 +180,8 @@ class Arrivals:
     def select(self, rows: IntArray, received_s: FloatArray | None = None) -> Self:
         """Return the requests `rows`, in this order. Rows may be repeated, as in a bootstrap.
 
-        A link in `after` is kept if the times of receipt of both requests are moved by the same
-        amount.
+        A link in `after` is kept only if the times of receipt of both linked requests are moved by
+        the same number of seconds.
 
         Args:
             rows: indices of requests, in order of receipt if `received_s` is None.

@@ -1,15 +1,16 @@
 """Detect clients that wait for each response before they send the next request.
 
-Such a client sends more slowly if the server is slower, so its recorded arrival times are not valid
-for a changed server. A tenant has waiting clients if three conditions hold:
+If the server is slower, these clients send more slowly. The recorded arrival times of such clients
+are therefore not valid for a changed server. A tenant's clients count as waiting if three
+conditions hold:
 
-- After each arrival, nearly the same number of the tenant's requests is in flight. The variance of
-  this number equals its mean for independent users (Poisson arrivals), and is near 0 for waiting
-  clients.
+- After each arrival, nearly the same number of the tenant's requests is in flight. For independent
+  users (Poisson arrivals), the variance of this number equals its mean. For waiting clients, the
+  variance is near 0.
 - The clients wait for the server for more than half of the time. Otherwise latency has little
   effect on the arrivals.
-- The pause before a request is not shorter after a longer response. A schedule with fixed arrival
-  times does not meet this condition.
+- The pause before a request is not shorter after a longer response. If requests are sent at fixed
+  times instead, a longer response leaves a shorter pause.
 """
 
 from dataclasses import dataclass
@@ -20,24 +21,26 @@ import numpy as np
 from replay.arrivals import FloatArray, IntArray
 
 LEAST_REQUESTS: Final = 50
-"""Minimum number of requests of a tenant. With fewer, the error of the variance exceeds 20 %."""
+"""Minimum number of requests of a tenant. With fewer requests, the error of the variance exceeds
+20 %."""
 MOST_DISPERSION: Final = 0.2
 """Maximum ratio of variance to mean of the number of requests in flight. For independent
 users, the expected ratio is 1, and the lowest ratio of 1,000 Poisson samples of 50 requests with a
 mean of 2 or more was 0.25 (tests/replay/test_closed_loops.py)."""
 LEAST_IN_FLIGHT: Final = 1.5
-"""Minimum mean number of requests in flight. At low rates, the mean is near 1 for any traffic."""
+"""Minimum mean number of requests in flight. At low request rates, the mean is near 1 for waiting
+and for independent clients."""
 MOST_CORRELATION: Final = -0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoops:
-    """Links each request of a waiting client to the request before it."""
+    """Links each request of a waiting client to the previous request of this client."""
 
     after: IntArray
     """(n,) index of the request for whose response the client waited; −1 if none."""
     think_s: FloatArray
-    """(n,) seconds from the end of that response to this request."""
+    """(n,) seconds from the end of the response for which the client waited to this request."""
     tenants: tuple[int, ...]
 
 
@@ -64,7 +67,7 @@ def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) 
 
 
 def _chained(received_s: FloatArray, ended_s: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Link each request to the latest request that ended before it and is not linked yet.
+    """Link each request to the request that ended last before its receipt and is not linked yet.
 
     Return the index of the linked request (−1 if none) and the pause in seconds, both (n,)."""
     before = np.full(len(received_s), -1, dtype=np.int64)

@@ -1,8 +1,8 @@
 """Compile the replay's loop at low priority, and store the compiled code on disk.
 
 The explorer runs `python -m replay.compilation` as a child process, so that the first prediction
-after an upgrade does not wait for the compiler. The process ends when its standard input is closed,
-for example because its parent ended.
+after an upgrade does not wait for the compiler. The child process ends when its standard input is
+closed, for example because its parent ended.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Store the stalls and slowdowns of the servers in a recording, which a replay can include.
+"""Store the stalls and slowdowns of a recording's servers, so that a replay can repeat them.
 
 Pure.
 """
@@ -14,7 +14,7 @@ __all__ = ["Conditions", "Pace", "Shift", "Stall"]
 
 
 class Pace(NamedTuple):
-    """From `from_s` on, a replica's steps take `factor` times the step model's prediction."""
+    """A replica's pace. From `from_s` on, a step takes `factor` times its predicted duration."""
 
     from_s: float
     factor: float
@@ -36,7 +36,8 @@ class Shift(NamedTuple):
 class Conditions:
     """The stalls and paces of each replica, in order of time.
 
-    Replicas beyond the end of these tuples have no stalls, and the pace 1.
+    A tuple's index is the number of the replica. Replicas beyond the end have no stalls and the
+    pace 1.
     """
 
     stalls: tuple[tuple[Stall, ...], ...] = ()
@@ -61,7 +62,7 @@ class Conditions:
         return self.paces[replica] if replica < len(self.paces) else ()
 
     def shifted(self, shifts: Sequence[Shift]) -> "Conditions":
-        """Return the stalls and paces within the ranges of the shifts, moved accordingly.
+        """Return the stalls and paces in the ranges of the shifts, moved by each range's shift.
 
         Args:
             shifts: the ranges to keep, in order of the resulting times. The resulting ranges must

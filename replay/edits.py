@@ -1,7 +1,7 @@
 """Apply the changes of a what-if question: engine arguments, replicas, router, rates, lengths.
 
-Pure. An edit of the server replaces fields of its model. An edit of the traffic creates a changed
-copy of the arrivals.
+Pure. An edit of the server replaces fields of the server's model. An edit of the traffic creates a
+changed copy of the arrivals.
 """
 
 import re
@@ -19,9 +19,9 @@ from replay.server_model import ROUTERS, Router
 JITTER_S: Final = 30.0
 """Maximum number of seconds by which a copied request is moved. To increase the rate, recorded
 requests are copied, as if there were more users. The copies are moved so that they do not arrive
-together with the originals. The limit preserves the recorded changes of the rate over time. A copy
-begins with the same system prompt; the rest of its prompt belongs to another user
-(`Prefixes.common`)."""
+together with the originals. The limit preserves the recorded changes of the rate over time. The
+prompt of a copy begins with the same system prompt as the original; the rest of the copy's prompt
+belongs to another user (`Prefixes.common`)."""
 
 
 MOST_COUNT: Final = 2**31 - 1
@@ -76,7 +76,8 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
 
 
 class EditError(ValueError):
-    """An edit is not allowed. The message contains the key, the value and the allowed values."""
+    """Raised if an edit is not allowed. The message contains the key, the value and the allowed
+    values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +99,10 @@ class Edits:
     """Number of engines in each replica."""
     router: Router | None = None
     device: str | None = None
-    """Name of another GPU. The caller of `replay` must change the step model accordingly."""
+    """Name of another GPU. The caller of `replay` must pass a step model for this GPU."""
     quantization: str | None = None
-    """Another number format of the weights. The caller of `replay` must change the step model
-    accordingly."""
+    """Another number format of the weights. The caller of `replay` must pass a step model for
+    it."""
     rates: Sequence[Rate] = ()
     prompt: float = 1.0
     """Factor for the lengths of prompts and of their cached parts."""
@@ -123,18 +124,20 @@ class Edits:
 
     @property
     def pools(self) -> bool:
-        """Whether requests may be routed to other engines than in the recording."""
+        """Whether the edits let the router send requests to other engines than in the recording."""
         chosen = (self.replicas, self.data_parallel_size, self.router)
         return any(each is not None for each in chosen)
 
     @property
     def hardware(self) -> bool:
-        """Whether the engines have another device or other weights than in the recording."""
+        """Whether the engines have another GPU, or weights in another number format, than in the
+        recording."""
         return self.device is not None or self.quantization is not None
 
     @property
     def pool_router(self) -> Router:
-        """Router between all engines. vLLM itself balances the load between a replica's engines."""
+        """Router between all engines. Default: `least_outstanding` if `data_parallel_size` is set,
+        because vLLM itself balances the load between a replica's engines in this way."""
         return self.router or ("least_outstanding" if self.data_parallel_size else "round_robin")
 
     def engines(self, replicas_now: int, engines_now: int) -> int:
@@ -150,7 +153,7 @@ class Edits:
         return (self.replicas or replicas_now) * of_each
 
     def listed(self) -> list[str]:
-        """Return each edit as text, as on the command line."""
+        """Return each edit as text, in the form of the command line."""
         found = [f"{name}={value}" for name, value in (self.arguments or {}).items()]
         found += [
             f"{name}={value}" for name in _PLAIN if (value := getattr(self, name)) is not None
@@ -173,10 +176,12 @@ _PLAIN: Final = (*_COUNTS, "router", "device", "quantization")
 
 LEAST_FACTOR: Final = 0.001
 MOST_FACTOR: Final = 1_000.0
-"""Limits of a factor. Beyond them, the traffic would no longer resemble the recorded traffic."""
+"""Limits of a factor. Beyond these limits, the traffic would no longer resemble the recorded
+traffic."""
 _ALLOWED_FACTOR: Final = f"from {LEAST_FACTOR:g}x to {MOST_FACTOR:g}x, as in 1.5x"
 MOST_REQUESTS: Final = 2_000_000
-"""Maximum number of requests in the edited traffic, which bounds its memory."""
+"""Maximum number of requests in the edited traffic. The maximum limits the memory that the traffic
+uses."""
 
 _FACTOR: Final = re.compile(r"(?:tenant=(?P<tenant>.*):)?(?P<factor>[0-9]*\.?[0-9]+)x?")
 
@@ -288,7 +293,7 @@ def edited_arrivals(
         engine: the edited engine. Without a prefix cache, no tokens are cached.
         front_end: computes the front end's time for prompts with changed lengths.
         tenants: the tenants' names.
-        chance: random numbers for the choice of requests to copy or drop, and for the times of
+        chance: random number generator, to choose the requests to copy or drop, and the times of
             copies.
 
     Raises:
@@ -331,8 +336,8 @@ def _scaled(
 ) -> tuple[IntArray, FloatArray]:
     """Copy or drop the selected requests. Return rows and times of receipt, in order of time.
 
-    All requests of a user are copied or dropped together, and moved by the same time, so
-    conversations stay intact.
+    All requests of a user are copied or dropped together. The n-th copies of all requests of a user
+    are moved by the same time. Conversations therefore stay intact.
     """
     copies = np.ones(len(rows), dtype=np.int64)
     whole = int(factor)
@@ -345,7 +350,8 @@ def _scaled(
     jitter_s = chance.uniform(-JITTER_S, JITTER_S, len(known))[pair.reshape(-1)]
     moved_s = received_s[places] + np.where(number == 0, 0.0, jitter_s)
     if received_s.size:
-        # Reflect times beyond the ends. If they were clipped, copies would arrive in a burst.
+        # Reflect times that are outside the recording at its begin or end. If they were clipped,
+        # many copies would arrive at the same time.
         first_s, last_s = received_s[0], received_s[-1]
         moved_s = first_s + np.abs(moved_s - first_s)
         moved_s = np.clip(last_s - np.abs(last_s - moved_s), first_s, last_s)

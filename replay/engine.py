@@ -1,16 +1,17 @@
 """Simulate a vLLM V1 engine in virtual time: continuous batching, paged KV cache, chunked prefill.
 
 Pure: submissions, seed and configuration determine the result. Each step first gives the running
-sequences their tokens. Then it fills the token budget with prefill, in order of arrival, and skips
-requests that are not eligible. If a sequence needs a block and no block is free, the newest
+sequences their tokens. Then the step fills the token budget with prefill, in order of arrival, and
+skips requests that are not eligible. If a sequence needs a block and no block is free, the newest
 sequence (or the sequence with the lowest priority) is preempted: it returns to the front of the
 queue and is recomputed later.
 
 vLLM serves the running sequences in the order in which they were admitted. This engine serves
-decodes first. Every sequence still gets the same tokens, because `max_num_batched_tokens` is at
-least `max_num_seqs`, and the sequences before a decode in the batch never need more tokens than
-when that decode was admitted. There are two exceptions: with speculation, or if a sequence preempts
-itself, vLLM may leave later sequences without tokens for one step, but this engine gives them their
+decodes first. Every sequence still gets the same number of tokens in each step, for two reasons.
+`max_num_batched_tokens` is at least `max_num_seqs`, so there is a token for every decode. The
+sequences that were admitted before a decode never need more tokens in a step than in the step in
+which the decode was admitted. There are two exceptions: with speculation, or if a sequence preempts
+itself, vLLM may give later sequences no tokens for one step, but this engine gives them their
 tokens.
 
 Source: vLLM v1/core/sched/scheduler.py.
@@ -32,8 +33,8 @@ from replay.step_clock import Stall, StepClock, step_noise
 from replay.waiting_queue import PriorityQueue
 
 StepListener = Callable[[int, float, int, int, float], None]
-"""Receives the prefill tokens, prefill pairs, context tokens, decodes and duration (seconds) of
-each step."""
+"""A function that is called after each step with the step's prefill tokens, prefill pairs, context
+tokens, decodes and duration in seconds."""
 
 _NEVER = float("inf")
 _NO_LIMIT = 1 << 62
@@ -53,10 +54,10 @@ class _Step:
     blocked_by: str | None
     """The limit that blocks the queue during the step: a field of `Blocked`, or None."""
     chunks: list[tuple[Job, int, float]]
-    """Job, tokens and share of `prefill_s` of each prefill chunk."""
+    """For each prefill chunk: its job, its number of tokens, and its share of `prefill_s`."""
     drafting: tuple[Job, ...]
     encoder_s: float
-    """The part of `prefill_s` in which the encoder works."""
+    """The part of `prefill_s` that the encoder of images takes."""
 
 
 def _ignore(*_: float) -> None:
@@ -90,7 +91,8 @@ class Engine:
         self.clock = StepClock(step_noise(config, seed), stalls, new_shape_s)
         self.loras = LoraSlots(config.max_loras, config.max_cpu_loras)
         self.lost_blocks = 0
-        """Number of KV blocks that a fault has made unavailable. Only free blocks can be lost."""
+        """Number of KV blocks that a fault has made unavailable. Blocks that requests hold cannot
+        be lost."""
         self._model = config.model
         self._lockstep = Lockstep(self._model, config.block_size)
         self._drafting = Drafting(
@@ -106,7 +108,8 @@ class Engine:
         self._just_ended = 0
         """Number of requests that ended with the last step."""
         self._late_seats = 0
-        """Number of seats that were still taken at the scheduling decision for the current step."""
+        """Number of ended requests whose seats were still taken when the current step was
+        scheduled."""
         self._coming: deque[Job] = deque()
         self._waiting: deque[Job] | PriorityQueue = (
             PriorityQueue() if config.policy == "priority" else deque()
@@ -117,9 +120,10 @@ class Engine:
         self._prefilling: list[Job] = []
         self._step: _Step | None = None
         self._leaving: dict[int, Job] = {}
-        """Running jobs to abort at the end of the step, by number."""
+        """Running jobs that are aborted at the end of the step, by the job's number."""
         self.blocked = Blocked()
-        """Total seconds of steps during which the queue was blocked, by reason."""
+        """Total seconds of the steps during which the queue was blocked, by the limit that blocked
+        it."""
         self._longest_step_s = 0.0
 
     @property
@@ -154,12 +158,13 @@ class Engine:
 
     @property
     def full(self) -> bool:
-        """Whether another request would be rejected."""
+        """Whether the engine would reject a further request."""
         return self.outstanding >= self.config.max_num_queued_reqs
 
     @property
     def next_event_s(self) -> float:
-        """Time of the next event, for a call of `advance`; infinite for an idle engine."""
+        """Time of the next event, up to which `advance` can be called; infinite for an idle
+        engine."""
         if self._step is not None:
             return self._step.end
         return nextafter(self._next_start(), _NEVER)
@@ -171,7 +176,8 @@ class Engine:
 
     @property
     def last_step_s(self) -> float:
-        """End of the last step, or start of the current step if the engine was idle before it."""
+        """End of the last step. If the engine was idle before the current step: start of the
+        current step."""
         return self._now
 
     def take_longest_step_s(self) -> float | None:
@@ -180,7 +186,7 @@ class Engine:
         return longest_s or None
 
     def submit(self, job: Job) -> None:
-        """Submit a job. `queued` may be in the future."""
+        """Submit a job. Its time `queued` may be in the future."""
         if job.prompt_tokens < 1 or job.output_tokens < 1:
             raise ValueError(
                 f"prompt_tokens: {job.prompt_tokens}, output_tokens: {job.output_tokens}; "
@@ -202,10 +208,11 @@ class Engine:
         self._coming.insert(place, job)
 
     def advance(self, until: float) -> list[Job]:
-        """Run until the virtual time `until`. Jobs submitted later must not arrive before it.
+        """Run until the virtual time `until`. Jobs submitted later must not arrive before `until`.
 
         Returns:
-            The jobs that have produced their last token by then, in the order of this token.
+            The jobs that have produced their last token by `until`, in the order of their last
+            tokens.
         """
         ended: list[Job] = []
         while True:
@@ -222,7 +229,7 @@ class Engine:
     def abort(self, number: int) -> Job | None:
         """Abort a job. `advance` must have been called for the current time.
 
-        As in vLLM, a job in the batch is aborted between two steps, and `advance` returns it.
+        As in vLLM, a job in the batch is aborted between two steps. `advance` then returns the job.
 
         Returns:
             The job if it was not in the batch and is already aborted; otherwise None.
@@ -259,7 +266,7 @@ class Engine:
         if self.kv.pinned != self.lost_blocks:
             self.kv.pin(self.lost_blocks)
         eligible = len(self._running) + self.waiting
-        # As in vLLM, a request that is alone in the engine is not limited.
+        # As in vLLM, the limit does not apply to a request that is alone in the engine.
         limit = self.config.long_prefill_token_threshold if eligible > 1 else 0
         chunks, budget, preempted = self._serve_running(limit or _NO_LIMIT)
         blocked_by, loading_s = self._admit_waiting(
@@ -268,8 +275,8 @@ class Engine:
         self._time_step(start, chunks, blocked_by, loading_s)
 
     def _let_in(self, start: float) -> None:
-        """Queue the requests that have arrived. Requests that become eligible return to
-        the head."""
+        """Queue the requests that have arrived. Requests that have become eligible are put at the
+        queue's head."""
         while self._coming and self._coming[0].queued <= start:
             job = self._coming.popleft()
             job.handed, job.queued = job.queued, start
@@ -321,8 +328,8 @@ class Engine:
         return self.config.max_num_batched_tokens - decodes
 
     def _plan(self, limit: int) -> tuple[list[tuple[Job, int]], int, int]:
-        """Return prefill chunks, remaining token budget, and the blocks that running sequences
-        need."""
+        """Return the prefill chunks, the remaining token budget, and the number of blocks that
+        running sequences need."""
         budget, needed = self._budget(), self._lockstep.blocks_due
         for job in self._drafting.jobs.values():
             needed += self._needs(job, 0)
@@ -354,7 +361,8 @@ class Engine:
         """
         budget, preempted = self._budget(), False
         served: dict[int, tuple[Job, int, int]] = {}
-        """Job, chunk and additional blocks by job number. The blocks are taken later."""
+        """By job number: the job, its number of prefill tokens, and its additional blocks. The
+        blocks are taken later."""
         reserved = 0
         for job in tuple(self._running.values()):
             if job.number not in self._running:
@@ -394,7 +402,7 @@ class Engine:
         return next(reversed(self._running.values()))
 
     def _find_lost_blocks(self) -> bool:
-        """Make some lost blocks available again, so that one request always has room.
+        """Make some lost blocks available again, so that a single request always finds room.
 
         Return False if no blocks are lost."""
         if not self.kv.pinned:
@@ -413,7 +421,7 @@ class Engine:
     ) -> tuple[str | None, float]:
         """Admit waiting requests within the budget.
 
-        Return the limit that blocks the queue, and the seconds of loading adapters."""
+        Return the limit that blocks the queue, and the seconds that loading adapters takes."""
         loading_s = 0.0
         while self._waiting:
             job = self._waiting[0]
@@ -438,7 +446,8 @@ class Engine:
         return None, loading_s
 
     def _admit(self, job: Job, most: int) -> int:
-        """Start or resume a job. Return the size of its first chunk, or 0 without enough blocks."""
+        """Start or resume a job. Return the tokens of its first chunk, or 0 if there are too few
+        blocks."""
         hits = self.kv.hits(job.lease, (job.target_tokens - 1) // self.config.block_size)
         cached = hits * self.config.block_size
         spared = cached
@@ -487,7 +496,7 @@ class Engine:
         ]
         encoder_s = sum(job.encoder_s for job, _ in chunks if not job.encoded)
         for job, _ in chunks:
-            job.encoded = True  # the engine keeps the result, even after a preemption
+            job.encoded = True  # the engine keeps the encoder's result, even after a preemption
         prefill_s = sum(share for _, _, share in shares)
         context_tokens = lockstep.context_tokens + drafting.context_tokens
         plain_s = model.step_s(drafting.work_s(), context_tokens, lockstep.size) * scale
@@ -515,7 +524,7 @@ class Engine:
         prefill_tokens = sum(tokens for _, tokens, _ in step.chunks)
         context_tokens = lockstep.context_tokens + drafting.context_tokens
         decodes = lockstep.size + len(step.drafting)
-        # The plugin does not fit its step model to the time of an encoder.
+        # The time of the encoder is left out, because the plugin does not fit its step model to it.
         fitted_s = took_s - step.encoder_s
         self._on_step(prefill_tokens, step.pairs, context_tokens, decodes, fitted_s)
         self._count_steps(1, lockstep.size, context_tokens, took_s, took_s)
@@ -547,9 +556,9 @@ class Engine:
             ended.append(job)
 
     def _aborted(self, done: list[Job]) -> list[Job]:
-        """Stop computing the jobs to abort, and return them.
+        """Remove the jobs to abort from the decodes or prefills, and return them.
 
-        A job that is preempted now is aborted after its next step."""
+        If a job to abort is preempted at this time, it is aborted after its next step."""
         if not self._leaving:
             return []
         for job in done:
@@ -592,7 +601,7 @@ class Engine:
         self.totals.context_tokens += steps * context_tokens
 
     def _end_chunk(self, job: Job, tokens: int, step: _Step, own_s: float, sequences: int) -> bool:
-        """Count a chunk as computed. Return whether it produced its job's last token."""
+        """Count a chunk as computed. Return whether the chunk produced its job's last token."""
         job.computed_tokens += tokens
         self.totals.prefill_tokens += tokens
         shares = job.phase
@@ -622,7 +631,7 @@ class Engine:
     def _leave_batch(self, job: Job) -> None:
         del self._running[job.number]
         self.loras.leave(job.lora)
-        # Speculation allocates blocks before their tokens are computed.
+        # With speculation, a job can have more blocks than its computed tokens need.
         held = job.lease.shared + job.lease.own
         self.kv.release(job.lease, max(self._blocks(job.computed_tokens), held))
 
@@ -641,7 +650,7 @@ class Engine:
     def _run_plain_decodes(self, until: float) -> None:
         """Run consecutive steps that contain only decodes, as most steps do.
 
-        Equivalent to `_begin_step` and `_end_step`, without their overhead.
+        The result is the same as with `_begin_step` and `_end_step`, but is computed faster.
         """
         lockstep, clock = self._lockstep, self.clock
         decodes = lockstep.size

@@ -12,12 +12,14 @@ KvRole = Literal["kv_producer", "kv_consumer"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 _LAUNCHES_S = 0.011
-"""Duration of about 600 kernel launches per step. A CUDA graph replaces them with one launch."""
+"""Seconds per step of about 600 kernel launches, which a CUDA graph replaces with a single
+launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The arguments of an engine. With 0 adapters or draft tokens, the feature is disabled."""
+    """The arguments of an engine. If the number of adapters is 0, adapters are disabled; if the
+    number of draft tokens is 0, speculation is disabled."""
 
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
@@ -45,15 +47,15 @@ class EngineConfig:
     """Whether the engine sends or receives KV caches, with a connector."""
     async_scheduling: bool = False
     """Whether the engine schedules each step while the previous step runs. A request that arrives
-    during a step, or a seat that becomes free, then waits for the end of the next step. True by
-    default in newer versions of vLLM on GPUs."""
+    during a step is then admitted only after the next step, and a seat that becomes free is then
+    used only after the next step. True by default in newer versions of vLLM on GPUs."""
     enforce_eager: bool = False
     """Whether each kernel is launched separately, without CUDA graphs."""
     step: StepModel = EIGHT_B_ON_H100
     step_noise_ratio: float = 0.03
     step_noise_quantiles: tuple[float, ...] = ()
-    """Quantiles of the ratio of a step's duration to the model's, at the probabilities (i + ½)/n.
-    They override `step_noise_ratio`."""
+    """Quantiles of (duration of a step) / (duration that the step model predicts), at the
+    probabilities `(i + ½)/n`. The quantiles override `step_noise_ratio`."""
 
     def __post_init__(self) -> None:
         for key in (
@@ -109,7 +111,7 @@ class EngineConfig:
         return replace(self.step, base_s=self.step.base_s + _LAUNCHES_S)
 
     def arguments(self) -> dict[str, Scalar]:
-        """The arguments as a real engine reports them at its start."""
+        """Return the arguments in the form in which a real engine reports them at its start."""
         reported: dict[str, Scalar] = {
             "model.max_model_len": self.max_model_len,
             "model.enforce_eager": self.enforce_eager,

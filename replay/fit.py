@@ -1,10 +1,11 @@
-"""Fit the model of a server to the server's own reports.
+"""Fit the replay's model of a server to the samples and requests that the server reported.
 
 Pure. The plugin fits a step model inside the engine, and each engine sample contains the
-coefficients. The model of a window has the medians of these coefficients, scaled so that it
-predicts the window's total busy time exactly. Each stretch of the window also has a pace: its busy
-time divided by the model's prediction. Single steps deviate from the model at random, with a spread
-that is computed from the reported error.
+coefficients. The step model of a time window has the medians of these coefficients. The medians are
+scaled, so that the model predicts the window's total busy time exactly. The window is divided into
+stretches of equal length. Each stretch has a pace: its busy time divided by the predicted busy
+time. The durations of single steps deviate from the model at random; the spread of these deviations
+is computed from the reported error.
 """
 
 from dataclasses import dataclass, replace
@@ -22,8 +23,8 @@ COEFFICIENTS: Final = 5
 """Number of coefficients: γ per step, α per prefill token, κ per attention pair, β per context
 token, δ per decode."""
 LEAST_STEPS: Final = 20
-"""Minimum number of steps to compute the pace of a stretch. With the usual error of 10 to 40 % per
-step, the error of the mean is 2 to 9 %."""
+"""Minimum number of steps in a stretch whose pace is computed. With the usual error of 10 to 40 %
+per step, the error of the mean of this many steps is 2 to 9 %."""
 NOISE_QUANTILES: Final = 64
 
 _MEAN_OF_NORMAL: Final = sqrt(2 / np.pi)
@@ -38,7 +39,8 @@ class FitError(ValueError):
 class StepReports:
     """One engine's reports on its steps, in stretches of equal length.
 
-    Counters are increases within a stretch. NaN means that a stretch has no sample.
+    Work and seconds are increases of counters within a stretch. NaN means that a stretch has no
+    sample.
     """
 
     starts_s: FloatArray
@@ -50,16 +52,17 @@ class StepReports:
     coefficients: FloatArray
     """(m, 5) coefficients of the engine's own fit."""
     error_ratio: FloatArray
-    """(m,) typical relative error of the engine's own fit for a single step."""
+    """(m,) typical relative error with which the engine's own fit predicts a single step."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepFit:
-    """The step model of a window, and the deviations of its steps from the model."""
+    """The step model of a window, and how the durations of the window's steps deviate from the
+    model."""
 
     model: StepModel
     noise: tuple[float, ...]
-    """Quantiles of the ratio of a step's duration to the model's. The mean ratio is 1."""
+    """Quantiles of the ratio measured / predicted duration of a step. The mean ratio is 1."""
     paces: tuple[Pace, ...]
     steps: int
 
@@ -107,10 +110,10 @@ def fit_steps(reports: StepReports) -> StepFit:
 
 
 def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> tuple[Stall, ...]:
-    """Return stalls that sum to the stall time between consecutive samples.
+    """Return stalls whose total between two consecutive samples equals the reported stall time.
 
-    A stall must not be longer than the longest step between its samples. The stalls between two
-    samples are as few as possible, equally long, and evenly spread.
+    Between two samples, there are as few stalls as possible. These stalls are equally long and
+    evenly spread, and none is longer than the longest step between the two samples.
 
     Args:
         at_s: (n,) the time of each sample, ascending.
@@ -151,7 +154,7 @@ def _normal_quantile(probability: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class EdgeReports:
-    """Durations outside the engine, by request. Unknown values are NaN."""
+    """The durations of each request outside the engine. Unknown values are NaN."""
 
     received_s: FloatArray
     """(n,) time of receipt."""
@@ -173,10 +176,11 @@ class EdgeReports:
 def fit_front_end(reports: EdgeReports) -> FrontEndModel:
     """Fit the API server's durations: a constant, and seconds per prompt token and running request.
 
-    The process passes one request after another to the engine. The time for a request therefore
-    begins at its receipt, or when the previous request was passed on, if that is later. The time to
-    write a token begins when the token is produced, or when the last request was passed on, if that
-    is later.
+    The process handles one request at a time, so a measured duration can contain waiting for
+    earlier requests. This waiting time is removed: the work for a request begins at its receipt, or
+    at the time when the previous request was passed to the engine, whichever is later. The writing
+    of a token begins when the token is produced, or when the latest request was passed to the
+    engine, whichever is later.
     """
     passed_s = np.sort(_finite(reports.received_s + reports.frontend_s))
 
@@ -219,8 +223,8 @@ def _finite(values: FloatArray) -> FloatArray:
 def _non_negative_fit(values_s: FloatArray, *by: FloatArray) -> list[float]:
     """Return a non-negative constant, and a non-negative slope for each column.
 
-    The fit minimises absolute deviations by iterated weights, so that a slow client does not affect
-    it.
+    The fit minimises absolute deviations by iterated weights, so that a few slow clients have
+    little effect.
     """
     columns = np.stack([np.ones(len(values_s)), *by], axis=1)
     known = np.isfinite(values_s) & np.isfinite(columns).all(axis=1)
@@ -245,9 +249,9 @@ _SWEEPS: Final = 200
 def non_negative(columns: FloatArray, values: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the weighted least-squares solution without negative coefficients.
 
-    The unconstrained solution is used if it has no negative coefficient. Otherwise negative
-    coefficients are set to zero. If that is not the optimum, the solution is found by iteration,
-    which takes a hundred times as long.
+    The unconstrained solution is used if it has no negative coefficient. If it has negative
+    coefficients, they are set to zero. If the result is not the optimum, the optimum is found by
+    iteration, which takes a hundred times as long.
 
     Args:
         columns: (n, k) regressors with scales of about 1.
@@ -261,8 +265,8 @@ def non_negative(columns: FloatArray, values: FloatArray, weights: FloatArray) -
 
 
 def _solved(normal: FloatArray, moment: FloatArray) -> FloatArray | None:
-    """Solve the normal equations, with negative coefficients set to 0. Return None if this is not
-    the optimum."""
+    """Solve the normal equations, with negative coefficients set to 0. Return None if the result is
+    not the optimum."""
     used = np.diag(normal) > 1e-9 * np.diag(normal).max(initial=0.0)
     while used.any():
         try:
@@ -273,7 +277,7 @@ def _solved(normal: FloatArray, moment: FloatArray) -> FloatArray | None:
             solution = np.zeros(used.size)
             solution[used] = found
             slope = moment - normal @ solution
-            # The solution is optimal if no zero coefficient should be positive.
+            # The solution is optimal if raising a coefficient that is 0 would not reduce the error.
             return solution if (slope <= 1e-6 * np.abs(moment).max()).all() else None
         used[np.flatnonzero(used)[found < 0]] = False
     return None

@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontEndModel:
-    """The durations of the work for a request. The simulator uses the defaults."""
+    """The durations of the front end's work for a request. The simulator uses the default
+    values."""
 
     read_s: float = 0.0003
     """Seconds to read and parse the HTTP request. Other requests do not wait for this work."""
@@ -20,15 +21,17 @@ class FrontEndModel:
     second."""
     running_s: float = 0.0
     """Additional seconds to receive a request, for each running request, because the process also
-    writes their tokens."""
+    writes the running requests' tokens."""
     first_byte_s: float = 0.0004
     """Seconds to detokenise and write the first event."""
     first_byte_sequence_s: float = 0.0
-    """Additional seconds per sequence in the step that produced the first token."""
+    """Additional seconds to write the first event, for each sequence in the step that produced the
+    first token."""
     flush_s: float = 0.0012
     """Seconds to detokenise and write the last event, and to close the stream."""
     flush_sequence_s: float = 0.0
-    """Additional seconds per sequence in the step that produced the last token."""
+    """Additional seconds to write the last event, for each sequence in the step that produced the
+    last token."""
     pace: float = 1.0
     """Factor for all durations except `read_s`; above 1 if the process shares its CPU core."""
 
@@ -53,13 +56,13 @@ class FrontEndModel:
 
 TOKEN_S = 20e-6
 """Seconds to detokenise and write a token that is neither first nor last. Other requests do not
-wait for this work, but it counts as busy time."""
+wait for this work, but the work counts as busy time."""
 
 _KEPT = 4096
 
 
 class FrontEnd:
-    """The API server's process. It does its work in order of arrival."""
+    """The API server's process, which does its work in order of arrival."""
 
     def __init__(self, pace: float = 1.0) -> None:
         self.pace = pace
@@ -69,7 +72,8 @@ class FrontEnd:
         self._ends: list[float] = []
 
     def take(self, at: float, work_s: float) -> float:
-        """Add work that arrives at `at`, to be done after earlier work. Return its end."""
+        """Add work that arrives at `at`. The process does it after all earlier work. Return the
+        time of its end."""
         start = max(at, self._ends[-1]) if self._ends else at
         end = start + work_s * self.pace
         self.busy_s += end - start
@@ -80,7 +84,8 @@ class FrontEnd:
         return end
 
     def write(self, at: float, work_s: float) -> float:
-        """Return when a token that is produced at `at` has been written, after earlier work."""
+        """Return the time at which a token has been written that was produced at `at`. The process
+        writes it after earlier work."""
         place = bisect_right(self._comings, at) - 1
         free = max(at, self._ends[place]) if place >= 0 else at
         return free + work_s * self.pace

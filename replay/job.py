@@ -11,29 +11,32 @@ from replay.kv_cache import Lease
 
 
 class Billed(NamedTuple):
-    """Running sums of the costs of steps, including stalls."""
+    """Running sums from which the billed time of requests is computed. The sums include stalls."""
 
     each: float = 0.0
-    """The noise factor of each step, divided by its number of sequences."""
+    """Sum over the steps of (noise factor / number of sequences)."""
     scale: float = 0.0
     scale_steps: float = 0.0
 
 
 class Sums(NamedTuple):
-    """Running sums over an engine's steps. A request's share is the difference of two sums."""
+    """Running sums over an engine's steps. A request's share is the sum at its end − the sum at its
+    start."""
 
     prefill_s: float
     """Seconds of prefill work."""
     stall_s: float
     scale: float
-    """The noise factor of each step's work."""
+    """Sum over the steps of the noise factor."""
     scale_steps: float
-    """The noise factor times the step's index: a decode's context grows by one token per step."""
+    """Sum over the steps of (noise factor · index of the step). The sum is needed because a
+    decode's context grows by one token per step."""
     billed: "Billed"
 
 
 class Blocked(NamedTuple):
-    """Running sums of the seconds in which the queue was blocked, by reason."""
+    """Running sums of the seconds during which the queue was blocked, by the limit that blocked
+    it."""
 
     seats_s: float = 0.0
     kv_s: float = 0.0
@@ -41,7 +44,7 @@ class Blocked(NamedTuple):
 
 
 class PhaseParts(NamedTuple):
-    """Seconds of a prefill or decode phase, by use."""
+    """Seconds of a prefill or decode phase, by cause."""
 
     own: float
     others_prefill: float
@@ -62,7 +65,7 @@ class QueueParts(NamedTuple):
 
 @dataclass(slots=True)
 class Shares:
-    """Seconds of a phase by use. The rest of the phase is time for other requests' decodes."""
+    """Seconds of a phase by cause. The rest of the phase is the time of other requests' decodes."""
 
     own_s: float = 0.0
     others_prefill_s: float = 0.0
@@ -85,7 +88,7 @@ class Shares:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A request in an engine. Times are virtual seconds, and None before they are reached.
+    """A request in an engine. Times are in virtual seconds. A time that is not reached yet is None.
 
     Args:
         number: the job's unique number in the engine.
@@ -112,14 +115,15 @@ class Job:
     grammar_s: float = 0.0
     """Seconds to compile the grammar of the request's structured output."""
     encoder_s: float = 0.0
-    """Seconds of the encoder for the request's images, in the step of its first chunk."""
+    """Seconds that the encoder takes for the request's images, in the step of the first prefill
+    chunk."""
     encoded: bool = False
     priority: int = 0
     """Priority for the policy `priority`; the lowest value is served first."""
 
     handed: float | None = None
-    """Time of arrival. If set, `queued` is the time at which the engine accepted the request,
-    between two steps.
+    """Time of arrival, set when the engine accepts the request between two steps. `queued` is then
+    the time of acceptance.
     """
     scheduled: float | None = None
     first_token: float | None = None
@@ -129,7 +133,7 @@ class Job:
     cached_tokens: int | None = None
     external_cached_tokens: int = 0
     held_s: float = 0.0
-    """Seconds in the queue while not eligible."""
+    """Seconds in the queue during which the request was not eligible."""
     held_since: float = 0.0
     """Time since which the request is not eligible. `blocked_then` has the engine's sums at that
     time.
@@ -141,17 +145,19 @@ class Job:
     itl_max_s: float | None = None
     others_prefill_tokens_max: int = 0
     blocked: Blocked = field(default_factory=Blocked)
-    """Before the request is scheduled: the engine's sums at the first step that could have admitted
-    it. Afterwards: the increase of these sums during the wait."""
+    """Before the request is scheduled: the engine's sums (`Engine.blocked`) at the first step that
+    could have admitted the request. After that: the increase of these sums during the request's
+    wait."""
     billed_s: float = 0.0
-    """The request's share of the time of its steps, in proportion to its work in each step."""
+    """Seconds of steps that are billed to the request: its share of each step, in proportion to its
+    work."""
     wasted_s: float = 0.0
-    """The request's share for work that was computed again after an eviction."""
+    """The request's share of step time for work that was computed again after a preemption."""
     prefill: Shares = field(default_factory=Shares)
     decode: Shares = field(default_factory=Shares)
 
     made_tokens: int = 0
-    """Output tokens when the request last joined or left the decodes."""
+    """Number of output tokens when the request last joined or left the decodes."""
     target_tokens: int = 0
     """Number of tokens to compute before the next token can be produced."""
     computed_tokens: int = 0
@@ -160,13 +166,13 @@ class Job:
     evicted: float | None = None
     """Time of the last preemption; None once the lost tokens are recomputed."""
     aborted: float | None = None
-    """End of the step after which the request was aborted; None if not aborted."""
+    """End of the step after which the request was aborted; None if it was not aborted."""
     lost_tokens: int = 0
     """Number of tokens that were computed when the request was preempted."""
     before: "Sums | None" = None
     """The engine's sums when the request joined the decodes."""
     admitted: int = -1
-    """The engine's number of admissions when the request last joined the batch."""
+    """Position of the request in the order of all admissions, when it last joined the batch."""
     lease: Lease = field(init=False)
 
     def __post_init__(self) -> None:
@@ -174,9 +180,9 @@ class Job:
         self.lease = Lease(self.number)
 
     def lease_blocks(self, block_tokens: int) -> None:
-        """Convert the shared prefix to blocks of this size."""
+        """Create the lease: convert the shared prefix from tokens to blocks of this many tokens."""
         segments, before = [], 0
-        # The last token of an answer is not computed.
+        # The last output token is not an input of any step, so it has no KV cache.
         computed_tokens = self.prompt_tokens + self.output_tokens - 1
         for key, end_tokens in self.prefixes:
             end = min(end_tokens, computed_tokens) // block_tokens
@@ -187,8 +193,8 @@ class Job:
 
     @property
     def order(self) -> tuple[int, float, int]:
-        """Sort key of the policy `priority`: the lowest is served first, the highest preempted
-        first."""
+        """Sort key of the policy `priority`. The request with the lowest key is served first, and
+        the request with the highest key is preempted first."""
         return self.priority, self.queued if self.handed is None else self.handed, self.number
 
     @property
@@ -207,8 +213,8 @@ class Job:
 
     @property
     def preparing_s(self) -> float:
-        """Return the seconds after the arrival in which the request is not eligible: its grammar is
-        compiled, then its KV cache is transferred."""
+        """Return the seconds after the arrival during which the request is not eligible: first its
+        grammar is compiled, then its KV cache is transferred."""
         return self.grammar_s + self.fetch_s
 
     def hold(self, at: float, blocked: Blocked) -> None:
@@ -216,13 +222,14 @@ class Job:
         self.held_since, self.blocked_then = at, blocked
 
     def let_go(self, at: float, blocked: Blocked) -> None:
-        """Make the request eligible again, and exclude the held time from its blocked time."""
+        """Make the request eligible again. The time as ineligible does not count as blocked
+        time."""
         self.held_s += at - self.held_since
         gone = zip(self.blocked, blocked, self.blocked_then, strict=True)
         self.blocked = Blocked(*(mine + now - then for mine, now, then in gone))
 
     def saw_prefill(self, others_tokens: int) -> None:
-        """Record the number of other requests' prompt tokens in one of the request's steps."""
+        """Record how many prompt tokens of other requests were in a step of this request."""
         if others_tokens > self.others_prefill_tokens_max:
             self.others_prefill_tokens_max = others_tokens
 

@@ -2,12 +2,12 @@
 
 Pure. The loop makes the same decisions as `replay.engine`, `replay.kv_cache` and
 `replay.reference`, which document the reasons for each rule. The tests compare the results. In
-every step, the loop visits every running sequence, which is faster in compiled code than the
-reference's running sums.
+every step, the loop visits every running sequence. In compiled code, this is faster than the
+running sums that the reference uses.
 
-The state is in a few arrays of records, because numba compiles functions with many array arguments
-slowly. All functions are in one file, because numba's cache detects changes only in the file of the
-called function. Importing this module imports numba.
+The state is in a few arrays of records, because numba takes long to compile functions with many
+array arguments. All functions are in one file, because numba's cache detects changes only in the
+file of the called function. Importing this module imports numba.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from replay.arrivals import FloatArray, IntArray
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Records = NDArray[np.void]
 Record = Any
-"""An element of an array of records. numba reads and writes its fields as attributes."""
+"""An element of an array of records. numba reads and writes the record's fields as attributes."""
 
 _NEVER = np.inf
 _NO_LIMIT = 1 << 62
@@ -59,17 +59,19 @@ JOB: Final = np.dtype(
     # request's segments.
     + _fields("prompt spared priority segments segments_end", "i8")
     + _fields("received_s frontend_s held_s acceptance think_s", "f8")
-    # `follower`: the first request that waits for this one's response. `next_follower`: the next
-    # request that waits for the same response as this one. −1: none.
+    # `follower`: the first request that waits for this request's response. `next_follower`: the
+    # next request that waits for the same response as this request. −1: none.
     + _fields("follower next_follower", "i8")
     + _fields("engine preemptions cached", "i8")
     + _fields("handed_s queued_s scheduled_s first_s last_s first_byte_s last_byte_s", "f8")
     # `reserved`: blocks for the current step that are not taken yet. `fills`, `fills_end`: range of
     # the segments to which the next blocks belong, or −1.
     + _fields("reserved shared own fills fills_end", "i8")
-    # Links in a list: requests that the engine has not accepted, or waiting requests.
+    # Links in a list. The list contains the requests that the engine has not accepted, or the
+    # waiting requests.
     + _fields("next previous", "i8")
-    # The front end's work for the request: its arrival, its end, and the previous request.
+    # The front end's work for the request: arrival and end of the work, and the request whose work
+    # is before it.
     + _fields("work_at_s work_end_s", "f8")
     + _fields("work_before", "i8"),
     align=True,
@@ -109,7 +111,7 @@ the pace's factor."""
 
 
 def _compiled(function: _Function) -> _Function:
-    """Compile a function at its first call, and store the code on disk.
+    """Decorate a function: numba compiles it at its first call, and stores the code on disk.
 
     numba stores the code in this file's folder or, if the installation is read-only, in the user's
     cache folder (`NUMBA_CACHE_DIR` sets another folder). If neither folder is writable, each
@@ -317,7 +319,8 @@ def _release(
 
 @_compiled
 def _link(jobs: Records, ends: IntArray, which: int, n: int, behind: int) -> None:
-    """Insert a request into a list after the request `behind`; at the head if `behind` is −1."""
+    """Insert a request into a list, after the request `behind`, or at the head if `behind` is
+    −1."""
     ahead = ends[which] if behind < 0 else jobs[behind].next
     jobs[n].previous, jobs[n].next = behind, ahead
     if behind < 0:
@@ -357,7 +360,7 @@ def _before(jobs: Records, n: int, other: int) -> bool:
 def _wait(
     options: Record, engine: Record, jobs: Records, ends: IntArray, n: int, again: bool
 ) -> None:
-    """Insert a request into the queue; at the head if it was preempted."""
+    """Insert a request into the queue. A preempted request is inserted at the head."""
     behind = ends[_WAITING + 1]
     if options.by_priority:
         while behind >= 0 and _before(jobs, n, behind):

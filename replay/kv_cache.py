@@ -1,9 +1,10 @@
 """Simulate a paged KV cache with prefix reuse. Blocks are held, idle (evictable) or blank.
 
-Pure. Blocks are counted, not numbered. The blocks of a shared prompt segment form an extent, and so
-do the blocks that a finished job leaves. The resident blocks of an extent are always its first
-blocks, and an extent has resident blocks only if the extents before it are complete. Every
-operation is therefore O(1) in the length of a prompt, and an hour can be simulated in seconds.
+Pure. Blocks are counted, not numbered. Blocks are grouped into extents: an extent contains the
+blocks of one shared prompt segment, or the blocks that one finished job leaves in the cache. The
+cached blocks of an extent ("resident" blocks) are always its first blocks. An extent has resident
+blocks only if all extents before it in the prompt are complete. The time of every operation is
+therefore independent of the prompt's length, and an hour can be simulated in seconds.
 
 The invariant is: held + idle + blank = blocks. The least recently used idle extent is evicted
 first, beginning with its last block, as in vLLM. One difference from vLLM: if several jobs compute
@@ -28,11 +29,11 @@ def blocks_for(tokens: int, block_tokens: int = BLOCK_TOKENS) -> int:
 @dataclass(slots=True)
 class _Extent:
     resident: int
-    """Number of cached blocks of the extent, which are its first blocks."""
+    """Number of cached blocks of the extent, counted from its first block."""
     holders: int = 0
     being_filled: bool = False
     offset: int = 0
-    """For the extent of a finished job: the number of shared prefix blocks before its own
+    """For the extent of a finished job: the number of shared prefix blocks before the job's own
     blocks."""
 
 
@@ -46,8 +47,9 @@ class Lease:
     shared: int = 0
     own: int = 0
     fills: list[tuple[Hashable, int]] = field(default_factory=list)
-    """The segments that this job is computing, in order, each with the value of `shared` at which
-    it is complete. The job's next blocks become blocks of these segments, which later jobs can use.
+    """The segments that this job is computing, in order. The number is the value of `shared` at
+    which the segment is complete. The job's next blocks become blocks of these segments, and later
+    jobs can use these blocks.
     """
     prefix_blocks: int = field(init=False)
 
@@ -69,14 +71,16 @@ class KvCache:
         """Number of blocks that can be allocated (blank or idle)."""
         self.blank = blocks
         self.pinned = 0
-        """Number of unused but unavailable blocks, such as blocks that a connector lost."""
+        """Number of blocks that are not used but cannot be allocated, such as blocks that a
+        connector lost."""
         self._reuse = reuse
         self._extents: dict[Hashable, _Extent] = {}
         self._idle: OrderedDict[Hashable, None] = OrderedDict()
 
     @property
     def usage_ratio(self) -> float:
-        """Share of blocks that requests hold. Idle blocks count as free, as in vLLM."""
+        """Share (0 to 1) of the blocks that requests hold. Idle blocks count as free, as in
+        vLLM."""
         return (self.blocks - self.free) / self.blocks
 
     def idle_blocks(self) -> int:
@@ -110,10 +114,11 @@ class KvCache:
             lease: the job's lease, which holds no blocks yet.
             hits: the result of `hits`.
             total: number of blocks that the job holds after the call.
-            in_all: number of blocks that must be available, if more than `total`.
+            in_all: number of blocks that must be available for the job, if this is more than
+                `total`.
 
         Returns:
-            False if there are too few free blocks; nothing changes then.
+            False if there are too few free blocks. In this case, nothing changes.
         """
         shared_hits = min(hits, lease.prefix_blocks)
         own_hits = hits - shared_hits
@@ -142,7 +147,8 @@ class KvCache:
         return True
 
     def pin(self, wanted: int) -> None:
-        """Pin or unpin blocks until `wanted` blocks are pinned or no block is free."""
+        """Make blocks unavailable (pinned), or available again, until `wanted` blocks are pinned or
+        no block is free."""
         more = min(wanted - self.pinned, self.free)
         self.pinned += more
         if more > 0:
@@ -152,7 +158,8 @@ class KvCache:
             self.blank -= more
 
     def take(self, count: int) -> None:
-        """Take free blocks without updating a lease. `release` updates the lease later."""
+        """Take free blocks for a job without updating its lease. `release` counts the blocks
+        later."""
         self.free -= count
         self.blank -= count
         while self.blank < 0:
@@ -167,7 +174,7 @@ class KvCache:
     def release(self, lease: Lease, total: int) -> None:
         """Release all `total` blocks of a job. The blocks stay cached.
 
-        Only now are the blocks of its output added to its segments.
+        The blocks of the job's output are added to its segments only by this method.
         """
         own = self._fill(lease, total - lease.shared)
         self.free += own
@@ -181,7 +188,8 @@ class KvCache:
         lease.shared = lease.own = 0
 
     def _fill(self, lease: Lease, blocks: int) -> int:
-        """Assign a job's next blocks to its segments. Return the number of remaining blocks."""
+        """Assign a job's next blocks to its segments. Return the number of blocks that no segment
+        needs."""
         while lease.fills and blocks > 0:
             key, complete_at = lease.fills[0]
             extent = self._extents[key]
@@ -206,8 +214,8 @@ class KvCache:
             extent.holders += 1
             complete_at = end + blocks
             if extent.resident < blocks:
-                # If the job's hit is shorter than the resident blocks, the job's next blocks are
-                # its own.
+                # If the job uses fewer cached blocks than are resident, its next blocks are the
+                # job's own blocks.
                 reached = bool(lease.fills) or lease.shared == end + extent.resident
                 if contiguous and reached and not extent.being_filled:
                     extent.being_filled = True

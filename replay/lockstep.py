@@ -1,9 +1,10 @@
 """Simulate sequences that decode one token per step, in O(1) per step for any number of sequences.
 Pure.
 
-A sequence's number of tokens is a difference of step counts. The sequence needs a new block when
-the step count modulo the block size has a certain remainder. The time that other sequences add is a
-difference of running sums.
+All sequences get one token in each step, so a sequence's number of output tokens is a difference of
+two step counts. The sequence needs a new block when the step count modulo the block size has a
+value that is fixed for this sequence. The time that other sequences add to its steps is a
+difference of two running sums.
 """
 
 import heapq
@@ -27,7 +28,8 @@ class Lockstep:
         self.size = 0
         self.context_tokens = 0
         self.due = [0] * block_tokens
-        """Number of sequences that need a block, by remainder of the step count."""
+        """Entry i is the number of sequences that need a block when (step count modulo block size)
+        = i."""
         self.gaps = LongestSince()
         self.prefill_sum_s = 0.0
         self.stall_sum_s = 0.0
@@ -38,7 +40,7 @@ class Lockstep:
         self._prefills = LongestSince()
         """Number of computed prompt tokens in each step."""
         self._ends: list[tuple[int, int, int, Job]] = []
-        """Heap of sequences by the step count of their last token."""
+        """Heap of the sequences, sorted by the step count at which they get their last token."""
 
     @property
     def blocks_due(self) -> int:
@@ -55,7 +57,7 @@ class Lockstep:
 
     @property
     def first_end(self) -> int:
-        """Step count at which the next sequence ends. There must be at least one sequence."""
+        """The lowest step count at which a sequence ends. There must be at least one sequence."""
         return self._ends[0][0]
 
     def add_step(
@@ -67,7 +69,8 @@ class Lockstep:
         prefill_tokens: int,
         sequences: int,
     ) -> None:
-        """Count a step of all sequences. `sequences` includes sequences in prefill."""
+        """Count a step, which all decoding sequences take part in. `sequences` also includes
+        sequences in prefill."""
         self.prefill_sum_s += prefill_s
         self.stall_sum_s += stall_s
         self.scale_sum += scale
@@ -86,13 +89,15 @@ class Lockstep:
             self._prefills.clear()
 
     def add_bill(self, scale: float, scale_steps: float, sequences: int) -> None:
-        """Divide the cost of one or several equal steps among this many sequences."""
+        """Divide the cost of one step, or of several equal steps, among this number of
+        sequences."""
         each, scales, steps = self.billed
         mine = scale / sequences if sequences else 0.0
         self.billed = Billed(each + mine, scales + scale, steps + scale_steps)
 
     def join(self, job: Job) -> None:
-        """Add a job that has just produced its first token, or the next one after a preemption."""
+        """Add a job that has just produced its first token, or its next token after a
+        preemption."""
         job.joined = self.count
         job.before = self._sums
         self.size += 1
@@ -106,13 +111,13 @@ class Lockstep:
         done = []
         while self._ends and self._ends[0][0] <= self.count:
             _, _, joined, job = heapq.heappop(self._ends)
-            if job.joined == joined:  # otherwise the job was preempted in the meantime
+            if job.joined == joined:  # if not equal, the job was preempted since then
                 self.leave(job)
                 done.append(job)
         return done
 
     def leave(self, job: Job) -> None:
-        """Remove a job, and update its token counts and its share of the time."""
+        """Remove a job. Update the job's token counts and its shares of step time."""
         self.due[(job.joined - job.computed_tokens) % len(self.due)] -= 1
         steps = self.count - job.joined
         job.made_tokens += steps
@@ -127,7 +132,7 @@ class Lockstep:
         job.joined = -1
 
     def _share(self, job: Job, context_tokens: int) -> None:
-        """Add the job's shares of the steps since it joined with this number of context tokens."""
+        """Add to the job its shares of the steps since it joined with `context_tokens` tokens."""
         if job.before is None:
             raise AssertionError(f"job {job.number} leaves the decodes without having joined")
         model, before, now = self._model, job.before, self._sums

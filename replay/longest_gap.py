@@ -1,7 +1,8 @@
 """Find the longest step after a given step, without a list of all steps.
 
-Pure. A stack contains steps of decreasing durations: a new step removes all earlier steps that were
-not longer, so the stack has few entries. Adding a step is amortised O(1), and a query is O(log n).
+Pure. A stack contains steps of decreasing durations: when a step is added, all earlier steps that
+were not longer are removed. The stack therefore has few entries. Adding a step is amortised O(1),
+and a query is O(log n).
 """
 
 from bisect import bisect_right
@@ -9,7 +10,7 @@ from collections.abc import Iterable
 
 
 class LongestSince:
-    """Durations of numbered steps, for queries of the longest step after a number."""
+    """Stores durations of numbered steps, and finds the longest step after a given number."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
@@ -30,11 +31,12 @@ class LongestSince:
             self.add(number, duration_s)
 
     def longest_s(self, after: int) -> float | None:
-        """Return the duration of the longest step with a number above `after`, or None."""
+        """Return the seconds of the longest step with a number above `after`, or None if there is
+        none."""
         at = bisect_right(self._numbers, after)
         return self._durations_s[at] if at < len(self._numbers) else None
 
     def clear(self) -> None:
-        """Remove all steps. Call this when no request remains that took part in the steps."""
+        """Remove all steps. Call this when no unfinished request had work in the steps."""
         self._numbers.clear()
         self._durations_s.clear()

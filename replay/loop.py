@@ -2,7 +2,7 @@
 
 Pure: model, arrivals, conditions and seed determine the outcome. A compiled loop (`replay.kernel`)
 computes the same results as the engine in plain Python (`replay.reference`). If the model has a
-feature that the loop does not support, `replay` raises an error.
+feature that the compiled loop does not support, `replay` raises an error.
 
     model = ServerModel(engine=EngineConfig(max_num_seqs=64))
     now = replay(model, arrivals)
@@ -45,7 +45,7 @@ def replay(
     Args:
         model: the servers.
         arrivals: the requests.
-        seed: seed of the noise of step times and of the acceptance of drafts.
+        seed: seed of the random numbers for step noise and for the acceptance of drafted tokens.
         conditions: stalls and slowdowns of the servers.
 
     Raises:
@@ -131,8 +131,8 @@ def _noise(config: EngineConfig, seeds: Sequence[str]) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _noise_of(ratio: float, quantiles: tuple[float, ...], seed: str) -> FloatArray:
-    """Return the noise of an engine. Cached, because replays of alternative edits have the same
-    seeds.
+    """Return the noise factors of an engine's steps. Cached, because replays of different edits
+    have the same seeds.
     """
     config = EngineConfig(step_noise_ratio=ratio, step_noise_quantiles=quantiles)
     return np.array(step_noise(config, seed))
@@ -238,7 +238,8 @@ def _segments(arrivals: Arrivals, block_size: int) -> tuple[Records, IntArray, i
 
 
 def _events(of_replicas: Sequence[Sequence[tuple[float, float]]]) -> tuple[Records, IntArray]:
-    """Return the events of all replicas in order, and the offsets of the replicas (r + 1,)."""
+    """Return the events of all replicas, replica by replica, and the index of each replica's first
+    event (r + 1,)."""
     from replay.kernel import EVENT
 
     events = np.array([tuple(each) for some in of_replicas for each in some], EVENT)

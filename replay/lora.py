@@ -1,7 +1,8 @@
 """Simulate LoRA adapters: a few on the GPU, more in host memory, the rest in storage.
 
-Pure. A request is skipped while there is no slot for its adapter. An adapter that is not on the GPU
-is loaded in the request's first step, and all requests of that step wait.
+Pure. While there is no free slot for a request's adapter, the scheduler skips the request. An
+adapter that is not on the GPU is loaded in the request's first step, and all requests of that step
+wait.
 
 Source: vLLM v1/core/sched/scheduler.py and lora/worker_manager.py.
 """
@@ -60,5 +61,6 @@ class LoraSlots:
         kept[adapter] = None
         kept.move_to_end(adapter)
         while len(kept) > room:
-            # Running adapters are not evicted. They never outnumber the slots.
+            # Adapters of running requests are not evicted. There are never more such adapters than
+            # slots.
             kept.pop(next(each for each in kept if each not in self.running))

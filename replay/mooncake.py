@@ -1,8 +1,8 @@
 """Read and write requests as lines of JSON, in the format of the Mooncake traces.
 
 Each line is one request, with `timestamp` (milliseconds), `input_length` and `output_length`
-(tokens). If shared prefixes are recorded, the line also has `hash_ids`, with one number for each
-block of the prompt. Prompts with the same first k numbers have the same first k blocks.
+(tokens). If shared prefixes are recorded, the line also has `hash_ids`: one number for each block
+of the prompt. Prompts with the same first k numbers have the same first k blocks.
 
 The writer assigns numbers from 0 in the order of their first use, because benchmark clients use
 them as indices. The numbers do not reveal the recorded keys.
@@ -31,24 +31,25 @@ _SHOWN_CHARACTERS: Final = 40
 
 
 class MooncakeWriter:
-    """Converts requests to lines. Later calls of `lines` continue the numbers of earlier calls."""
+    """Converts requests to lines. A later call of `lines` continues the numbering of earlier
+    calls."""
 
     def __init__(self, block_tokens: int = BLOCK_TOKENS, unshared: bool = False) -> None:
         """Create a writer.
 
         Args:
             block_tokens: number of tokens in a block of `hash_ids`.
-            unshared: whether prompts without recorded prefixes get unique numbers. Otherwise they
-                get no `hash_ids`.
+            unshared: whether prompts without recorded prefixes get unique numbers. If False, these
+                prompts get no `hash_ids`.
         """
         self._block_tokens = block_tokens
         self._unshared = unshared
         self._shared: dict[int, tuple[list[int], int]] = {}
-        """Maps a segment's key to the numbers of a prompt with this segment, and to the number of
-        blocks up to the segment's end."""
+        """Maps a segment's key to two values: the block numbers of a prompt with this segment, and
+        the number of whole blocks up to the segment's end."""
         self._last: dict[tuple[int, int], int] = {}
-        """Maps a prompt's last segment and length to the number of its last block, if the block is
-        not full."""
+        """For prompts that end with their last segment and whose last block is not full: maps the
+        segment's key and the prompt's length to the number of the last block."""
         self._next = 0
 
     def lines(self, arrivals: Arrivals) -> Iterator[str]:
@@ -79,9 +80,9 @@ class MooncakeWriter:
     def _hash_ids(self, prompt_tokens: int, keys: list[int], ends: list[int]) -> list[int]:
         """Return the number of each block.
 
-        If an earlier prompt shares segments, the blocks up to the end of the longest shared segment
-        get the same numbers as in that prompt. A block in which a segment ends is not shared,
-        unless both prompts end there.
+        If the prompt shares segments with an earlier prompt, the blocks up to the end of the last
+        shared segment get the same numbers as in the earlier prompt. If a segment ends inside a
+        block, the block is shared only if both prompts end at the same token.
         """
         size = self._block_tokens
         whole = prompt_tokens // size
@@ -110,7 +111,7 @@ class MooncakeWriter:
 
 
 def _milliseconds(received_s: float) -> int | float:
-    """Return a time in milliseconds with microsecond precision, as an int if whole."""
+    """Return a time in milliseconds, rounded to microseconds. A whole number is returned as int."""
     microseconds = round(received_s * 1e6)
     whole, rest = divmod(microseconds, 1_000)
     return microseconds / 1_000 if rest else whole
@@ -125,7 +126,7 @@ def read_mooncake(
     """Read requests from lines of JSON. Keys that are not in the format are ignored.
 
     Args:
-        file: the file. It is read line by line.
+        file: the file, which is read line by line.
         name: name of the file for error messages.
         block_tokens: number of tokens in a block of `hash_ids`.
         most_requests: maximum number of requests; None for any number.
@@ -162,7 +163,7 @@ def read_mooncake(
 def _parsed(line: bytes, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    # Python's parser also raises these errors for huge numbers and deep nesting.
+    # Python's JSON parser raises these errors also for huge numbers and for deep nesting.
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise TraceError(
@@ -175,7 +176,7 @@ def _parsed(line: bytes, where: str) -> dict[str, Any]:
 
 
 class _Columns:
-    """The columns of the requests read so far."""
+    """The requests that have been read so far, as columns."""
 
     def __init__(self, block_tokens: int) -> None:
         self._block_tokens = block_tokens
@@ -234,8 +235,8 @@ class _Columns:
                     f"{where}: hash_ids: {_shown(number)}; allowed: whole numbers from 0 to 2⁶⁴ − 1"
                 )
             end = min(place * size, prompt_tokens)
-            # The key identifies a prefix by all of its numbers and its length; the previous key
-            # represents the earlier numbers.
+            # The key identifies the prefix up to this block: it is a hash of the previous key,
+            # which stands for all earlier numbers, of this number, and of the prefix's length.
             key = hash((key, number, end))
             self._keys.append(key)
             self._ends.append(end)
@@ -258,8 +259,8 @@ class _Columns:
 def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefixes:
     """Merge blocks into segments, and return the shared prefixes.
 
-    A segment ends where the number of prompts that share the prefix changes. Blocks that only one
-    prompt contains are omitted.
+    A segment ends at a block after which the number of prompts that share the prefix changes.
+    Blocks that only one prompt contains are omitted.
     """
     _, names, uses = np.unique(keys, return_inverse=True, return_counts=True)
     shared_by = uses[names] if keys.size else np.zeros(0, dtype=np.int64)
@@ -276,7 +277,7 @@ def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefix
 
 def _number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> float:
     value = _required_value(row, key, where)
-    # NaN also fails this comparison.
+    # With NaN, this comparison is false too.
     if type(value) not in (int, float) or not low <= value <= high:
         raise TraceError(
             f"{where}: {key}: {_shown(value)}; allowed: a number from {low:,} to {high:,}"
@@ -301,6 +302,6 @@ def _required_value(row: dict[str, Any], key: str, where: str) -> Any:
 
 
 def _shown(value: object) -> str:
-    """Return the beginning of a value as text."""
+    """Return the first characters of a value's text, for error messages."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

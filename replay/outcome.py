@@ -8,8 +8,8 @@ import numpy as np
 from replay.arrivals import BoolArray, FloatArray, IntArray
 
 Bind = Literal["seats", "kv", "tokens", "none"]
-"""The limit that keeps requests in the queue: `max_num_seqs`, KV blocks, or a step's
-token budget."""
+"""The limit that keeps requests in the queue: `max_num_seqs`, the KV blocks, or a step's token
+budget."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -20,7 +20,8 @@ class Outcome:
     """
 
     received_s: FloatArray
-    """(n,) time of receipt: the recorded time, or for a request with `after` the replayed time."""
+    """(n,) time of receipt in seconds: the recorded time, or the replayed time for a request with
+    `after`."""
     frontend_s: FloatArray
     """(n,) seconds until the engine accepts the request (between two steps)."""
     queue_s: FloatArray
@@ -29,7 +30,8 @@ class Outcome:
     delivery_s: FloatArray
     """(n,) seconds from the last token to the last byte."""
     ttft_s: FloatArray
-    """(n,) seconds from receipt to the first byte, or to the last byte if not streamed."""
+    """(n,) seconds from receipt to the first byte, or to the last byte if the response is not
+    streamed."""
     tpot_s: FloatArray
     """(n,) decode_s / (output_tokens − 1); NaN for a single token."""
     itl_max_s: FloatArray

@@ -1,7 +1,7 @@
 """Replay arrivals step by step in plain Python: the reference for the compiled loop.
 
 Pure. This replay uses the simulator's engine. `replay.loop` computes the same results about 30
-times faster. The tests compare both.
+times faster. The tests compare the results.
 """
 
 import heapq
@@ -79,7 +79,8 @@ class _Replay:
             arrival_s = self._coming[0][0] if self._coming else _NEVER
             event_s = min(arrival_s, self._paces[0][0]) if self._paces else arrival_s
             if self._followers:
-                # The end of a response can cause an arrival before the next known one.
+                # The end of a response can cause an arrival that is earlier than the next known
+                # arrival.
                 for server in self._servers:
                     event_s = min(event_s, server.engine.next_event_s)
             if arrival_s == _NEVER and not self._outstanding():

@@ -1,6 +1,7 @@
 """Choose the server for a request: routing policies.
 
-Pure. Ties are broken in rotation; otherwise some servers of an idle fleet would get no requests.
+Pure. If several servers are equally good, they are chosen in turn. If always the first one were
+chosen, some servers of an idle fleet would get no requests.
 """
 
 from collections.abc import Sequence
@@ -27,8 +28,9 @@ def prefix_aware(
     Args:
         outstanding: number of unfinished requests of each server.
         cached_blocks: number of blocks of the prompt in each server's KV cache.
-        slack: how many more unfinished requests than the least loaded server this server may have.
-            If it has more, the least loaded server is returned.
+        slack: limit for (unfinished requests of the server with the longest prefix − unfinished
+            requests of the least loaded server). Above this limit, the least loaded server is
+            returned.
         turn: number of requests that were routed before.
     """
     count = len(outstanding)

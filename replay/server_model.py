@@ -1,4 +1,4 @@
-"""Model a vLLM deployment, which `replay` runs and a what-if question edits.
+"""Model a vLLM deployment. `replay` simulates the model, and a what-if question changes it.
 
 Pure. To change engine arguments, the number of replicas or the router, use `dataclasses.replace` on
 the model.
@@ -29,8 +29,9 @@ class ServerModel:
     replicas: int = 1
     router: Router = "round_robin"
     affinity_slack: int = 12
-    """For the router `prefix_aware`: how many more unfinished requests than the least loaded
-    replica the replica with the longest cached prefix may have."""
+    """For the router `prefix_aware`: limit for (unfinished requests of the replica with the longest
+    cached prefix − unfinished requests of the least loaded replica). Above this limit, the least
+    loaded replica is chosen."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:

@@ -1,7 +1,8 @@
 """Simulate speculative decoding: each step drafts a few tokens, and some of them are accepted.
 
-Pure. Sequences advance at different speeds, so they are processed separately. Drafted tokens are
-accepted up to the first rejection; the step adds one more token.
+Pure. The sequences produce different numbers of tokens per step, so each sequence is processed
+separately. In a step, a sequence gets its drafted tokens up to the first rejected token, and one
+more token.
 """
 
 import random
@@ -23,7 +24,7 @@ def draft_draws(seed: str) -> list[float]:
 def draw_at(number: int, made_tokens: int, place: int) -> int:
     """Return the index of the random number that decides on a drafted token.
 
-    It does not depend on the order of the requests.
+    The index does not depend on the order of the requests.
     """
     return (number * 40_503 + made_tokens * 31 + place) % _DRAWS
 
@@ -35,7 +36,7 @@ class Drafting:
         tokens: number of drafted tokens per step; 0 disables speculation.
         model: the step model.
         draws: the result of `draft_draws`; empty without speculation.
-        max_model_len: maximum length. No blocks are held beyond it.
+        max_model_len: maximum number of tokens of a sequence. No blocks are held for more tokens.
     """
 
     def __init__(
@@ -60,11 +61,13 @@ class Drafting:
         return self.tokens * self._model.draft_token_s if self.jobs else 0.0
 
     def work_s(self) -> float:
-        """Return the seconds that these sequences add to a step, without reading their context."""
+        """Return the seconds that these sequences add to a step. The time to read their context is
+        not included."""
         return self.drafting_s + len(self.jobs) * (self._model.sequence_s + self.verify_s)
 
     def join(self, job: Job) -> None:
-        """Add a job that has just produced its first token, or the next one after a preemption."""
+        """Add a job that has just produced its first token, or its next token after a
+        preemption."""
         self.jobs[job.number] = job
         self.context_tokens += job.computed_tokens
 

@@ -1,4 +1,4 @@
-"""Compute deviations from the step model: noise, slowdowns, stalls, first steps of batch shapes.
+"""Compute how step durations deviate from the step model: noise, pace, stalls, new batch shapes.
 
 Pure.
 """
@@ -19,14 +19,13 @@ class Stall(NamedTuple):
     at_s: float
     for_s: float
     in_full: bool = False
-    """If True, the whole stall is added to the next step, as for stalls that an engine reported. If
-    False, a step that begins during the stall waits for the end of the stall, and a stall of an
-    idle engine has no effect."""
+    """If True, the whole duration of the stall is added to the next step. True is used for stalls
+    that a real engine reported. If False, a step that begins during the stall waits until the stall
+    ends, and a stall during which no step begins has no effect."""
 
 
 def step_noise(config: EngineConfig, seed: str) -> list[float]:
-    """Return random factors for an engine's step durations, which repeat after a few thousand
-    steps.
+    """Return random factors for the first few thousand steps of an engine. Later steps repeat them.
 
     If the configuration has quantiles, the factors are interpolated between them.
     """
@@ -61,8 +60,8 @@ class StepClock:
         self.pace = 1.0
         """Factor for step durations; above 1 for a slow machine."""
         self.crowding = 0.0
-        """Relative increase of a step's duration per sequence; 0 in a replay, because the fitted
-        step model has no such term."""
+        """Relative increase of a step's duration per sequence. The value is 0 in a replay, because
+        the fitted step model does not have this increase."""
         self._stalls = iter(stalls)
         self._next_stall = next(self._stalls, None)
         self._new_shape_s = new_shape_s
@@ -75,7 +74,7 @@ class StepClock:
 
     @property
     def cold(self) -> bool:
-        """Whether the first step of a batch shape takes longer than later ones."""
+        """Whether the first step of a batch shape takes longer than later steps of this shape."""
         return self._new_shape_s > 0
 
     def scale(self, count: int, sequences: int) -> float:

@@ -1,8 +1,9 @@
 """Compute the duration of an engine step: γ + α·P + κ·Q + β·C + δ·N.
 
-Pure. P is the number of prefill tokens. Q = Σ p·(start + p/2) over the prefill chunks is their
-attention, which is quadratic in the prompt length. C is the number of context tokens that decodes
-read. N is the number of decoding sequences.
+Pure. P is the number of prefill tokens. Q = Σ p·(start + p/2) is the attention work of the prefill
+chunks, in pairs of tokens: p is the number of tokens of a chunk, start the number of tokens before
+it. Q is quadratic in the prompt length. C is the number of context tokens that decodes read. N is
+the number of decoding sequences.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +22,8 @@ class StepModel:
     """For speculation: seconds of the draft head for one token of every sequence."""
 
     def prefill_s(self, tokens: int, start: int) -> float:
-        """Return the seconds that a chunk of `tokens` after `start` tokens adds to its step."""
+        """Return the seconds that a prefill chunk of `tokens` tokens, after `start` earlier tokens,
+        adds to its step."""
         pairs = tokens * (start + tokens / 2)
         return self.prefill_token_s * tokens + self.prefill_pair_s * pairs
 
@@ -34,8 +36,9 @@ class StepModel:
 def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
     """Remove drafted tokens from a step model that was fitted with speculative decoding.
 
-    The fitted coefficient of a decode includes the verification of drafted tokens, which the replay
-    adds itself. The fitted constant includes the draft head's time, which cannot be separated.
+    The fitted coefficient of a decode includes the verification of drafted tokens. This
+    verification is removed, because the replay adds its time itself. The fitted constant includes
+    the draft head's time, which cannot be separated and stays in the constant.
     """
     if not drafted:
         return fitted

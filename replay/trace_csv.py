@@ -25,7 +25,7 @@ _SHOWN_CHARACTERS: Final = 200
 
 
 class TraceError(ValueError):
-    """The file is not a valid trace. The message contains the line and what is allowed."""
+    """The file is not a valid trace. The message contains the line and the allowed values."""
 
 
 class TraceRow(NamedTuple):
@@ -114,7 +114,7 @@ def _column_index(header: list[str], what: str, names: tuple[str, ...], name: st
 
 
 def _instant(text: str, where: str) -> float:
-    """Parse a number of seconds, or a date and time, with any number of decimals. Return
+    """Parse a number of seconds, or a date and time. Both may have any number of decimals. Return
     seconds."""
     text = text.strip()
     try:
@@ -129,7 +129,8 @@ def _instant(text: str, where: str) -> float:
                 break
         try:
             moment = datetime.fromisoformat(whole + zone)
-            # Without a time zone, UTC is assumed. This has no effect on differences between times.
+            # Without a time zone, UTC is assumed. The assumption has no effect on differences
+            # between times.
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             number = moment.timestamp() + (float(f"0.{fraction}") if dot and fraction else 0.0)
         except ValueError as error:

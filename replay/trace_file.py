@@ -19,8 +19,8 @@ def read_trace(
     """Read a trace. Return the requests in order of time.
 
     Args:
-        path: the file. It is read as lines of JSON if its name ends in .jsonl or .json, or its
-            content begins with `{`, and otherwise as CSV.
+        path: the file. If its name ends in .jsonl or .json, or if its content begins with `{`, the
+            file is read as lines of JSON, otherwise as CSV.
         block_tokens: number of tokens in a block of `hash_ids`.
         most_requests: maximum number of requests; None for any number.
 
@@ -42,7 +42,7 @@ def read_trace(
 
 
 def trace_rows(arrivals: Arrivals) -> tuple[TraceRow, ...]:
-    """Return each request with the seconds since the first request."""
+    """Return a row per request: seconds since the first request, prompt tokens, output tokens."""
     return tuple(
         TraceRow(*row)
         for row in zip(

@@ -1,4 +1,4 @@
 """The rig runs a real vLLM on this machine's CPU, with a small model and random weights.
 
-Use it to try or test Tailspan. You do not need it to monitor your own server.
+Use the rig to try or test Tailspan. To monitor your own server, you do not need it.
 """

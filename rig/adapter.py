@@ -15,7 +15,7 @@ TARGETS = ("q_proj", "v_proj")
 
 
 def build(model: Path, folder: Path) -> None:
-    """Write an adapter for the model in the folder `model` into `folder`."""
+    """Write an adapter into `folder`, for the model in the folder `model`."""
     import torch
     from safetensors.torch import load_file, save_file
 

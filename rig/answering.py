@@ -1,6 +1,6 @@
-"""Test servers on the loopback.
+"""Runs servers for tests on the loopback interface.
 
-The test passes a function that responds to HTTP requests, or that handles the bytes of a
+A test passes a function that responds to HTTP requests, or a function that handles the bytes of a
 connection.
 """
 
@@ -93,8 +93,8 @@ def answering(
 Manner = Callable[[socket.socket, bytes, threading.Event], None]
 """A function that handles a connection.
 
-Its arguments are the connection, the first bytes that the client sent, and an event that is set
-when the server stops.
+The function's arguments are the connection, the first bytes that the client sent, and an event that
+is set when the server stops.
 """
 
 
@@ -102,7 +102,7 @@ when the server stops.
 def raw_server() -> Iterator[Callable[[Manner], str]]:
     """Yield a function that starts a server on a free port and returns the server's address.
 
-    The argument of this function is the `Manner` that handles the connections.
+    The argument of the yielded function is the `Manner` that handles the server's connections.
     """
     ending = threading.Event()
     threads: list[threading.Thread] = []

@@ -33,13 +33,13 @@ class Answer(NamedTuple):
 
 
 def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> list[Answer]:
-    """Return the results of every query of every panel, over the last `range_s` seconds.
+    """Return the results of all queries of all panels, over the last `range_s` seconds.
 
     Args:
         here: the running Prometheus.
         board: the dashboard.
         range_s: time range of the panels in seconds.
-        one: True selects the first value of each variable, False selects all values.
+        one: whether each dashboard variable has only its first value. If False, it has all values.
     """
     values = _values(here, board, one)
     end = time.time()
@@ -61,12 +61,13 @@ def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> 
 
 
 def marked(here: Watched, board: Board, shown: str = SHOWN) -> dict[str, list[dict[str, str]]]:
-    """Return the labels of the current marks of a dashboard, by the kind of mark.
+    """Return the labels of a dashboard's current annotations (marks), by the annotation's name.
 
     Args:
         here: the running Prometheus.
         board: the dashboard.
-        shown: how long a deploy is marked. Tests use a shorter time than the dashboard.
+        shown: how long the mark of a deploy stays, as a PromQL duration. Tests use a shorter time
+            than the dashboard.
     """
     values = _values(here, board, one=False)
     return {
@@ -84,7 +85,8 @@ def marked(here: Watched, board: Board, shown: str = SHOWN) -> dict[str, list[di
 def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:
     """Return the value of each variable as Grafana would set it.
 
-    If `one` is True, this is the first value, otherwise all values.
+    If `one` is True, the variable has its first value. If `one` is False, the variable has all
+    values.
     """
     values: dict[str, str] = {}
     for name in board.variables:

@@ -1,8 +1,8 @@
 """Serves ClickHouse's engine (chdb) over HTTP, so that several processes can use one database.
 
-The engine is the real one. The HTTP interface has only the part that Tailspan's driver uses:
-queries and inserts with a database, settings and an output format. The engine runs one statement at
-a time.
+The engine is ClickHouse's own. Of ClickHouse's HTTP interface, this server has only the part that
+Tailspan's driver uses: queries and inserts with a database, settings and an output format. The
+engine runs one statement at a time.
 
 python -m rig.clickhouse_server FOLDER prints its port, and runs until standard input is closed.
 """
@@ -27,7 +27,8 @@ from rig.install import NotHereError
 
 DATABASE: Final = "tailspan"
 _OWN: Final = ("database", "query", "query_id", "session_id", "wait_end_of_query")
-"""Parameters of the HTTP interface. All others are settings, or values of the query."""
+"""Parameters of the HTTP interface itself. All other parameters are settings, or values of the
+query's parameters."""
 _NOT_SETTINGS: Final = re.compile(r"client_protocol_version|.*http.*|.*compress.*")
 _FORMAT: Final = re.compile(r"\bFORMAT\s+(\w+)\s*;?\s*$", re.IGNORECASE)
 _PLAIN: Final = "TabSeparated"
@@ -47,7 +48,7 @@ def clickhouse_server(folder: Path) -> Iterator[str]:
         [sys.executable, "-m", __name__, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # each client that is killed would cause a traceback
+        stderr=subprocess.DEVNULL,  # it would contain a traceback for each killed client
         text=True,
     )
     with process:
@@ -92,7 +93,7 @@ def replies(engine: Any) -> Callable[[ReceivedRequest], Reply]:
             if wanted:
                 answer = engine.query(sql, _PLAIN, params=values).bytes() or b""
                 return Reply(200, answer, {"X-ClickHouse-Format": wanted[1]})
-            # Only a statement with a result prints the names of columns.
+            # The names of columns are only printed for a statement that returns a result.
             answer = engine.query(sql, f"{_PLAIN}WithNames", params=values).bytes() or b""
             headers = {"X-ClickHouse-Format": _PLAIN} if answer else {}
             return Reply(200, answer.partition(b"\n")[2], headers)

@@ -1,9 +1,10 @@
 """A KV connector for vLLM that loads asynchronously and takes a fixed time.
 
-The offloading connectors need a GPU, and the example connector loads within the engine's steps.
-This connector runs on the CPU and passes through vLLM's own states of an asynchronous load. It
-claims that each prompt of at least `least_tokens` tokens is in host memory, and copies nothing, so
-the responses have no meaning.
+On a CPU, no connector of vLLM loads asynchronously: the offloading connectors need a GPU, and the
+example connector loads during the engine's steps. With this connector, a request has the same
+states in vLLM's scheduler as with any asynchronous load. The connector reports that the KV cache of
+each prompt of at least `least_tokens` tokens is in host memory. It copies nothing, so the responses
+have no meaning.
 
 vLLM imports this module, so its folder must be on the server's PYTHONPATH:
 
@@ -46,7 +47,8 @@ class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
     # --- in the scheduler ------------------------------------------------------------------
 
     def get_num_new_matched_tokens(self, request: Any, computed: int) -> tuple[int, bool]:
-        """Return the tokens of the prompt's full blocks that the engine does not have."""
+        """Return the number of tokens to load: those of the prompt's full blocks that are not in
+        the engine's cache."""
         if request.num_tokens < self._least_tokens:
             return 0, False
         found = (request.num_tokens - 1) // self._block_tokens * self._block_tokens - computed
@@ -58,7 +60,7 @@ class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
             self._beginning.append(request.request_id)
 
     def build_connector_meta(self, output: Any) -> KVConnectorMetadata:
-        """Return the loads that begin in this step."""
+        """Return which requests' loads begin in this step."""
         beginning, self._beginning = self._beginning, []
         return Beginning(beginning)
 

@@ -1,6 +1,7 @@
 """Two real vLLMs, one for prefill and one for decode, behind `disaggregation_proxy`.
 
-The KV cache passes through files (ExampleConnector), because the machine has no GPU.
+The KV cache is passed from one vLLM to the other in files (ExampleConnector), because the machine
+has no GPU.
 """
 
 import json
@@ -66,7 +67,8 @@ class Server(Program):
         )
 
     def kill_group(self) -> None:
-        """Kill the server and its engine core at once, so that nothing in memory is sent."""
+        """Kill the server and its engine core at once, so that telemetry in their memory is not
+        sent."""
         os.killpg(self.process.pid, 9)
         self.process.wait()
 
@@ -99,7 +101,7 @@ class Disaggregated:
         self._running.close()
 
     def proxy(self, *options: str) -> tuple[Program, int]:
-        """Start a proxy with these options, and return it with its port."""
+        """Start a proxy with these options. Return the proxy and its port."""
         words = (
             *("--prefill", str(self.prefill.port), "--decode", str(self.decode.port)),
             *("--otlp", str(self._otlp_port), *options),
@@ -114,7 +116,7 @@ class Disaggregated:
 
 
 def calls(number: int, seed: int) -> Sequence[Call]:
-    """Return completions and chats with different prompts, streamed and whole."""
+    """Return completion and chat requests with different prompts, with and without streaming."""
     draw = random.Random(seed)
     return [
         Call(
@@ -132,7 +134,7 @@ def calls(number: int, seed: int) -> Sequence[Call]:
 
 
 class SentRequest(NamedTuple):
-    """A request with the client's measurements, and when the client began."""
+    """A request, the client's measurements of it, and the time at which the client sent it."""
 
     begun_unix_ns: int
     timed: Timed
@@ -150,7 +152,7 @@ def ask_all(port: int, several: Sequence[Call], concurrency: int) -> list[SentRe
 
 
 def report(otlp_port: int, several: Sequence[SentRequest]) -> None:
-    """Send a span of each answered request, as an instrumented client does."""
+    """Send a client span for each answered request, as an instrumented client would."""
     message = ExportTraceServiceRequest()
     spans = message.resource_spans.add().scope_spans.add().spans
     for begun_unix_ns, timed in several:

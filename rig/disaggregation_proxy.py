@@ -45,10 +45,10 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """When the first and the last byte of an answer's body were written, in monotonic seconds.
+    """When the first and last byte of an answer's body were written, in monotonic seconds.
 
-    The connection closes later, when the client has already read the answer. `first_s` is None
-    without an answer.
+    The end of the connection is not used, because it is later: the client has then already read the
+    answer. `first_s` is None if there was no answer.
     """
 
     first_s: float | None
@@ -58,7 +58,7 @@ class Answer(NamedTuple):
 
 
 class Proxy:
-    """Routes requests, and keeps the spans that are not sent yet.
+    """Routes requests, and stores their spans until they are sent.
 
     Args:
         prefill_port: the prefill server.
@@ -77,7 +77,7 @@ class Proxy:
         self._spans: list[Span] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection, which has one request."""
+        """Serve one connection, which carries one request."""
         begun_unix_ns, begun_s = time.time_ns(), time.monotonic()
         try:
             request = await _read_request(reader)
@@ -119,7 +119,8 @@ class Proxy:
             return Answer(None, time.monotonic())
 
     async def send_spans(self, otlp_port: int) -> None:
-        """Send the finished spans as one message, and keep them if it was not accepted."""
+        """Send the finished spans as one message. Keep the spans if the message was not
+        accepted."""
         spans, self._spans = self._spans, []
         if not spans:
             return
@@ -181,7 +182,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
 async def _exchange(
     port: int, request: Request, headers: dict[str, str], client: asyncio.StreamWriter | None
 ) -> Answer:
-    """Send a request, and copy the answer to a client, or read it if there is no client."""
+    """Send a request, and copy the answer to the client. Without a client, only read the answer."""
     body = json.dumps(request.body).encode()
     return await _post(port, request.path, headers, body, client)
 

@@ -42,7 +42,7 @@ def take(
     if opened != FIRST:
         more += f"&page={opened}{MORE.get(opened, '')}"
     tab.goto(f"{address}/?last=1h{more}")
-    if page == "request":  # open one of the slowest requests, as a user would
+    if page == "request":  # select one of the slowest requests, as a user would
         tab.locator("a[data-key]").first.click()
         tab.wait_for_url("**/request?**")
     tab.locator(".headline").first.wait_for()
@@ -50,7 +50,8 @@ def take(
     if page == "slos":
         _try_a_change(tab)
     tab.wait_for_timeout(SETTLES_MS)
-    # Streamlit scrolls inside its own frame, so the window is made as high as the page's content.
+    # Streamlit scrolls the page inside a frame, so a picture would show only a part. The window is
+    # therefore made as high as the page's content.
     height = tab.evaluate("document.querySelector('.stMainBlockContainer').scrollHeight")
     tab.set_viewport_size({"width": LOOKS[look]["viewport"]["width"], "height": height + 20})
     tab.wait_for_timeout(SETTLES_MS)

@@ -1,7 +1,7 @@
 """Lint or render the chart with Helm's own code: `python -m rig.helm template VALUES.yaml`.
 
-Needs `pip install helm-python-sdk`, which contains Helm as a library. The library is a Go program,
-so the tests run this module as a separate process.
+The package helm-python-sdk must be installed; it contains Helm as a library. The library is a Go
+program, so the tests run this module as a separate process.
 """
 
 import json

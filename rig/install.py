@@ -1,6 +1,6 @@
 """Installs a real vLLM for the CPU with Tailspan's plugin, in its own virtual environment.
 
-vLLM's dependencies and Tailspan's are in separate environments, as on a user's server.
+vLLM's dependencies and Tailspan's dependencies are in separate environments, as on a user's server.
 
     python -m rig.install
 """
@@ -41,7 +41,7 @@ def require_platform() -> None:
 def ensure() -> None:
     """Install missing packages, and print each step.
 
-    If nothing is missing, this takes little time.
+    If no package is missing, this takes little time.
     """
     require_platform()
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()

@@ -34,12 +34,13 @@ class Call:
     abort_after_chunks: int | None = None
     abort_after_s: float | None = None
     read_bytes_per_s: float | None = None
-    """Reading speed of a client with small buffers, or None for no limit."""
+    """Speed at which the client reads the response, with small buffers; None for no limit."""
     model: str = "tiny"
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)
     begun: threading.Event | None = None
-    """Event that is set at the first byte of the response, so that a caller can act during it."""
+    """Event that is set at the first byte of the response, so that the caller can act while the
+    response is being sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +115,9 @@ def send(port: int, call: Call) -> Timed:
 
 
 def _narrow(port: int) -> socket.socket:
-    """Open a connection with small buffers, so that a slow reader slows the server down.
+    """Open a connection with small buffers, so that a client that reads slowly slows the server.
 
-    With the default buffers, the loopback would store megabytes.
+    With the default buffers, the loopback interface would store megabytes of the response.
     """
     narrow = socket.socket()
     narrow.settimeout(TIMEOUT_S)
@@ -133,7 +134,7 @@ def send_all(port: int, calls: Sequence[Call], concurrency: int) -> list[Timed]:
 
 
 def mixed(count: int, seed: int = 0) -> list[Call]:
-    """Return calls of chat and completions, of varied lengths, with and without streaming.
+    """Return chat and completion requests of different lengths, with and without streaming.
 
     The seed determines the calls.
     """

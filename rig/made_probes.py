@@ -1,4 +1,4 @@
-"""Sends invented results of probes to a collector, as two probers in two regions would.
+"""Sends invented results of probes to a collector, like two probers in two regions.
 
 The dashboards' tests and `rig.pictures` use this module, because a simulated fleet has no probers.
 """

@@ -1,8 +1,8 @@
 """Builds a small Llama with random weights, which vLLM serves like any other model.
 
-Run this module inside vLLM's own environment: `python model.py DIR`. It downloads no files. The
-weights are random and the tokeniser has one token per byte, so the generated text is noise, but the
-timings are real.
+Run this module inside vLLM's own environment: `python model.py DIR`. The module downloads no files.
+The weights are random and the tokeniser has one token per byte, so the generated text has no
+meaning, but the latencies are real.
 """
 
 import sys

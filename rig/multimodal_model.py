@@ -6,8 +6,9 @@ Run this module inside vLLM's own environment:
     vllm serve DIR --load-format dummy
 
 BLIP-2 is one of the few architectures that vLLM can load without torchvision. No CPU build of
-torchvision is compatible with the rig's torch. The image encoder has 12 layers, so that it takes
-longer than the small Llama behind it. The image becomes 32 tokens before the text.
+torchvision is compatible with the rig's torch. The image encoder has 12 layers, so that the encoder
+takes longer than the small language model. The encoder converts an image to 32 tokens, which
+precede the text.
 """
 
 import sys

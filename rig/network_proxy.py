@@ -1,8 +1,8 @@
-"""A TCP proxy that disturbs connections by known amounts: delay, cut, reset, stall.
+"""A TCP proxy that disturbs connections in a controlled way: delay, cut, reset, stall.
 
 Each chunk of bytes is forwarded `delay_s` after its arrival, in order, so all bytes have the same
-delay. On a busy machine the delay is longer, so the proxy records the real delay of each chunk.
-Times are of the monotonic clock.
+delay. On a busy machine, the delay is longer than `delay_s`, so the proxy records the real delay of
+each chunk. Times are on the monotonic clock.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ def first_events(down: Sequence[Held]) -> list[Held]:
 
 @dataclass(slots=True)
 class Spoiling:
-    """The disturbances of the proxy, which may be changed between connections.
+    """The settings of the disturbances. The settings may be changed between connections.
 
     Attributes:
         up_s: delay of bytes from the client to the server.
@@ -145,7 +145,7 @@ async def _pass_on(
                     spoiling = Spoiling()
                     continue
                 if spoiling.end == "reset":
-                    await asyncio.sleep(0.05)  # time for the client to read the forwarded bytes
+                    await asyncio.sleep(0.05)  # leave the client time to read the forwarded bytes
                     given = writer.get_extra_info("socket")
                     given.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 writer.transport.abort() if spoiling.end == "reset" else writer.close()

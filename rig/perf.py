@@ -16,7 +16,8 @@ STEPS: dict[str, list[tuple[int, int, bool]]] = {
 }
 """The requests of each step, as vLLM counts them.
 
-Each request has its tokens, its context including these tokens, and whether it is a prompt.
+Each request has three values: its tokens in the step, its context including these tokens, and
+whether it is in prefill.
 """
 
 

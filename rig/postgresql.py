@@ -26,8 +26,8 @@ class PostgreSQL:
     The server runs as an unprivileged user, because PostgreSQL refuses to run as root.
 
     Args:
-        base: a folder that `backup` wrote. The server then begins with a copy of it, and recovers
-            up to the time in its configuration.
+        base: a folder that `backup` wrote. If given, the server begins with a copy of this backup,
+            and recovers up to the time that is set in the configuration.
 
     Raises:
         NotHereError: PostgreSQL is not installed.
@@ -84,14 +84,15 @@ class PostgreSQL:
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""
-        # Each test opens its own pools, and an unused pool keeps its connections for a while, so
-        # the default of 100 connections can be too few.
+        # The default of 100 connections can be too few: each test opens its own connection pools,
+        # and an unused pool keeps its connections for a while.
         options = f"-p {self.port} -h 127.0.0.1 -k {self._folder} -N 400"
         log = self._folder / "log"
         self._run("pg_ctl", "start", "-w", f"-D{self._data}", f"-l{log}", f"-o{options}")
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop the server: "immediate" simulates a crash, "fast" ends its connections first."""
+        """Stop the server. "immediate" simulates a crash; "fast" ends the connections, then
+        stops."""
         self._run("pg_ctl", "stop", "-w", f"-D{self._data}", f"-m{mode}")
 
     def configure(self, *lines: str) -> None:
@@ -103,7 +104,8 @@ class PostgreSQL:
         """Write a base backup of the running server with pg_basebackup, and return its folder."""
         target = self._folder / name
         where = f"--dbname={self.dsn}", f"--pgdata={target}"
-        # By default, pg_basebackup waits for a checkpoint that PostgreSQL spreads over minutes.
+        # Request a fast checkpoint. By default, pg_basebackup waits for a checkpoint that takes
+        # minutes.
         self._run("pg_basebackup", *where, "--checkpoint=fast")
         return target
 
@@ -113,7 +115,7 @@ class PostgreSQL:
 
     @property
     def folder(self) -> Path:
-        """The server's folder, in which its user may write."""
+        """The server's folder. The user that runs the server may write in it."""
         return self._folder
 
     @property
@@ -132,7 +134,8 @@ class PostgreSQL:
     def _as_user(self) -> tuple[str, ...]:
         """Return the command prefix that changes the user.
 
-        subprocess' option `user` would fork, and a fork fails while gRPC's threads run.
+        The option `user` of subprocess is not used: it would fork, and a fork fails while gRPC's
+        threads run.
         """
         return ("setpriv", "--reuid", self._user, "--clear-groups") if self._user else ()
 
@@ -155,7 +158,7 @@ class PostgreSQL:
 
 
 def _programs() -> Path:
-    """Return the folder with PostgreSQL's programs, which on Debian is not in every PATH."""
+    """Return the folder with PostgreSQL's programs. On Debian, it is not in every user's PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda at: at.parts[-3])
     if not found:
         raise NotHereError("there is no PostgreSQL; install it with: apt-get install postgresql")
@@ -163,7 +166,7 @@ def _programs() -> Path:
 
 
 def _unprivileged() -> str | None:
-    """Return the user to run as, or None for the current user."""
+    """Return the user that runs the server, or None for the current user."""
     if os.geteuid() != 0:
         return None
     names = {each.pw_name for each in pwd.getpwall()}

@@ -22,14 +22,14 @@ _PORTS = {
 
 
 class ProgramError(Exception):
-    """A program ended early, or did not print the expected text.
+    """A program ended too early, or did not print the expected text in time.
 
-    The message contains the last lines of its output.
+    The message contains the last lines of the program's output.
     """
 
 
 class Program:
-    """A running program. Use it in a `with` statement, which always ends the program.
+    """A running program. Use it in a `with` statement. The end of the statement ends the program.
 
     Args:
         folder: the working directory of the program, which also contains a file with its output.
@@ -106,7 +106,7 @@ class Program:
         self.process.wait()
 
     def error(self, what: str) -> ProgramError:
-        """Return an error that contains `what` and the last lines of output."""
+        """Return an error whose message contains `what` and the last lines of the output."""
         lines = "\n".join(self.printed.splitlines()[-30:])
         return ProgramError(f"{self.output.stem} {what}. Its last lines:\n{lines}")
 

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 
 TIMEOUT_S = 10.0
 PAUSE_S = 0.2
-"""Seconds between two attempts; short, so that collectors are under load."""
+"""Seconds between two attempts to send a message; short, so that collectors are under load."""
 
 Message = ExportTraceServiceRequest
 
@@ -43,9 +43,10 @@ class Senders:
         self.acknowledged: set[str] = set()
         """Trace ids that were acknowledged."""
         self.answers: Counter[str] = Counter()
-        """The number of responses of each type: "200", "503", "UNAVAILABLE", "away" and so on."""
+        """The number of responses by result: an HTTP status such as "200", a gRPC code such as
+        "UNAVAILABLE", or "away"."""
         self.without_delay: Counter[str] = Counter()
-        """Responses that ask for a retry without a delay."""
+        """Number of responses that ask for a retry but do not state a delay."""
         self._make = make
         self._http = f"http://127.0.0.1:{http_port}/v1/traces"
         self._grpc = f"127.0.0.1:{grpc_port}"
@@ -104,7 +105,7 @@ class Senders:
                 code = error.code().name
                 details = dict(error.trailing_metadata() or ())
                 if "grpc-status-details-bin" not in details:
-                    return "away", False  # the error comes from gRPC and not from a collector
+                    return "away", False  # the error comes from gRPC itself, not from a collector
                 retry = RetryInfo.FromString(details.get("google.rpc.retryinfo-bin", b""))
                 if not retry.retry_delay.seconds:
                     self.without_delay[code] += 1

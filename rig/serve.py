@@ -57,7 +57,7 @@ def command(port: int, extra: Sequence[str] = (), server: Sequence[str] = ()) ->
 def environment(endpoint: str, given: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of a server that sends telemetry to `endpoint`.
 
-    Variables in `given` have precedence.
+    Variables in `given` override the defaults.
     """
     return {**_QUIET, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, **given}
 
@@ -75,7 +75,7 @@ def wait_until_healthy(port: int, server: subprocess.Popen[bytes]) -> bool:
 
 
 def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
-    """Ask the server to end, and kill it if it does not."""
+    """Ask the server to end. Kill it if it does not end in time."""
     if server.poll() is None:
         server.send_signal(signal.SIGTERM)
         try:
@@ -92,7 +92,7 @@ def engine_cores(server: subprocess.Popen[bytes]) -> list[int]:
 
 def front_ends(server: subprocess.Popen[bytes]) -> list[int]:
     """Return the ids of the processes in the server's session that run no engine: the first
-    process, API servers and the coordinator of several engines."""
+    process, the API servers, and the coordinator if there are several engines."""
     engines = (b"EngineCore", b"Worker")
     return [
         process for process, line in _processes(server) if not any(each in line for each in engines)

@@ -5,8 +5,9 @@ Run this module inside vLLM's own environment:
     python thinking.py DIR
     python -m rig.serve -- --tokenizer DIR --reasoning-parser deepseek_r1
 
-The chat template opens the reasoning, so an answer begins with reasoning until the model generates
-`</think>`. A random model does so if the request has a `logit_bias` for this token.
+The chat template begins the reasoning, so an answer is reasoning until the model generates
+`</think>`. A model with random weights generates this token if the request has a `logit_bias` for
+it.
 """
 
 import sys
@@ -14,7 +15,8 @@ from pathlib import Path
 
 TAGS = ("<think>", "</think>")
 END_ID = 260
-"""The token `</think>`. The tiny model's own tokeniser has 259 tokens, and the model has 512."""
+"""The id of the token `</think>`. The id is free: the tiny model's own tokeniser has 259 tokens,
+and the model's vocabulary has 512."""
 
 
 def build(model: Path, folder: Path) -> None:

@@ -55,7 +55,7 @@ class Watched:
         self.simulator.stop()
 
     def simulate(self, *words: str) -> None:
-        """Start the fleet. The counters of the fleet's engines start at 0."""
+        """Start the simulated fleet. The counters of its engines start at 0."""
         endpoint = ("--endpoint", f"http://127.0.0.1:{self.otlp_port}")
         self.simulator = self.start(*tailspan_command("simulate", *endpoint, *words))
 
@@ -65,7 +65,7 @@ class Watched:
 
 
 def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """Wait until `found` returns a true value, and return this value."""
+    """Call `found` again and again until it returns a true value. Return this value."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -88,8 +88,7 @@ def answers(url: str) -> bool:
 def watched(
     folder: Path, scrape_s: float = 1.0, features: str = "exemplar-storage"
 ) -> Iterator[Watched]:
-    """Start Tailspan, Prometheus and probers, without a fleet. All programs end when the context
-    ends.
+    """Start Tailspan, Prometheus and probers, but no fleet. All programs end when the context ends.
 
     Args:
         folder: the folder for the programs' data.

@@ -1,1 +1,1 @@
-"""Compute the bytes and FLOPs of engine steps, and the bottleneck. Pure: no I/O."""
+"""Compute the bytes and FLOPs of an engine's steps, and the engine's bottleneck. Pure: no I/O."""

@@ -41,8 +41,8 @@ def engines_of(samples: pa.Table) -> dict[EngineKey, Columns]:
 
 
 def gpus_of(samples: pa.Table, replica: str) -> Columns | None:
-    """Return the samples of a replica's GPUs from a table of `GpuSample`s; None if it has no
-    rows."""
+    """Return the samples of a replica's GPUs from a table of `GpuSample`s; None for an empty
+    table."""
     mine = samples.filter(pc.equal(samples["replica"].cast(pa.string()), replica))
     if not mine.num_rows:
         return None
@@ -54,8 +54,8 @@ def _instants(table: pa.Table) -> IntArray:
 
 
 def _series(table: pa.Table) -> IntArray:
-    """Return the number of each row's series. Each start of a process is a separate series, with
-    its own totals."""
+    """Return for each row the number of its series. A restarted process begins a new series,
+    because its totals begin again."""
     return series_numbers(*(table[name].to_numpy() for name in ("process", "started_unix_ns")))
 
 

@@ -1,4 +1,4 @@
-"""Estimate how much KV the chunks of long prompts read again, from the step ledger's sums.
+"""Estimate from the step ledger's sums how much KV the chunks of long prompts read again.
 
 Pure. A prompt longer than a step's budget is computed in chunks, and each chunk reads the KV of all
 earlier chunks again. For example, 131,072 tokens in chunks of 2,048 read 4.1 million tokens again:
@@ -15,7 +15,7 @@ from telemetry.starts import read
 
 
 class Chunks(NamedTuple):
-    """Limits on the number of prompt tokens in one step."""
+    """Limits on the number of tokens that one step computes."""
 
     step_tokens: float
     """Token budget of a step, shared by prompts and decodes (`max_num_batched_tokens`)."""
@@ -24,7 +24,8 @@ class Chunks(NamedTuple):
 
 
 def read_chunks(arguments: str) -> Chunks | None:
-    """Return the limits in an engine's arguments (`EngineStart.arguments`); None if missing."""
+    """Return the limits from an engine's arguments (`EngineStart.arguments`); None if they are
+    missing."""
     values = read(arguments)
     budget = values.get("scheduler.max_num_batched_tokens")
     longest = values.get("scheduler.long_prefill_token_threshold")
@@ -51,14 +52,14 @@ def read_back(
         R = Σ start ≥ Q/c − P/2,   and ≥ 0
 
     The bound is exact if all chunks have the maximum length. In a long prompt, all chunks but the
-    last have this length. The bound is too low for short prompts on long cached contexts. Decodes
-    use a part of a step's token budget; as an approximation, the mean number of decodes per step is
-    subtracted from the budget.
+    last have this length. The bound is too low for short prompts on long cached contexts. c is the
+    smaller of the two limits in `chunks`. Decodes use a part of a step's token budget, so the mean
+    number of decodes per step is subtracted from the budget; this is an approximation.
 
     Args:
-        steps: (n,) number of steps in each time range. The other arrays have the same shape. Use
-            ranges of seconds, not minutes: short prompts lower the bound for long prompts in the
-            same range.
+        steps: (n,) number of steps in each time range. The other arrays have the same shape. The
+            ranges should be seconds long, not minutes: short prompts in a range make the bound for
+            its long prompts lower.
         prefill_tokens: P, the number of prompt tokens.
         prefill_attention: Q, the attention of the chunks.
         decodes: N, the number of decodes.

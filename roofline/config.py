@@ -1,7 +1,7 @@
-"""Read the values of a model's configuration. A value may have several key names.
+"""Read the values of a model's configuration. A value can have different keys in different models.
 
-Pure. Errors contain the key. A list is represented by the number of times that each element occurs,
-as in the report of a running engine.
+Pure. Errors contain the key. A list is represented by a mapping from each element to the number of
+its occurrences, as in the report of a running engine.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_confi
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of the language model. Missing values come from the whole
+    """Return the language model's configuration. Values that it lacks come from the whole
     configuration."""
     for key in _NESTED:
         nested = config.get(key)
@@ -26,7 +26,8 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the engine's arguments. They apply to the whole model."""
+    """Return the engine's arguments, which are in the whole configuration, not in the language
+    model's."""
     ours = ("quantization", "cache_dtype", "dtype", "architectures", "quantization_config")
     return {key: config[key] for key in ours if config.get(key) is not None}
 

@@ -1,4 +1,4 @@
-"""Store the scheduled work of single steps, or sums over windows of steps.
+"""Store the scheduled work of single steps, or the sums of this work over time windows.
 
 Pure. All columns have the same length n, with one row per step or window.
 """
@@ -12,8 +12,9 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
-"""Assumed number of prompt tokens in each step that computes prompts, if only sums are known. It
-matters only for mixtures of experts, where this many tokens use nearly all experts."""
+"""Assumed number of prompt tokens in each step that computes prompts. The assumption is used if
+only sums over steps are known, and affects only mixtures of experts. 512 tokens use nearly all
+experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,8 @@ class Load:
     prefill_tokens: FloatArray
     """P: number of computed prompt tokens."""
     prefill_attention: FloatArray
-    """Q = Σ p·(start + p/2) over the chunks: pairs of a prompt token and an attended token."""
+    """Q: number of pairs of a prompt token and a token that it attends to. Q = Σ p·(start + p/2)
+    over the prefill chunks, where a chunk of p tokens follows `start` earlier tokens."""
     context_tokens: FloatArray
     """C: number of context tokens that decodes read."""
     decodes: FloatArray
@@ -34,19 +36,21 @@ class Load:
     prefill_steps: FloatArray
     """Number of steps that computed prompt tokens."""
     prefill_context_tokens: FloatArray
-    """R: number of context tokens that prompt chunks read again, from earlier chunks or the cache.
-    For sums over many steps, R is a lower bound (`chunks.read_back`)."""
+    """R: number of earlier tokens of the same prompt, computed in earlier chunks or found in the
+    cache, whose KV prompt chunks read again. For sums over many steps, R is a lower bound
+    (`chunks.read_back`)."""
     prompts: FloatArray
-    """Number of prompts with their last chunk in these steps. Each of them produces a token."""
+    """Number of prompts whose last chunk is in these steps. The last chunk of a prompt produces a
+    token."""
 
     @property
     def tokens(self) -> FloatArray:
-        """Number of tokens that pass through the model."""
+        """Number of tokens that the steps compute: prompt, decode and drafted tokens."""
         return self.prefill_tokens + self.decodes + self.draft_tokens
 
     @property
     def made(self) -> FloatArray:
-        """Number of tokens for which the last layer is computed."""
+        """Number of tokens for which the last layer (logits) is computed."""
         return self.decodes + self.draft_tokens + self.prompts
 
 

@@ -1,7 +1,7 @@
-"""Compute the bytes and FLOPs of an engine's steps on a GPU, for each window.
+"""Compute the bytes and FLOPs of an engine's steps on one GPU, for each time window.
 
-Pure. The inputs are the model's shape and the step ledger. If one of them is unknown, vLLM's
-counters are used. vLLM counts bytes and FLOPs differently (README.md).
+Pure. The inputs are the model's shape and the step ledger. If the shape or the ledger is unknown,
+vLLM's counters are used instead. vLLM counts bytes and FLOPs differently (README.md).
 """
 
 from dataclasses import dataclass
@@ -42,8 +42,8 @@ class Modelled:
 
 @dataclass(frozen=True, slots=True)
 class ModelledWindows:
-    """The modelled bytes and FLOPs of each window on a GPU. Arrays are (w,), with NaN if
-    unknown."""
+    """The modelled bytes and FLOPs of each window on a GPU. Arrays are (w,). Unknown values are
+    NaN."""
 
     model: ModelSource
     weight_bytes: FloatArray
@@ -77,7 +77,7 @@ def modelled_by_shape(
 ) -> ModelledWindows:
     """Compute bytes and FLOPs from the shape and the step ledger.
 
-    The compute time is NaN if a peak is unknown."""
+    The compute time is NaN if the peak FLOP/s of a number format is unknown."""
     if shape is None:
         unknown = np.full(steps.shape, np.nan)
         return ModelledWindows(ModelSource.SHAPE, *(unknown,) * 6)
@@ -124,7 +124,8 @@ def modelled_by_vllm(
 ) -> ModelledWindows:
     """Compute bytes and FLOPs from vLLM's counters.
 
-    All FLOPs are assumed to be in the model's dtype, or in a 16-bit format if it is unknown."""
+    All FLOPs are assumed to be in the model's dtype, or in a 16-bit format if the dtype is
+    unknown."""
     flops = rises.of("modelled_flops_total")
     read = rises.of("modelled_read_bytes_total")
     moved = read + np.nan_to_num(rises.of("modelled_write_bytes_total"))
@@ -136,5 +137,5 @@ def modelled_by_vllm(
 
 
 def known(value: float) -> float | None:
-    """Return an element of a column, or None for NaN."""
+    """Return the value as a float, or None if it is NaN."""
     return float(value) if np.isfinite(value) else None

@@ -1,10 +1,10 @@
-"""Read a user's peaks from a file. They override the values of `peaks.toml`.
+"""Read the peaks of devices from a user's file. These peaks override the values of `peaks.toml`.
 
     [device."NVIDIA H20"]
     bytes_per_s = 4.0e12
     flops_per_s = { bf16 = 148e12, fp8 = 296e12 }
 
-For a device in `peaks.toml`, unchanged values may be omitted.
+If `peaks.toml` contains a device, the user's file may omit the values that it does not change.
 """
 
 import tomllib
@@ -18,7 +18,7 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_PEAKS"
 
 
 def peaks_in_force(environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the peaks by device from the file that the environment variable names, if any.
+    """Return the peaks by device from the file that the environment variable names, if it is set.
 
     Raises:
         PeaksError: the file cannot be read, or a value is invalid. The message contains the path.

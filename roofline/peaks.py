@@ -12,8 +12,8 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""Number formats with a peak: the rate of dense matrix products, in matrix units if the device has
-them."""
+"""Number formats of peaks. A peak is the FLOP/s of dense matrix products, computed by the device's
+matrix units if it has them."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
 """Matches the driver's name of a MIG slice. "MIG 3g.40gb" has three sevenths of the compute units
@@ -32,19 +32,22 @@ class Device:
     name: str
     bytes_per_s: float
     flops_per_s: Mapping[str, float]
-    """FLOP/s for dense matrices by number format, without unsupported formats."""
+    """FLOP/s of dense matrix products, by number format. Formats that the device does not support
+    are absent."""
     memory_bytes: float | None = None
     source: str | None = None
     published: str | None = None
     """Year and month of the source."""
     checked: str | None = None
-    """Address of a public copy of the source with these numbers; None if no copy was found."""
+    """Address of a public copy of the source that contains these numbers; None if no copy was
+    found."""
 
     def flops_in(self, math: str, otherwise: str) -> float | None:
         """Return the FLOP/s of a number format.
 
-        If the device does not support the format, weights are converted to the format `otherwise`:
-        then return the FLOP/s of that format, or None if the device does not support it either.
+        If the device does not support the format, weights are converted to the format `otherwise`.
+        In this case, return the FLOP/s of `otherwise`, or None if the device does not support
+        `otherwise` either.
         """
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 
@@ -82,8 +85,8 @@ def known_devices(given: Mapping[str, Any] | None = None) -> tuple[str, ...]:
 def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
     """Return the peaks of a MIG slice.
 
-    Memory is divided into eighths, multiprocessors into sevenths. Source: NVIDIA Multi-Instance GPU
-    User Guide, "MIG Device Profiles".
+    A slice has some eighths of the GPU's memory and some sevenths of its multiprocessors. Source:
+    NVIDIA Multi-Instance GPU User Guide, "MIG Device Profiles".
     """
     memory_bytes = whole.memory_bytes or 0.0
     eighths = min(8, max(1, round(8 * gigabytes * 1e9 / memory_bytes)))
@@ -97,7 +100,7 @@ def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
 
 
 def _normalised_name(name: str) -> str:
-    """Normalise a name to letters and digits. Manufacturers and drivers use different
+    """Return a name's letters and digits only, because names from different sources differ in their
     separators."""
     words = re.split(r"[\s_/-]+", name.casefold())
     return " ".join(word for word in words if word not in ("nvidia", "amd", "tesla", "geforce"))

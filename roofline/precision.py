@@ -1,4 +1,4 @@
-"""Determine bytes per weight and cached element, and number formats, from dtype and quantisation.
+"""Find the bytes per weight and per cached element, and the number formats of matrix products.
 
 Pure. Scales and zero points count as part of a weight: a weight of 4 bits in groups of 128 has 0.52
 bytes.
@@ -12,8 +12,8 @@ from roofline.shape import Latent, Precision
 
 
 class _Quantised(NamedTuple):
-    """The bytes and the number format of a quantised weight. With the format None, weights are
-    converted to the dtype before use."""
+    """The bytes of a quantised weight, and the number format in which it is multiplied. If the
+    format is None, weights are converted to the model's dtype before the multiplication."""
 
     bytes: float
     math: str | None = None
@@ -42,7 +42,7 @@ _FIXED: Final = {
     ),
     "experts_int8": _Quantised(1.0, None, experts_only=True),
 }
-"""vLLM's quantisation methods with a single format."""
+"""vLLM's quantisation methods that have only one possible format."""
 
 _PACKED: Final = frozenset(
     {"awq", "awq_marlin", "gptq", "gptq_marlin", "auto_awq", "auto_gptq", "auto-round", "inc",
@@ -71,7 +71,7 @@ elements of 2 bytes."""
 
 
 def precision_of(config: Config, latent: Latent | None) -> Precision:
-    """Return bytes per element and number formats of weights and cache.
+    """Return the bytes per element of weights and cache, and the number formats.
 
     Raises:
         UnknownShapeError: a dtype or method is unknown.
@@ -103,7 +103,7 @@ def _quantisation(config: Config) -> _Quantised | None:
         bits = details.whole_or_none("bits", "w_bit") or 4
         return _Quantised(_packed_bytes(bits, details.get("group_size", "q_group_size")))
     if method == "bitsandbytes":
-        # One 4-byte scale per 64 weights, unless the scales are quantised too.
+        # Each group of 64 weights has one 4-byte scale, unless the scales are quantised too.
         return _Quantised(1.0 if details.flag("load_in_8bit", False) else 0.5 + 4 / 64)
     if method == "compressed-tensors":
         return _compressed(details)
@@ -118,7 +118,7 @@ def _packed_bytes(bits: int, group: object) -> float:
 
 
 def _compressed(details: Config) -> _Quantised:
-    """Return the format that a compressed-tensors configuration describes, in its
+    """Return the format that a compressed-tensors configuration describes in its
     `QuantizationScheme`."""
     for group in details.nested("config_groups").parts():
         weights = group.nested("weights")

@@ -14,10 +14,11 @@ from telemetry.counter_series import CounterSeries, series_numbers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Samples in any order. Columns have the shape (n,), with NaN for unknown values.
+    """Samples in any order, as columns of shape (n,). Unknown values are NaN.
 
-    The keys of `numbers` are the fields of `EngineSample` or `GpuSample`. `series` identifies the
-    source of a total: a process and its start. GPUs may have no `series`.
+    The keys of `numbers` are the fields of `EngineSample` or `GpuSample`. `series` (n,) is a number
+    that identifies the process that counted a sample's totals; a restarted process has another
+    number. For GPUs, `series` may be empty.
     """
 
     at_unix_ns: IntArray
@@ -32,7 +33,8 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A row of `number` windows of `width_ns`, which starts at `from_unix_ns`."""
+    """A sequence of `number` time windows. Each is `width_ns` long. The first starts at
+    `from_unix_ns`."""
 
     from_unix_ns: int
     width_ns: int
@@ -51,7 +53,7 @@ class Grid:
 def grid_of(at_unix_ns: IntArray, width_s: float | None) -> Grid:
     """Return windows that cover all instants and begin at multiples of their width.
 
-    With the width None, return a single window.
+    If the width is None, return a single window.
 
     Raises:
         ValueError: the width is 0 or less.
@@ -77,17 +79,18 @@ class Rises:
         self._windows = grid.of(samples.at_unix_ns)
 
     def of(self, name: str) -> FloatArray:
-        """Return a total's increase in each window: (w,), with NaN if no sample reports it.
+        """Return a total's increase in each window: (w,). NaN if no sample reports the total.
 
-        Each process of an engine counts a part of the total, so their increases are added.
+        Each process of an engine counts a part of the total, so the increases of all processes are
+        added.
         """
         rise = self._increases(name)
         return self._summed(rise, np.isfinite(rise))
 
     def combined(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
-        """Apply `make` to the increases of totals between samples, and sum by window: (w,).
+        """Apply `make` to the increases of totals between samples. Return its sum by window: (w,).
 
-        The sum is NaN if no sample of the window reports all of the totals.
+        The sum is NaN if no sample of the window reports all of these totals.
         """
         rises = [self._increases(name) for name in names]
         known = np.logical_and.reduce([np.isfinite(rise) for rise in rises])
@@ -99,7 +102,8 @@ class Rises:
     def covered_s(self) -> FloatArray:
         """Return the seconds of each window that its samples cover: (w,), 0 without samples.
 
-        A sample covers the time since the previous sample. The maximum over processes is used."""
+        A sample covers the time since the previous sample of the same process. If an engine has
+        several processes, the largest sum of one process is returned."""
         span = self._counters.apart_s
         most = np.zeros(self._number)
         valid = np.isfinite(span) & (self._windows >= 0)
@@ -119,8 +123,8 @@ class Rises:
 
 
 def means(samples: Columns, name: str, grid: Grid) -> FloatArray:
-    """Return a gauge's mean over the samples of each window and all GPUs: (w,), NaN without
-    samples."""
+    """Return a gauge's mean by window, over all samples of all GPUs: (w,). A window without samples
+    has NaN."""
     values, windows = samples.number(name), grid.of(samples.at_unix_ns)
     valid = np.isfinite(values) & (windows >= 0)
     sums = np.bincount(windows[valid], weights=values[valid], minlength=grid.number)

@@ -1,4 +1,4 @@
-"""Describe a model's shape in an engine, from which bytes and FLOPs are computed.
+"""Describe the shape of an engine's model. Bytes and FLOPs are computed from the shape.
 
 Pure. Sizes are numbers of elements of the whole model; `Parallel` determines the share of each GPU.
 Biases and norms are ignored: they are under 0.2 % of the parameters.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latent:
-    """Multi-head latent attention, which caches a token's keys and values as one short vector.
+    """Multi-head latent attention, which caches a token's keys and values as a single short vector.
 
     Source: DeepSeek-V2, arXiv 2405.04434, section 2.1.
     """
@@ -23,18 +23,18 @@ class Latent:
 
     @property
     def key_dim(self) -> int:
-        """Key size of one head after expansion."""
+        """Number of elements of one head's key, after it was expanded from the cached vector."""
         return self.nope_dim + self.rope_dim
 
     @property
     def cached_dim(self) -> int:
-        """Cached elements per token and layer, such as 576 in DeepSeek-V3."""
+        """Number of cached elements per token and layer, such as 576 in DeepSeek-V3."""
         return self.kv_rank + self.rope_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """The feed-forward layers with mixtures of experts."""
+    """The feed-forward layers that are mixtures of experts."""
 
     layers: int
     count: int
@@ -43,25 +43,26 @@ class Experts:
     """Number of routed experts that each token uses."""
     intermediate: int
     shared_intermediate: int = 0
-    """Total width of the experts that every token uses; 0 without shared experts."""
+    """Total width of the shared experts, which every token uses; 0 without shared experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """Bytes per element, and number formats of matrix products."""
+    """The bytes per element, and the number formats in which matrix products are computed."""
 
     plain_bytes: float
     """Bytes of an activation, or of a weight that is not quantised (embedding tables, routers)."""
     linear_bytes: float
-    """Bytes of a weight in attention and feed-forward layers, including its share of the scales."""
+    """Bytes of a weight in attention and feed-forward layers, including its part of the
+    quantisation scales."""
     expert_bytes: float
     kv_bytes: float
     plain_math: str
     """Number format of matrix products with weights that are not quantised: a key of
     `Device.flops_per_s`, such as bf16."""
     linear_math: str
-    """Number format of matrix products in attention and feed-forward layers: fp8, int8 or fp4 if
-    the device supports it, otherwise the dtype."""
+    """Number format of matrix products in attention and feed-forward layers: fp8, int8, fp4, or the
+    dtype. If the device does not support this format, it computes in `plain_math`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,8 @@ class Parallel:
     data: int = 1
     """Number of engines that share the experts of each layer."""
     context: int = 1
-    """Decode context parallelism: the number of `tensor` GPUs that share a sequence's cache."""
+    """Decode context parallelism: number of the `tensor` GPUs among which a sequence's cache is
+    divided."""
 
     @property
     def gpus(self) -> int:
@@ -83,7 +85,7 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """The shape of a token decoder in one engine."""
+    """The shape of one engine's model, which must be a decoder of tokens."""
 
     architecture: str | None = None
     vocabulary: int
@@ -120,10 +122,12 @@ class ModelShape:
 
     @property
     def kv_elements(self) -> int:
-        """Number of cached elements per token and layer, summed over all GPUs, without copies."""
+        """Number of cached elements per token and layer, over all GPUs. Copies of the same element
+        are counted once."""
         return self.latent.cached_dim if self.latent else 2 * self.kv_heads * self.head_dim
 
     @property
     def kv_token_bytes(self) -> float:
-        """KV-cache bytes of one token in all layers, without copies: 128 KiB for Llama-3-8B."""
+        """KV-cache bytes of one token in all layers, for example 128 KiB for Llama-3-8B. Copies are
+        not counted."""
         return self.layers * self.kv_elements * self.precision.kv_bytes

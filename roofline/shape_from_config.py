@@ -2,7 +2,8 @@
 
 Pure. Both sources have the same keys. An engine's report also contains arguments with vLLM's names,
 such as `tensor_parallel_size`, `cache_dtype` and `quantization`. A model with unsupported parts is
-rejected, because a wrong number is worse than no number. The error contains the part's key.
+rejected with an error, because a wrong number is worse than no number. The error contains the
+configuration key of the unsupported part.
 """
 
 import json
@@ -33,13 +34,14 @@ _NOT_MODELLED: Final = {
     "hidden_size_per_layer_input": "embeddings of each layer",
     "is_encoder_decoder": "an encoder",
 }
-"""Configuration keys of model parts that are not modelled, with the name of each part."""
+"""Maps the configuration keys of model parts that are not supported to the name of each part."""
 
 _TWO_MATRICES: Final = frozenset(
     {"arcee", "bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron",
      "opt", "phi", "starcoder2"}
 )  # fmt: skip
-"""Model types with feed-forward layers without a gate. Configurations have no key for this."""
+"""Model types whose feed-forward layers have no gate. Configurations have no key for this
+property."""
 _TIED: Final = frozenset(
     {"bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt",
      "opt"}
@@ -218,7 +220,8 @@ def _experts(model: Config, layers: int) -> Experts | None:
 
 
 def _layers_of_experts(model: Config, layers: int) -> int:
-    """Return the number of layers with experts. Model families have different keys for it."""
+    """Return the number of layers with experts. Different model families have different keys for
+    it."""
     first = model.whole_or_none("first_k_dense_replace", "moe_layer_start_index") or 0
     chosen = model.tally("moe_layer_freq")
     if chosen:
@@ -227,7 +230,8 @@ def _layers_of_experts(model: Config, layers: int) -> int:
         "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"
     )
     every = every or 1
-    # In DeepSeek's models, the first layer of each interval has experts; in others, the last.
+    # In DeepSeek's models, the first layer of each interval has experts; in other models, the last
+    # layer.
     remainder = 0 if model.get("moe_layer_freq") is not None else every - 1
     among = sum(layer % every == remainder for layer in range(first, layers))
     return max(0, among - sum(model.tally("mlp_only_layers").values()))

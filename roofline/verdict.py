@@ -1,6 +1,7 @@
 """Determine the bottleneck of an engine in a time window: memory, compute, overhead, or no work.
 
-The memory time is bytes/bandwidth, and the compute time is FLOPs/peak. The first true line decides:
+The memory time of a step is its bytes / peak bandwidth. The compute time is its FLOPs / peak
+FLOP/s. The bottleneck is the first of these lines whose condition is true:
 
     idle            SM activity below 0.2
     overhead-bound  the step takes more than twice the longer of the two times: CPU, kernel
@@ -16,16 +17,18 @@ from enum import StrEnum
 from typing import Final
 
 IDLE_BELOW: Final = 0.2
-"""An engine is idle if its GPU's multiprocessors were active for less than this share of the time.
-If their activity is unknown, the share of time in steps is used."""
+"""An engine is idle if its GPU's multiprocessors (SMs) were active for less than this share of the
+window. If the SM activity is unknown, the share of the window that the engine spent in steps is
+used instead."""
 OVERHEAD_BEYOND: Final = 2.0
-"""A step is overhead-bound if its duration exceeds this multiple of both its memory time and its
-compute time."""
+"""A step is overhead-bound if its duration / memory time and its duration / compute time both
+exceed this number."""
 DIFFERS_BEYOND: Final = 0.25
-"""Minimum relative difference between modelled and measured bandwidth for a finding."""
+"""Minimum relative difference between modelled and measured bandwidth that is reported as a
+finding."""
 WORTH_COMPARING: Final = 0.05
-"""Minimum share of the peak at which modelled and measured bandwidth are compared. Below it, other
-transfers dominate."""
+"""Modelled and measured bandwidth are compared only if one of them is at least this share of the
+peak. Below it, transfers that are not modelled dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01
 BEYOND_PEAK: Final = 1.02
@@ -44,7 +47,7 @@ class Finding(StrEnum):
     """An additional remark on a window."""
 
     LOW_UTILISATION_LONG_STEPS = "low_utilisation_long_steps"
-    """The memory is busy, matrix units are mostly inactive, and steps are long."""
+    """The engine is memory-bound, matrix units are mostly inactive, and steps are long."""
     MEASURED_ABOVE_MODEL = "measured_above_model"
     MEASURED_BELOW_MODEL = "measured_below_model"
     BEYOND_THE_PEAK = "beyond_the_peak"
@@ -54,7 +57,8 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Seconds of a mean step, and the seconds that memory and compute need at their peaks."""
+    """Seconds of a mean step, and the seconds that memory and compute would need for it at their
+    peaks."""
 
     step_s: float
     memory_s: float | None
@@ -69,14 +73,15 @@ class Terms:
     def mfu(self) -> float | None:
         """Model FLOPs utilisation: the share of the peak FLOP/s that the step needs.
 
-        Each number format has its own peak."""
+        Each number format has its own peak FLOP/s, so MFU is the compute time / the step's
+        duration."""
         return _share(self.compute_s, self.step_s)
 
 
 def verdict_of(
     terms: Terms | None, sm_active_ratio: float | None, busy_ratio: float | None = None
 ) -> Verdict | None:
-    """Return the bottleneck of a window.
+    """Return the bottleneck of a window. The module's docstring contains the conditions.
 
     Args:
         terms: terms of the window's mean step, or None if there are no steps.
@@ -86,7 +91,7 @@ def verdict_of(
             unknown.
 
     Returns:
-        The bottleneck, or None if a term is unknown.
+        The bottleneck, or None if a value that decides it is unknown.
     """
     activity = busy_ratio if sm_active_ratio is None else sm_active_ratio
     if activity is not None and activity < IDLE_BELOW:
@@ -105,7 +110,7 @@ def residual_of(
     most_bytes_per_s: float | None,
     measured_bytes_per_s: float | None,
 ) -> float | None:
-    """Return the relative distance of the measured bandwidth from the modelled range.
+    """Return how far the measured bandwidth is outside the modelled range, relative to its bound.
 
     Args:
         least_bytes_per_s: modelled bandwidth if only weights and KV cache cross the memory bus.
@@ -113,7 +118,8 @@ def residual_of(
         measured_bytes_per_s: measured bandwidth; None if not measured.
 
     Returns:
-        A positive number above the range, a negative number below the range, 0 within the range.
+        A positive number if the measurement is above the range, a negative number if it is below, 0
+        if it is within. None if a value is unknown.
     """
     if measured_bytes_per_s is None or not least_bytes_per_s or not most_bytes_per_s:
         return None
@@ -138,8 +144,8 @@ def findings_of(
         tensor_active_ratio: measured share of the time in which matrix units were active; None to
             use MFU.
         residual: the result of `residual_of`.
-        of_the_peak: the larger of measured and modelled bandwidth, as a share of the peak; None if
-            unknown.
+        of_the_peak: the larger of (measured bandwidth, modelled bandwidth) / peak bandwidth; None
+            if unknown.
     """
     found = []
     if terms is not None:

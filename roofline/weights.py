@@ -14,7 +14,8 @@ class Weights(NamedTuple):
     table: float
     """Embedding tables of tokens and of learnt positions. A step reads one row per token."""
     head: float
-    """The last layer's matrix. If tied to the embedding table, both share the same memory."""
+    """The last layer's matrix. If it is tied to the embedding table, the matrix and the table are
+    the same memory."""
     attention: float
     dense: float
     """Feed-forward layers without experts."""
@@ -22,7 +23,7 @@ class Weights(NamedTuple):
     """Experts that every token uses."""
     router: float
     expert: float
-    """One routed expert, summed over all layers with experts."""
+    """One routed expert per layer, summed over all layers with experts."""
 
 
 def parameters(shape: ModelShape) -> float:
@@ -31,27 +32,29 @@ def parameters(shape: ModelShape) -> float:
 
 
 def active_parameters(shape: ModelShape) -> float:
-    """Return the number of parameters that one token uses, including tables: the 3B in "A3B"."""
+    """Return the number of parameters that one token uses, including tables: 3B for a model named
+    "A3B"."""
     return _weights_with_experts(shape, shape.experts.per_token if shape.experts else 0)
 
 
 def model_weights(shape: ModelShape) -> Weights:
-    """Return the numbers of weights of the whole model, without copies."""
+    """Return the numbers of weights of the whole model. Copies on several GPUs are counted once."""
     return _weights(shape, 1, 1)
 
 
 def gpu_weights(shape: ModelShape) -> Weights:
     """Return the numbers of weights that one GPU reads, as a mean over the engine's GPUs.
 
-    Heads, widths and vocabulary are divided over tensor-parallel ranks. With fewer KV heads than
-    ranks, several ranks have copies of the same head. Every rank has a copy of the latent
-    projections. Experts are divided over the ranks of all engines that share them.
+    Heads, widths and vocabulary are divided over tensor-parallel ranks. If there are fewer KV heads
+    than ranks, several ranks have copies of the same head. Every rank has a copy of the projections
+    of latent attention. Experts are divided over the ranks of all engines that share them.
     """
     return _weights(shape, shape.parallel.tensor, shape.parallel.pipeline)
 
 
 def kv_heads_of_a_gpu(shape: ModelShape) -> float:
-    """Return the number of KV heads on one GPU: at least 1, because ranks can share a head."""
+    """Return the number of KV heads on one GPU. The number is at least 1: if there are fewer heads
+    than ranks, several ranks store the same head."""
     return max(1.0, shape.kv_heads / shape.parallel.tensor)
 
 
@@ -103,7 +106,7 @@ def _attention(shape: ModelShape, tensor: int) -> float:
 def _latent_attention(shape: ModelShape, latent: Latent, tensor: int) -> float:
     """Return the number of weights of one layer with latent attention.
 
-    They compress and expand queries, keys and values, and produce the output."""
+    These weights compress and expand queries, keys and values, and produce the output."""
     heads, hidden = shape.heads / tensor, shape.hidden
     if latent.query_rank is None:
         queries = hidden * heads * latent.key_dim

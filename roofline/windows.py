@@ -1,4 +1,4 @@
-"""Compute an engine's roofline by time window: bytes, FLOPs, bandwidth, utilisation, verdict.
+"""Compute an engine's roofline in time windows: bytes, FLOPs, bandwidth, utilisation, bottleneck.
 
 Pure. Other packages use only `windows_of`.
 """
@@ -32,7 +32,7 @@ class Window:
     weight_bytes: float | None
     kv_bytes: float | None
     bytes: float | None
-    """Bytes of active weights and KV cache, or all bytes according to vLLM."""
+    """Bytes of active weights and KV cache. If they come from vLLM's counters: all bytes."""
     flops: float | None
     terms: Terms | None
     verdict: Verdict | None
@@ -43,19 +43,20 @@ class Window:
     bound."""
     measured_bytes_per_s: float | None
     residual_ratio: float | None
-    """Relative distance of the measured bandwidth from the two bounds; 0 between them."""
+    """How far the measured bandwidth is outside the two bounds (`verdict.residual_of`); 0 between
+    them."""
     sm_active_ratio: float | None
     tensor_active_ratio: float | None
     findings: tuple[Finding, ...]
 
     @property
     def mbu(self) -> float | None:
-        """Share of the peak bandwidth that the steps needed, during the time in steps."""
+        """Bandwidth that the steps needed / peak bandwidth, during the time in steps."""
         return self.terms.mbu if self.terms else None
 
     @property
     def mfu(self) -> float | None:
-        """Share of the peak FLOP/s that the steps needed, during the time in steps."""
+        """FLOP/s that the steps needed / peak FLOP/s, during the time in steps."""
         return self.terms.mfu if self.terms else None
 
 
@@ -79,8 +80,8 @@ def windows_of(
             KV that chunks read again.
 
     Returns:
-        The windows in order of time. A window is left out if none of its samples follows another
-        sample of the same process.
+        The windows in order of time. A sample covers the time since the previous sample of its
+        process. A window is left out if its samples cover no time.
 
     Raises:
         ValueError: the width is 0 or less.

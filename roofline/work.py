@@ -6,8 +6,9 @@
 
 All values are means over the engine's GPUs. `load.Load` defines P, Q, C, N and R. A step reads one
 row of the input embedding table per token; it reads the whole table only if the table is also the
-last layer's matrix (tied). For mixtures of experts, the active weights are those of the expected
-number of experts that the step's tokens use. README.md lists assumptions and limits.
+last layer's matrix (tied). For a mixture of experts, the active weights of a step include only the
+experts that the step's tokens use. The expected number of these experts is computed. README.md
+lists assumptions and limits.
 
 Pure. Source: "LLM Inference Performance Engineering" (Databricks, 2023) for bandwidth
 utilisation; Pope et al., "Efficiently Scaling Transformer Inference", arXiv 2211.05102.
@@ -24,7 +25,8 @@ from roofline.weights import Weights, gpu_weights, kv_heads_of_a_gpu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Bytes and FLOPs on one GPU, for each row of a load. Arrays are (n,), with NaN if unknown."""
+    """The bytes and FLOPs on one GPU, for each row of a load. Arrays are (n,). Unknown values are
+    NaN."""
 
     weight_bytes: FloatArray
     """Bytes of the weights that steps read, without the embedding tables."""
@@ -33,8 +35,8 @@ class Work:
     kv_read_bytes: FloatArray
     kv_write_bytes: FloatArray
     activation_bytes: FloatArray
-    """Bytes of activations between layers, if passed through memory. Fused kernels avoid some of
-    them."""
+    """Bytes of activations between layers, if all activations are written to memory and read again.
+    Fused kernels avoid some of these bytes."""
     linear_flops: FloatArray
     """FLOPs in the number format of quantised weights."""
     plain_flops: FloatArray
@@ -42,14 +44,14 @@ class Work:
 
     @property
     def bytes(self) -> FloatArray:
-        """Bytes of active weights and KV cache, the basis of MBU. Fused kernels cannot
-        avoid them."""
+        """Bytes of active weights and KV cache. Fused kernels cannot avoid them. MBU is computed
+        from them."""
         return self.weight_bytes + self.table_bytes + self.kv_read_bytes + self.kv_write_bytes
 
     @property
     def traffic_bytes(self) -> FloatArray:
-        """All bytes, including activations: the traffic if no activation stays in the
-        GPU's caches."""
+        """All bytes, including activations. These bytes are the memory traffic if no activation
+        stays in the GPU's caches."""
         return self.bytes + self.activation_bytes
 
     @property
@@ -84,7 +86,7 @@ def work_of(shape: ModelShape, load: Load) -> Work:
 def _read_back(shape: ModelShape, load: Load) -> FloatArray:
     """Return the number of cached tokens that are read, summed over layers.
 
-    A sliding-window layer reads at most its window."""
+    A layer with a sliding window reads at most the tokens of its window."""
     context = load.context_tokens
     tokens = shape.full_layers * (context + load.prefill_context_tokens)
     if shape.window is not None:
@@ -97,7 +99,7 @@ def _read_back(shape: ModelShape, load: Load) -> FloatArray:
 def _row_elements_of_a_gpu(shape: ModelShape) -> float:
     """Return the elements of one row of the token table and one of the position table on a GPU.
 
-    Each row is on only one rank."""
+    Each row is stored on only one rank, so the mean over the GPUs is returned."""
     tables = 2 if shape.positions else 1
     return tables * shape.hidden / shape.parallel.tensor / shape.parallel.pipeline
 
@@ -105,7 +107,8 @@ def _row_elements_of_a_gpu(shape: ModelShape) -> float:
 def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
     """Return the number of cached elements of one token in one layer on a GPU.
 
-    Heads are divided over the ranks, but every rank has the whole latent vector."""
+    KV heads are divided over the ranks, but with latent attention, every rank stores the whole
+    vector."""
     context = shape.parallel.context
     if shape.latent:
         return shape.latent.cached_dim / context
@@ -115,8 +118,8 @@ def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
 def _expert_elements(shape: ModelShape, weights: Weights, load: Load) -> FloatArray:
     """Return the number of expert elements that a GPU reads in the steps.
 
-    If each of T tokens chooses k of E experts at random, E·(1 − (1 − k/E)^T) experts are used.
-    Each of the other engines that share the experts is assumed to compute as many tokens.
+    If each of T tokens uses k of E experts at random, E·(1 − (1 − k/E)^T) experts are used. If
+    several engines share the experts, each engine is assumed to compute the same number of tokens.
     """
     experts = shape.experts
     if experts is None:
@@ -138,7 +141,8 @@ def _experts_used(experts: Experts, tokens: FloatArray) -> FloatArray:
 def _expert_elements_of_a_token(shape: ModelShape, weights: Weights) -> float:
     """Return the number of expert elements that one token uses on a GPU.
 
-    A GPU has 1/data of the experts, and receives the tokens of all engines that share the experts.
+    If `data` engines share the experts, a GPU has 1/data of the experts but receives the tokens of
+    all these engines.
     """
     return weights.expert * shape.experts.per_token if shape.experts else 0.0
 
@@ -152,7 +156,7 @@ def _attention_flops(shape: ModelShape, load: Load) -> FloatArray:
     if shape.latent:
         latent = shape.latent
         of_prompts = 2 * (latent.key_dim + latent.value_dim)
-        # In the compressed form of decodes, each head reads the whole latent vector.
+        # Decodes do not expand the latent vector, so each head reads the whole vector.
         of_decodes = 2 * (latent.cached_dim + latent.kv_rank)
     else:
         of_prompts = of_decodes = 4 * shape.head_dim
@@ -169,7 +173,7 @@ def _activations(shape: ModelShape, load: Load) -> FloatArray:
 
     Each operator is assumed to read its inputs and write its outputs once."""
     ranks = shape.parallel.tensor
-    layer = 8.0 * shape.hidden  # each of the two norms reads and writes the residual
+    layer = 8.0 * shape.hidden  # each norm reads and writes the residual; there are two norms
     layer += (
         _of_latent_attention(shape, shape.latent)
         if shape.latent

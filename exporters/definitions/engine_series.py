@@ -1,4 +1,4 @@
-"""Defines the series of engines. Each series corresponds to a field of `EngineSample`."""
+"""Defines the series of engines. Each series exports a field of `EngineSample`."""
 
 from typing import Final
 
@@ -77,7 +77,7 @@ ENGINE_GAUGES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""Gauges by field of `EngineSample`. They are absent if the engine sends no samples."""
+"""Gauges by field of `EngineSample`. The gauges are absent if the engine sends no samples."""
 
 ROOFLINES: Final = {
     "modelled_bytes_per_s": Series(
@@ -99,8 +99,8 @@ ROOFLINES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""Gauges by field of `roofline.windows.Window`. They are absent if shape, device or steps are
-unknown.
+"""Gauges by field of `roofline.windows.Window`. The gauges are absent if the model's shape, the
+device, or the work of the steps is unknown.
 """
 
 ENGINE_TOTALS: Final = {
@@ -335,8 +335,8 @@ LAST_SAMPLE: Final = Series(
 COMMON_TOTALS: Final = frozenset(
     {"core_cpu_s_total", "host_cpu_busy_s_total", "host_cpu_steal_s_total"}
 )
-"""Totals that have the same value in every process of an engine, so they are not summed over
-processes."""
+"""Totals that every process of an engine reports with the same value. These totals are not summed
+over the processes."""
 
 ENGINE_INFO: Final = Series(
     "tailspan_engine_info",

@@ -1,4 +1,4 @@
-"""Defines the series of GPUs. Each series corresponds to a field of `GpuSample`."""
+"""Defines the series of GPUs. Each series exports a field of `GpuSample`."""
 
 from collections.abc import Mapping
 from typing import Final

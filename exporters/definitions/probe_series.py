@@ -1,8 +1,8 @@
 """Defines the series of probes, with names as in Prometheus' blackbox_exporter.
 
-Gauges have the values of the latest probe of each endpoint in each region. Probes that were not
-sent, or that Ctrl-C stopped, are only counted by outcome. If a cache in front of the model answered
-a probe (`cached`), it counts as a success, but its duration is not recorded.
+Gauges have the values of the latest probe of each endpoint in each region. A probe that was not
+sent, or that Ctrl-C stopped, only increases the counter of its outcome. A probe that a cache in
+front of the model answered (`cached`) counts as a success, but its duration is not recorded.
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ GAUGES: Final[Mapping[str, Series]] = {
         PROBE_LABELS,
     ),
 }
-"""The series that correspond to a field of `Probe`."""
+"""The series that each export one field of `Probe`."""
 LAST: Final = Series(
     "tailspan_probe_last_timestamp_seconds",
     "When the latest probe was due, in unix seconds.",

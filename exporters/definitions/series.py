@@ -1,16 +1,16 @@
 """Defines the series of `/metrics`: name, help, unit and labels.
 
 Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so neighbouring bounds differ by at
-most a factor of 1.67. Usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are
-bounds. The first bound of each histogram is near the minimum of its latency. For queue times, it is
-0.1 ms, the queue time of an idle server (vLLM's own first bound is 300 ms). For latencies that
-contain at least one engine step, it is 1 ms. These buckets are for heatmaps; quantiles and
-objectives are not computed from them.
-Quantiles of the last minutes are summaries with separate names, because a name can have only one
-type. Do not average or sum these quantiles.
+most a factor of 1.67. The usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s)
+are among the bounds. The first bound of each histogram is near the minimum of its latency. For
+queue times, the first bound is 0.1 ms, the queue time of an idle server (the first bound of vLLM's
+own queue-time histogram is 300 ms). For latencies that contain at least one engine step, it is
+1 ms. The buckets are for heatmaps; quantiles and objectives are not computed from them. Quantiles
+of the last minutes are exported as summaries. A summary has a different name than the histogram of
+the same latency, because a name can have only one type. Do not average or sum these quantiles.
 
-An unknown value is not counted. An unknown label has an empty value, which Prometheus treats as an
-absent label.
+If a request's latency or other value is unknown, it is not counted. If a label's value is unknown,
+the label is empty, which Prometheus treats as an absent label.
 """
 
 from collections.abc import Iterable
@@ -107,7 +107,8 @@ HISTOGRAMS: Final = (
 
 
 def histograms(objectives: Iterable[Goodput]) -> tuple[Histogram, ...]:
-    """Return the histograms. Their bounds include the thresholds of these objectives."""
+    """Return the histograms. The bounds of the histograms include the latency thresholds of the
+    given objectives."""
     wanted: dict[str, set[float]] = {}
     for objective in objectives:
         for field, threshold in objective.thresholds():
@@ -174,8 +175,8 @@ RECENT_BY_MODEL: Final = {
 }
 """Quantiles by model.
 
-They are computed from all requests of the model, because they cannot be derived from the quantiles
-of its replicas.
+They are computed from all requests of the model, because a model's quantiles cannot be derived from
+the quantiles of its replicas.
 """
 RECENT_BY_TENANT: Final = {
     each.field: Series(each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile"))
@@ -247,8 +248,9 @@ TENANT_TOKENS: Final = {
         "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
-"""Token counters by field of `RequestTimeline`. The label tenant is combined with model, not with
-replica: hundreds of tenants and replicas would cause tens of thousands of series.
+"""Token counters by field of `RequestTimeline`. These counters have the labels tenant and model,
+but not replica: with hundreds of tenants and hundreds of replicas, there would be tens of thousands
+of series.
 """
 
 TENANT_COSTS: Final = {
@@ -266,9 +268,9 @@ TENANT_COSTS: Final = {
 """Counters of costs and engine time of tenants, by field of `RequestTimeline`."""
 
 LATE_S: Final = 60
-"""A request that is stored more than this many seconds after its end is late. The plugin sends
-every 5 s, and waits at most 30 s between two attempts (`instrumentation`, export/transport.py), so
-a request is late if more than one attempt failed."""
+"""A request that is stored more than this many seconds after its end counts as late. The plugin
+sends every 5 s, and waits at most 30 s between two attempts to send (`instrumentation`,
+export/retry.py). A request is therefore late only if more than one attempt failed."""
 LATE_REQUESTS: Final = Series(
     "tailspan_late_requests_total",
     f"Requests of tailspan_requests_total that were stored more than {LATE_S} s after their end.",

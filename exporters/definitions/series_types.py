@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 OTHER: Final = "other"
-"""Replaces all label values beyond the limit."""
+"""The label value that stands for all values beyond the limit."""
 
 
 class Series(NamedTuple):
@@ -21,12 +21,12 @@ class Histogram(NamedTuple):
     help: str
     field: str
     answered_only: bool
-    """Whether only completely answered requests count. An abort or error shortens these
-    latencies.
+    """Whether only completely answered requests count. True for latencies that an abort or an error
+    shortens.
     """
     bounds_s: tuple[float, ...]
     exemplars: bool = False
-    """Whether each bucket has an exemplar. True for latencies that clients experience."""
+    """Whether the buckets have exemplars. True for latencies that clients experience."""
 
 
 class Recent(NamedTuple):
@@ -41,8 +41,8 @@ class Recent(NamedTuple):
     field: str
     answered_only: bool = False
     streamed_only: bool = False
-    """Whether only streamed responses count. The first byte of other responses arrives at the end
-    (docs/decisions/001).
+    """Whether only streamed responses count. True for latencies that end at the first byte: if a
+    response is not streamed, its first byte arrives at the end (docs/decisions/001).
     """
 
 

@@ -1,4 +1,4 @@
-"""Writes a whole scrape: all families in one format, and metrics of the scrape itself."""
+"""Writes the response to a scrape: all families in one format, and metrics of the scrape itself."""
 
 import resource
 import sys
@@ -25,7 +25,7 @@ class Exposition:
     """Writes the families of its sources, and the metrics of this process and of the scrape.
 
     Args:
-        sources: the sources in output order. Their families must have different names.
+        sources: the sources in output order. All families of all sources must have different names.
     """
 
     def __init__(self, sources: Iterable[Families]) -> None:

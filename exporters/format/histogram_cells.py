@@ -1,14 +1,15 @@
 """Defines the cells in which latencies are counted, and computes classic and native buckets. A
 classic histogram has configured bounds.
 
-A native histogram has eight buckets per factor of two. The cells have the bounds of the classic and
-of the native buckets, so each latency is counted only once. A histogram always has about 200 cells:
+A native histogram has eight buckets per factor of two. The bounds of all classic and all native
+buckets together divide the range of latencies into cells. A latency is counted in one cell only,
+and both kinds of buckets are sums of cells. A histogram always has about 200 cells:
 
     up to the zero threshold | 8 per doubling, cut at the classic bounds | the rest
 
-The zero threshold is the power of two below the first classic bound. The native buckets end at the
-power of two above the last classic bound. All larger values share one cell, as in a classic
-histogram.
+The zero threshold is the power of two below the first classic bound. The last native bucket ends at
+the power of two above the last classic bound. One cell contains all larger values, as the last
+bucket of a classic histogram does.
 
 Source: Prometheus, "Native histograms" specification, standard schemas.
 """
@@ -29,7 +30,8 @@ IntArray = NDArray[np.int64]
 SCHEMA: Final = 3
 _A_DOUBLING: Final = 2**SCHEMA
 GROWTH: Final = 2 ** (1 / _A_DOUBLING)
-"""Ratio of neighbouring native bounds: 1.09, so the error of a value is at most 9 %."""
+"""Ratio of neighbouring native bounds: 1.09. A value in a bucket therefore differs from the
+bucket's bounds by at most 9 %."""
 
 
 class Cells(NamedTuple):
@@ -54,15 +56,15 @@ class Cells(NamedTuple):
     """The index of the first native bucket: bucket i ends at 2^(i/8) s."""
 
     def of_column(self, values_s: FloatArray) -> IntArray:
-        """Return the cell of each value: (n,)."""
+        """Return the index of each value's cell: (n,)."""
         return np.searchsorted(self.bounds_s, values_s)
 
     def none(self) -> "array[int]":
-        """Return a count of zero for each cell."""
+        """Return a new list of counts, one per cell, all zero."""
         return array("q", bytes(8 * len(self.buckets)))
 
     def cumulative(self, counts: IntArray) -> IntArray:
-        """Convert to cumulative counts of classic buckets: (n, cells) → (n, buckets).
+        """Convert counts by cell to cumulative counts by classic bucket: (n, cells) → (n, buckets).
 
         The last count is the total.
         """
@@ -70,7 +72,7 @@ class Cells(NamedTuple):
         return summed
 
     def native(self, counts: IntArray) -> IntArray:
-        """Convert to counts of the zero bucket and native buckets: (n, cells) → (n, 1 +
+        """Convert counts by cell to counts by zero and native bucket: (n, cells) → (n, 1 +
         buckets).
         """
         summed: IntArray = np.add.reduceat(counts, self.begins, axis=1)
@@ -79,7 +81,7 @@ class Cells(NamedTuple):
 
 @lru_cache(maxsize=64)
 def cells(bounds_s: tuple[float, ...]) -> Cells:
-    """Return the cells for a histogram's bounds.
+    """Return the cells for a histogram with these classic bounds.
 
     Args:
         bounds_s: the classic bounds in ascending order, all above 0.

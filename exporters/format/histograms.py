@@ -21,8 +21,8 @@ Exemplar = tuple[str, float, float]
 """An example request of a bucket: trace id (hex), latency in seconds, end timestamp in unix
 seconds.
 
-The text format of Prometheus has no exemplars. The type is a plain tuple, because named tuples are
-slower and each request has seven exemplars.
+Exemplars are not written in Prometheus' text format, which does not support them. The type is a
+plain tuple, because each request creates seven exemplars and named tuples are slower.
 """
 
 
@@ -37,7 +37,7 @@ class Distribution:
     """The exemplar of each classic bucket, from its latest request."""
 
     def add(self, observed: "Observed") -> None:
-        """Add the new latencies; the caller sets the exemplars."""
+        """Add these counts by cell. The caller sets the exemplars."""
         counts = np.frombuffer(self.counts, np.int64)
         counts += observed.counts
         self.sum_s += observed.sum_s
@@ -77,7 +77,7 @@ def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Obser
     counts = np.bincount(which * width + found, minlength=numbers.size * width)
     sums_s = np.bincount(which, values_s, numbers.size).tolist()
     latest = np.full((numbers.size, buckets), -1)
-    # If several latencies fall into the same bucket, NumPy stores the last one.
+    # If several latencies are in the same bucket, this assignment keeps the index of the last.
     latest[which, np.array(of.buckets)[found]] = np.arange(values_s.size)
     for row, at in enumerate(numbers.tolist()):
         [filled] = np.nonzero(latest[row] >= 0)
@@ -90,7 +90,7 @@ def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Obser
 
 
 class _Bounds(NamedTuple):
-    """The bounds of a histogram as text and as protobuf."""
+    """The bounds of a histogram, already written as text and encoded as protobuf."""
 
     texts: tuple[str, ...]
     encoded: tuple[bytes, ...]
@@ -112,7 +112,7 @@ class Distributions:
 
     @property
     def series(self) -> int:
-        """Return the number of series in the text format: buckets, sum and count."""
+        """Return the number of series in the text format. Buckets, sum and count are series."""
         return len(self.values) * (len(self.of.bounds_s) + 3)
 
     def text(self, openmetrics: bool) -> str:

@@ -7,7 +7,7 @@ Labels = tuple[str, ...]
 """Label values in the order of the series' labels."""
 
 MAX_ENTRIES: Final = 1 << 15
-"""Maximum number of entries per metric: several times the number in one scrape."""
+"""Maximum number of entries per metric: several times the number that one scrape uses."""
 
 _Made = TypeVar("_Made")
 

@@ -1,8 +1,8 @@
 """Selects the format of a scrape from the request's headers.
 
 Only the protobuf format has native histograms. A scraper receives protobuf if its Accept header
-lists protobuf with all parameters, with at least the weight of text. All other scrapers receive
-text.
+lists protobuf with all parameters, and with a weight (`q`) that is not lower than the weight of
+text. All other scrapers receive text.
 """
 
 import re
@@ -59,7 +59,7 @@ def _pairs(parameters: list[str]) -> list[tuple[str, str, str]]:
 
 
 def _weight(given: str | None) -> float:
-    """Return a weight from 0 to 1, or 0 if it is malformed."""
+    """Return the weight (0 to 1) from its text, or 0 if the text is malformed."""
     if given is None:
         return 1.0
     return float(given) if _WEIGHT.match(given) else 0.0

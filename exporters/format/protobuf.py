@@ -1,8 +1,9 @@
 """Writes metric families in Prometheus' protobuf format, the only format with native histograms.
 
 prometheus_client does not write this format. A protobuf library would take ten times as long,
-because a scrape has tens of thousands of messages with two numbers each. A message consists of a
-prefix, which is cached between scrapes, and the numbers. Field numbers are those of `MetricFamily`.
+because a scrape has tens of thousands of messages with two numbers each. This module writes each
+message as a prefix and the numbers. The prefix is cached between scrapes. Field numbers are those
+of `MetricFamily`.
 
 Source: prometheus/client_model, io/prometheus/client/metrics.proto.
 """
@@ -79,7 +80,7 @@ def scalars(kind: int, names: Labels, values: Mapping[Labels, float]) -> Iterato
 
 @lru_cache(maxsize=64)
 def _scalars(names: Labels) -> LabelCache[bytes]:
-    """Return the encoded metrics without their values, which take eleven bytes each."""
+    """Return the encoded metrics up to their values. Each value takes eleven more bytes."""
 
     def make(labels: Labels) -> bytes:
         pairs = label_pairs(names, labels)
@@ -137,7 +138,7 @@ def upper_bound(bound_s: float) -> bytes:
 
 
 def exemplar(trace_id: str, value_s: float, at_unix_s: float) -> bytes:
-    """Encode an exemplar. Prometheus uses it for the native histogram too."""
+    """Encode an exemplar of a classic bucket. Prometheus uses it for the native histogram too."""
     encoded_id, at = trace_id.encode(), timestamp(at_unix_s)
     label = _trace_label(len(encoded_id)) + encoded_id
     return _sized(b"\x1a", label + _exemplar(b"\x11", value_s, b"\x1a", len(at)) + at)
@@ -148,7 +149,7 @@ _exemplar: Final = Struct("<cdcB").pack
 
 @lru_cache(maxsize=8)
 def _trace_label(size: int) -> bytes:
-    """Return the encoded label `trace_id` up to its value, which has this length."""
+    """Return the encoded label `trace_id` up to its value. The value has this length."""
     name = b"\x0a\x08trace_id\x12" + varint(size)
     return b"\x0a" + varint(len(name) + size) + name
 
@@ -180,8 +181,8 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
     summed = of.native(counts)
     zeros, buckets = summed[:, 0].tolist(), summed[:, 1:]
     written = _buckets_to_write(buckets > 0)
-    # The first bucket is written unchanged, each other bucket as the difference from the previous
-    # one.
+    # The count of the first bucket is written unchanged. Each other count is written as the
+    # difference from the count before it.
     owners, _ = np.nonzero(written)
     heights = buckets[written]
     steps = np.diff(heights, prepend=0)
@@ -192,8 +193,8 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
     spans: list[list[bytes]] = [[] for _ in zeros]
     past = 0
     for row, begin, end in _runs(written):
-        # The first span has the index of its bucket, later spans the distance from the previous
-        # span.
+        # A span is a run of buckets. The first span contains the index of its first bucket. Each
+        # later span contains its distance from the previous span.
         gap = begin - past if spans[row] else begin + of.first
         past = end
         offset = b"\x08" + varint(gap << 1 if gap >= 0 else -gap * 2 - 1)
@@ -215,7 +216,8 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
 
 
 def _buckets_to_write(filled: BoolArray) -> BoolArray:
-    """Return which buckets to write (n, buckets): non-empty ones and short gaps between them."""
+    """Return whether to write each bucket (n, buckets): non-empty buckets and short gaps between
+    them."""
     filled = np.pad(filled, ((0, 0), (GAP, GAP)))
     near = filled.copy()
     for by in range(1, GAP + 1):
@@ -227,7 +229,7 @@ def _buckets_to_write(filled: BoolArray) -> BoolArray:
 
 
 def _runs(written: BoolArray) -> Iterator[tuple[int, int, int]]:
-    """Return row, begin and end of each run of consecutive buckets to write."""
+    """Return the row, the begin and the end of each run of consecutive buckets to write."""
     edges = np.diff(np.pad(written, ((0, 0), (1, 1))).astype(np.int8), axis=1)
     rows, begins = np.nonzero(edges == 1)
     _, ends = np.nonzero(edges == -1)

@@ -2,9 +2,9 @@
 message is forwarded unchanged after the collector has stored it.
 
 The collector never waits for the backend: a message that does not fit into the queue, or that the
-backend does not accept within `PATIENCE_S`, is dropped and counted. Messages are sent in order, so
-retries of one message delay all later messages. `tailspan_vllm.export.retry` defines the retry
-rules.
+backend does not accept within `PATIENCE_S`, is dropped and counted. Messages are sent in the order
+of their arrival, so retries of one message delay all later messages. `tailspan_vllm.export.retry`
+defines the retry rules.
 """
 
 import logging
@@ -133,7 +133,7 @@ class Forwarder(Families):
             try:
                 result = self._deliver(message)
                 self.task.succeeded(time.time())
-            except Exception as error:  # a defect: this message is lost, later messages are sent
+            except Exception as error:  # a defect loses this message; later messages are sent
                 result = "failed"
                 self.task.failed(error)
                 _log.exception("a message could not be forwarded")

@@ -1,4 +1,4 @@
-"""Exports whether evaluation and notifications keep up."""
+"""Exports the time of the last evaluation of alerts, and the age of undelivered notifications."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -23,12 +23,13 @@ OLDEST_PENDING: Final = Series(
 
 
 class AlertingMetrics(Families):
-    """Reports the last evaluation and the undelivered messages.
+    """Reports when alerts were last evaluated, and the undelivered notifications.
 
     Args:
         evaluated_unix_s: returns the time of the last complete evaluation, or None before the
             first.
-        oldest_pending_s: returns the age of the oldest undelivered message of each channel.
+        oldest_pending_s: returns the age in seconds of the oldest undelivered message of each
+            channel.
     """
 
     def __init__(

@@ -52,15 +52,15 @@ class Sender(Protocol):
 
     @property
     def lead_s(self) -> float:
-        """Return the lead of the newest timestamps over their arrival."""
+        """Return how far the sender's newest timestamps are ahead of their arrival."""
 
     @property
     def ahead_s(self) -> float:
-        """Return the correction of the sender's timestamps."""
+        """Return the correction that is applied to the sender's timestamps."""
 
     @property
     def rows(self) -> int:
-        """Return the number of corrected rows."""
+        """Return the number of rows with corrected timestamps."""
 
 
 class OwnClock(Protocol):
@@ -71,11 +71,11 @@ class OwnClock(Protocol):
 
     @property
     def ahead_ns(self) -> int:
-        """Return the lead of the system clock over this clock."""
+        """Return how far the system clock is ahead of this clock."""
 
     @property
     def deletable_unix_ns(self) -> int:
-        """Return the current time for retention."""
+        """Return the current time that retention uses."""
 
 
 class ClockMetrics(Families):
@@ -98,8 +98,8 @@ class ClockMetrics(Families):
         self._overflows = overflows
 
     def families(self) -> Iterator[Family]:
-        """Yield every family with the current values; families of senders only if there are
-        senders."""
+        """Yield every family with the current values. Without senders, their families are
+        omitted."""
         yield gauge(JUMP, {(): self._own.ahead_ns / 1e9})
         yield gauge(BEHIND, {(): max(0, self._own() - self._own.deletable_unix_ns) / 1e9})
         yield counter(OVERFLOWS, {(): self._overflows()})

@@ -68,7 +68,7 @@ class ScrapedTarget(Protocol):
 
     @property
     def unusable_values(self) -> int:
-        """Return the number of impossible values since the start."""
+        """Return the number of impossible values that the target has sent since the start."""
 
 
 class ScrapeMetrics(Families):

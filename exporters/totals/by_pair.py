@@ -28,8 +28,8 @@ class ByPair(Generic[T]):
     def expect(self, pair: Pair) -> T:
         """Return the totals of a pair, and create them if necessary.
 
-        A pair that is created before its first request has series with the value 0. Without them, a
-        Prometheus rate would miss the first request.
+        Create a pair before its first request is counted, so that its series begin at 0. If the
+        first value were 1, a Prometheus rate would miss the first request.
         """
         totals = self._by_pair.get(pair)
         if totals is None:

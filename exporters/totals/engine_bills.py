@@ -2,11 +2,12 @@
 
 Uptime has the same definition as in the bill (`cost.uptime`): an engine was up between two samples
 that are at most GAP_S apart. A longer gap counts neither as uptime nor as idle time, because the
-machine may not have been rented during the gap. One process of an engine sends the totals of its
-steps. Other processes with the same name are its API servers and add no uptime. If two processes
-send such totals at the same time, and neither replaced the other, two servers share the name, and
-the uptime of both is billed. Idle time never decreases, although the time of a long step is
-reported only at its end. The loading time of an engine is not included.
+machine may not have been rented during the gap. One process of an engine sends the totals of the
+engine's steps. Other processes that send samples with the same replica and engine are its API
+servers; they add no uptime. If two processes send totals of steps during the same time, two servers
+use the same replica name by mistake. The uptime of both servers is then billed. Idle time is uptime
+minus busy time. The busy time of a long step is reported only at its end, but the exported idle
+time never decreases. The loading time of an engine is not included.
 """
 
 from collections.abc import Callable
@@ -44,8 +45,7 @@ class _Report(NamedTuple):
     first_unix_ns: int = 0
     """Timestamp of the process's first sample."""
     server: int = 0
-    """Number of the process's server among the servers that share the engine's name; 0 for a single
-    server.
+    """Index of the process's server, if several servers share the engine's name; otherwise 0.
     """
 
     @property
@@ -72,8 +72,8 @@ class _Engine:
     processes: dict[_Process, _Report] = field(default_factory=dict)
     up_s: float = 0.0
     spare_s: float = 0.0
-    """Uptime minus busy time. It grows during a step, because the step's busy time is reported only
-    at its end."""
+    """Uptime minus busy time. The value grows during a step, and decreases at the end of the step,
+    when the step's busy time is reported."""
     idle_s: float | None = None
     usd: float | None = None
     spare_usd: float = 0.0
@@ -84,11 +84,11 @@ class _Engine:
         return max(each.newest_unix_ns for each in self.servers)
 
     def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
-        """Return the uptime in seconds that a sample adds, and the number of its server.
+        """Return the uptime in seconds that a sample adds, and the index of the process's server.
 
-        If a process still sends step totals after another process began to send them, the other
-        process did not replace it. From its previous sample on, this process counts as a separate
-        server.
+        A process that replaces another process begins to send step totals, and the replaced process
+        stops. If the earlier process still sends step totals, it was not replaced, and counts as a
+        separate server from its previous sample on.
         """
         number = report.server
         before = self.processes.get(process)
@@ -156,7 +156,8 @@ class EngineBills:
         at, process = sample.at_unix_ns, (sample.process, sample.started_unix_ns)
         engine = self._engines.get(key)
         if engine is None:
-            # The time from the engine's start to its first sample is billed too, if it is short.
+            # The time from the engine's start to its first sample is billed too, unless it is
+            # longer than GAP_S.
             engine = self._engines[key] = _Engine([_Server(min(sample.started_unix_ns, at))])
         report = engine.processes.get(process)
         latest_unix_ns = self._clock_unix_ns() + AHEAD_NS

@@ -4,10 +4,11 @@ Several processes (vLLM's API servers) may report one engine, each with a share 
 steps. Totals are summed over the processes. Gauges are taken from the newest sample, except for the
 gauges in `_OVER_PROCESSES`.
 
-A total decreases only when the server restarts: a process with a new start timestamp reports, and
-no other process of the engine sent a sample shortly before that start. The old counts are then
-dropped, as on the server's own /metrics, and Prometheus treats the decrease as a counter reset.
-While other processes still report, the counts of an ended process stay in the sum; otherwise
+A total decreases only when the server restarts. A restart is recognised by two facts: a process
+with a new start timestamp sends a sample, and no other process of the engine sent a sample shortly
+before this start timestamp. The old counts are then dropped, as on the server's own /metrics, and
+Prometheus treats the decrease as a counter reset. If a process ends while other processes of the
+engine still send samples, its counts stay in the sum. Without them, the sum would decrease, and
 Prometheus would treat the decrease as a reset of the whole total.
 """
 
@@ -23,16 +24,17 @@ from telemetry.engines import EngineSample
 STALE_NS: Final = 60 * 10**9
 """Time without samples after which an engine's gauges are omitted. Samples arrive every second."""
 GONE_NS: Final = 10 * 10**9
-"""A process that was silent for this time before another process started has ended: no server loads
-a model in less time.
+"""If a process sent no sample for this long before another process started, it has ended: no server
+restarts and loads a model in less time.
 """
 AHEAD_NS: Final = 600 * 10**9
-"""A sample further ahead of the current time than this was stored while Tailspan's clock was ahead.
-Later samples replace it, although they have earlier timestamps.
+"""If a stored sample's timestamp is later than the current time by more than this, the sample was
+stored while Tailspan's clock was ahead. A sample that arrives afterwards replaces it, although its
+timestamp is earlier.
 """
 MAX_PROCESSES: Final = 64
-"""Maximum number of processes of one engine. A further process replaces the process that has been
-silent longest; the totals of the replaced process are kept.
+"""Maximum number of processes of one engine. A further process replaces the process whose last
+sample is oldest. The totals of the replaced process stay in the sum.
 """
 
 _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
@@ -41,9 +43,9 @@ _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "oldest_request_age_s": max,
     "last_step_age_s": min,
 }
-"""Functions that combine a gauge over the processes of an engine. Other gauges are taken from the
-newest sample. The age of the last step is the minimum, because the newest step of any process
-counts.
+"""Functions that compute an engine's gauge from the gauges of its processes. All other gauges are
+taken from the newest sample. The age of the engine's last step is the minimum of the processes'
+values, because the newest step of any process is the engine's last step.
 """
 
 _TOTALS: Final = attrgetter(*ENGINE_TOTALS)
@@ -68,8 +70,8 @@ class EngineView(NamedTuple):
 class _Process:
     newest: EngineSample
     last_seen_unix_ns: int
-    """The earlier of sample timestamp and arrival, so that a fast clock or a late delivery does not
-    make samples look newer.
+    """The sample's timestamp or its arrival, whichever is earlier. A sender's clock that is ahead,
+    or a late delivery, therefore cannot make the sample look newer.
     """
     started_unix_ns: int | None = None
     """Start timestamp of the totals, or None until totals are reported."""
@@ -99,7 +101,8 @@ class _Engine:
     model: str | None = None
     processes: dict[int, _Process] = field(default_factory=dict)
     settled: dict[str, float] = field(default_factory=dict)
-    """Sum of the totals of processes that ended while other processes of the engine continued."""
+    """Sum of the totals of processes that ended while other processes of the engine continued to
+    run."""
 
     def settle(self, process: int) -> None:
         for name, value in self.processes.pop(process).totals.items():
@@ -158,7 +161,7 @@ class EngineTotals:
         return {key: _view(engine, now_unix_ns) for key, engine in self._engines.items()}
 
     def _begin(self, engine: _Engine, sample: EngineSample) -> None:
-        """Prepare the totals for a process that is new or has restarted."""
+        """Prepare the totals for the first sample of a process that is new or has restarted."""
         others = [each for process, each in engine.processes.items() if process != sample.process]
         if all(each.newest.at_unix_ns + GONE_NS < sample.started_unix_ns for each in others):
             engine.processes.clear()

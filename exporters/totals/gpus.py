@@ -1,8 +1,9 @@
 """Exports the latest sample of each GPU as Prometheus metrics.
 
 The key is the replica and the GPU. A GPU without samples for a minute is omitted; idle GPUs also
-have samples. If a GPU changes its replica, it is exported for the new replica at once, and for the
-old replica for only ten more seconds, because sums count it twice during this time.
+have samples. If a GPU moves to another replica, it is exported for the new replica at once, and for
+ten more seconds also for the old replica. These ten seconds are a short time, because sums count
+the GPU twice during them.
 """
 
 from collections.abc import Callable, Iterator, Sequence

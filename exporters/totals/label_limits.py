@@ -1,11 +1,13 @@
 """Limits label values, so that clients cannot fill the memory of Prometheus or Tailspan.
 
-Each label has a maximum number of values. At the maximum, a new value replaces the value that has
-been silent longest, if it has been silent for hours. For example, every rollout gives replicas new
-names. Otherwise the new value becomes `other`, and the row is counted.
+Each label has a maximum number of values. At the maximum, a new value replaces the value without
+rows for the longest time, if this time is at least `IDLE_NS` (hours). After a rollout, for example,
+new names of replicas replace old names. If no value can be replaced, rows with the new value get
+the label `other`, and the number of these rows is exported.
 
 Pairs of labels have an owner: the tenant or the replica. At the maximum, a new pair replaces a pair
-of the owner with the most pairs. So an owner with many models takes no place from another owner.
+of the owner that has the most pairs. An owner with many models therefore does not displace the
+pairs of other owners.
 """
 
 from collections import Counter, OrderedDict
@@ -18,19 +20,20 @@ from telemetry.engines import MOST_TRACKED
 LIMIT: Final = 200
 """Maximum number of models, and of tenants."""
 COMBINED_LIMIT: Final = MOST_TRACKED
-"""Maximum number of replicas, of pairs of a model and a replica or tenant, and of engines.
-`/metrics` of 1,000 replicas with one GPU each has 35 MB (`benchmarks/scrape.py`).
+"""Maximum number of each of these: replicas, engines, pairs of a model and a replica, and pairs of
+a model and a tenant. `/metrics` of 1,000 replicas with one GPU each has 35 MB
+(`benchmarks/scrape.py`).
 """
 GPU_LIMIT: Final = 8 * COMBINED_LIMIT
 """Maximum number of GPUs: eight for each replica."""
 IDLE_NS: Final = 6 * 3_600 * 10**9
-"""Silence after which a value may be replaced: the longest window of a paging alert."""
+"""Time without rows after which a value may be replaced: the longest window of a paging alert."""
 
 _Value = TypeVar("_Value", bound=Hashable)
 
 
 class LabelCap(Generic[_Value]):
-    """The admitted values. The value that has been silent longest is first.
+    """The admitted values. The value without rows for the longest time is first.
 
     Args:
         limit: the maximum number of values.
@@ -46,10 +49,11 @@ class LabelCap(Generic[_Value]):
         self._since_unix_ns: dict[_Value, int] = {}
         self.overflows = 0
         self.partial: set[Hashable] = set()
-        """The owners that have an admitted value, and another value that was refused or removed."""
+        """The owners that have both an admitted value and a value that was refused or removed."""
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
-        """Admit a value that occurs in this number of rows, or return False at the limit."""
+        """Admit a value that occurs in this number of rows. Return False if it is beyond the
+        limit."""
         if value not in self._seen_unix_ns:
             if len(self._seen_unix_ns) >= self._limit and not self._make_room(value, now_unix_ns):
                 self.overflows += rows
@@ -62,11 +66,11 @@ class LabelCap(Generic[_Value]):
         return True
 
     def reserve(self, values: Collection[_Value], now_unix_ns: int) -> None:
-        """Admit these values, and keep their places. They replace other values.
+        """Admit these values, and never replace them. If necessary, remove other values.
 
         Args:
-            values: the values, at most `limit`. Values that were reserved before may lose their
-                place from now on.
+            values: the values, at most `limit`. Values that an earlier call reserved can be
+                replaced from now on.
             now_unix_ns: the current time.
         """
         self._reserved = frozenset(values)
@@ -86,14 +90,16 @@ class LabelCap(Generic[_Value]):
 
     @property
     def since_unix_ns(self) -> dict[_Value, int]:
-        """Since when all rows of each value have been admitted; 0 if since the start."""
+        """Return for each value the time in unix ns since which all of its rows are admitted. The
+        time 0 means: since the start."""
         return dict(self._since_unix_ns)
 
     def __contains__(self, value: object) -> bool:
         return value in self._seen_unix_ns
 
     def _add(self, value: _Value, now_unix_ns: int) -> None:
-        # Before the first overflow, no row of any value was refused.
+        # While no row was beyond the limit, all rows of each value have been admitted since the
+        # start.
         self._since_unix_ns[value] = now_unix_ns if self.overflows else 0
         if self._owner is not None:
             self._owned[self._owner(value)] += 1
@@ -109,7 +115,8 @@ class LabelCap(Generic[_Value]):
                 self.partial.discard(owner)
 
     def _make_room(self, value: _Value, now_unix_ns: int) -> bool:
-        """Remove a value to make room for another, or return False."""
+        """Remove a value to make room for the new value. Return False if no value may be
+        removed."""
         seen = self._seen_unix_ns
         oldest = next((each for each in seen if each not in self._reserved), None)
         if oldest is not None and now_unix_ns - seen[oldest] >= IDLE_NS:
@@ -147,7 +154,8 @@ class Labels:
     ) -> tuple[str, str]:
         """Return the labels for requests of a model and a replica.
 
-        If there are too many pairs, the replica becomes `other`, so that sums by model are right.
+        If there are too many pairs, only the replica's label becomes `other`, so that sums by model
+        stay right.
         """
         pair = (
             _value_or_other(self._models, model, now_unix_ns, rows),
@@ -162,7 +170,8 @@ class Labels:
     ) -> tuple[str, str]:
         """Return the labels for requests of a tenant. `model` is the label that `pair` returned.
 
-        If there are too many pairs, the model becomes `other`, so that sums by tenant are right.
+        If there are too many pairs, only the model's label becomes `other`, so that sums by tenant
+        stay right.
         """
         pair = model, _value_or_other(self._tenants, tenant, now_unix_ns, rows)
         if OTHER in pair or self._customers.admits(pair, now_unix_ns, rows):
@@ -170,30 +179,33 @@ class Labels:
         return OTHER, pair[1]
 
     def share_tenants(self, tenants: Collection[str], now_unix_ns: int) -> None:
-        """Reserve places for the tenants that all collectors of the database show by name."""
+        """Reserve the tenants that all collectors of the database export by name."""
         self._tenants.reserve(tenants, now_unix_ns)
 
     def tenants_since_unix_ns(self) -> dict[str, int]:
-        """Return the time since which each tenant is shown by name; 0 if since the start."""
-        # A tenant's own name may be equal to the label of all tenants that are not shown by name.
+        """Return for each tenant the time in unix ns since which it is exported by name. The time 0
+        means: since the start."""
+        # A tenant may itself be named `other`, like the label of the tenants beyond the limit.
         return {name: at for name, at in self._tenants.since_unix_ns.items() if name != OTHER}
 
     def partial_replicas(self) -> list[str]:
-        """Return the named replicas with some requests that are counted under `other`."""
+        """Return the replicas that have their own label, although some of their requests count as
+        `other`."""
         return sorted(str(each) for each in self._pairs.partial if each)
 
     def engine(self, replica: str, engine: int, now_unix_ns: int) -> bool:
         """Return whether an engine is within the limit.
 
-        There is no `other` engine, because gauges and totals over changing engines would have no
-        meaning.
+        Engines beyond the limit are not combined as `other`: the combined engines would change, so
+        their gauges and totals would have no meaning.
         """
         return self._replicas.admits(replica, now_unix_ns) and self._engines.admits(
             (replica, engine), now_unix_ns
         )
 
     def gpu(self, replica: str, gpu: str, now_unix_ns: int) -> bool:
-        """Return whether a replica's GPU is within the limit. There is no `other` GPU."""
+        """Return whether a replica's GPU is within the limit. GPUs beyond it are not combined as
+        `other`."""
         return self._replicas.admits(replica, now_unix_ns) and self._gpus.admits(
             (replica, gpu), now_unix_ns
         )
@@ -221,7 +233,7 @@ class Labels:
         )
 
     def held_model(self, model: str | None) -> str:
-        """Return the label of a model that was seen before."""
+        """Return the label of a model that is already admitted, or `other`."""
         return (model or "") if _is_within_limit(self._models, model or "") else OTHER
 
     def holds_engine(self, engine: tuple[str, int]) -> bool:

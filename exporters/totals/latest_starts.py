@@ -1,4 +1,4 @@
-"""Caches the latest start of each engine from the store."""
+"""Reads the latest start of each engine from the store, and caches it."""
 
 import logging
 import threading
@@ -9,7 +9,7 @@ from exporters.totals.engines import EngineKey
 from telemetry.starts import EngineStart
 
 KEPT_NS: Final = 30 * 10**9
-"""Time for which engine starts from the store are cached."""
+"""Time for which a start that was read from the store is used again."""
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class LatestStarts:
         self._lock = threading.Lock()
 
     def of(self, replicas: Collection[str]) -> Mapping[EngineKey, EngineStart]:
-        """Return the starts of these replicas' engines, and maybe those of other replicas.
+        """Return the starts of these replicas' engines. Engines of other replicas may be included.
 
         Any sender can invent engine starts, so ask only for replicas that send samples.
         """

@@ -1,13 +1,13 @@
 """Counts latencies of the last five minutes in bins, by replica, by model and by tenant.
 
-A window consists of slices of 15 s. When the window moves, the oldest slices are subtracted from
-its total, so a scrape does not have to add up slices. A request is counted in the slice in which it
-ended. Requests that ended before the window, for example in a replay or after an interruption of
-the sender, are not counted.
+A window consists of slices of 15 s. The window also has a total. When the window moves, the oldest
+slices are subtracted from this total, so a scrape does not have to add up the slices. A request is
+counted in the slice in which it ended. Requests that ended before the window, for example in a
+replay or after an interruption of the sender, are not counted.
 
-A window uses two bytes of memory per request and latency. A window with many requests uses six
-bytes per bin instead, for a few hundred bins. The label limits bound the number of windows
-(benchmarks/scrape.py). Windows without recent requests are dropped.
+A slice stores a two-byte bin number for each request and latency. A slice with many requests
+instead stores a few hundred bins with their counts, six bytes each. The label limits bound the
+number of windows (benchmarks/scrape.py). Windows without recent requests are dropped.
 """
 
 from array import array
@@ -25,7 +25,8 @@ from telemetry.sketches import IntArray, bins_within
 SLICE_NS: Final = 15 * 10**9
 SLICES: Final = RECENT_S * 10**9 // SLICE_NS
 _MANY: Final = 1_000
-"""Number of requests above which most of them share a bin with another request."""
+"""Number of requests above which most of them share a bin with another request. Counts by bin then
+take less memory than one bin number per request."""
 
 Int16Array = NDArray[np.int16]
 _Key = TypeVar("_Key", Pair, str)
@@ -91,7 +92,8 @@ class SlidingCounts:
         self._fresh: array[int] = array("h")
         """The bins of recent requests that are not yet in `_total`.
 
-        Adding a thousand requests at once takes a tenth of the time of adding them one by one.
+        A thousand requests are added at once, because adding them one by one takes ten times as
+        long.
         """
         # The bins of `_total` in ascending order, so that a scrape does not have to sort them.
         self._ordered: list[int] = []
@@ -153,7 +155,7 @@ def _distinct_with_counts(several: "array[int]") -> tuple[IntArray, IntArray]:
 
 
 class RecentLatencies:
-    """The windows of every pair, every model, and every tenant of a model.
+    """The windows of every pair of model and replica, every model, and every tenant of a model.
 
     Callers pass the current time.
     """

@@ -1,9 +1,9 @@
 """Computes the quantiles of many windows at once.
 
-Processing one window after the other took a third of the scrape duration for a fleet. This module
-concatenates all windows to one long column and processes its ranges. It uses lists instead of
-numpy, because converting dictionaries' numbers to an array takes as long as adding them up. Ranks
-and estimates are the same as in `telemetry.sketches.quantiles_s`.
+Processing each window separately took a third of a fleet's scrape duration. This module instead
+concatenates all windows to one long column, in which each window is a range. The column is a list,
+not a NumPy array: the counts come from dictionaries, and converting them to an array takes as long
+as adding them up. Ranks and estimates are the same as in `telemetry.sketches.quantiles_s`.
 """
 
 from bisect import bisect_left

@@ -1,9 +1,11 @@
-"""Stores the ids of recent requests, so that a request that is sent again is counted once.
+"""Stores the ids of recent requests, so that a request that arrives twice is counted once.
 
-A sender sends a batch again if it did not receive the response. The store recognises a repeated
-request by its key; the counters use the ids in this module. The ids are stored in two generations:
-at least the last `capacity` ids, at most twice as many. At 1,000 requests per second, the default
-covers 100 s; OpenTelemetry's exporters stop retrying within 64 s.
+A sender sends a batch again if it did not receive the response. The database recognises a repeated
+request by its primary key; the counters use the ids in this module. The ids are stored in two
+generations. When the newer generation has `capacity` ids, it becomes the older generation, and the
+previous older generation is dropped. The module therefore always contains at least the last
+`capacity` ids, and at most twice as many. At 1,000 requests per second, the default covers 100 s;
+OpenTelemetry's exporters stop retrying within 64 s.
 """
 
 from collections.abc import Sequence
@@ -16,7 +18,7 @@ CAPACITY: Final = 100_000
 
 
 class RecentIds:
-    """A bounded set of (trace_id, span_id)."""
+    """A bounded set of ids. An id is a pair (trace_id, span_id)."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -41,7 +43,7 @@ class RecentIds:
 
 
 class RecentSources:
-    """Stores which source reported a request id, in two bounded generations.
+    """Stores which source reported each request id, in two bounded generations.
 
     A server may report a request twice: by Tailspan's plugin and by the engine's own spans.
     """

@@ -26,12 +26,12 @@ _ANSWERED: Final = np.array([outcome.answered for outcome in OUTCOMES])
 
 
 class Sum(NamedTuple):
-    """Sums of columns over the requests with one pair of labels."""
+    """Sums of some columns over all requests that have the same pair of labels."""
 
     at: int
     """Index of the pair."""
     requests: int
-    """The number of requests with a value in all of the columns."""
+    """The number of requests that have a value in each of the columns."""
     totals: list[float]
     """The sum of each column."""
 
@@ -43,15 +43,15 @@ class Under(NamedTuple):
     place: IntArray
 
     def numbers(self, codes: IntArray, most: int) -> list[list[int]]:
-        """Return the number of requests with each code in [0, most), by pair."""
+        """Return the number of requests by pair and code. Codes are numbers in [0, most)."""
         counts = np.bincount(self.place * most + codes, minlength=len(self.labels) * most)
         return counts.reshape(-1, most).tolist()
 
     def sums(self, *columns: FloatArray) -> Iterator[Sum]:
         """Yield the sums of columns for each pair.
 
-        Only requests with a value in all of the columns count. Pairs without such requests are left
-        out.
+        Only requests that have a value in each of the columns count. Pairs without such requests
+        are left out.
         """
         known = ~np.isnan(columns[0])
         for column in columns[1:]:
@@ -80,8 +80,8 @@ class RequestBatch:
         self.now_unix_ns = now_unix_ns
         self.outcomes: IntArray = np.array([_CODES[each] for each in rows.column("outcome")], int)
         self.served: BoolArray = self.outcomes != _REJECTED
-        """Mask of the requests that reached the engine. Latencies of other requests have no
-        meaning.
+        """Mask of the requests that reached the engine. Requests that did not reach the engine have
+        no meaningful latencies.
         """
         self.answered: BoolArray = _ANSWERED[self.outcomes]
         lasted_ns = np.rint(self.numbers("e2e_s") * 1e9).astype(np.int64)
@@ -107,7 +107,7 @@ class RequestBatch:
         return cls(rows, distinct(pairs, place), distinct(customers, place), now_unix_ns)
 
     def numbers(self, field: str, only: BoolArray | None = None) -> FloatArray:
-        """Return the values of a field, with NaN for unknown values and requests outside `only`.
+        """Return a field's values. Unknown values, and values of requests outside `only`, are NaN.
 
         Do not modify the array.
         """
@@ -122,6 +122,6 @@ def distinct(labels: Sequence[Pair], place: IntArray) -> Under:
 
 
 def by_value(values: Sequence[object], of: Callable[..., float | None]) -> FloatArray:
-    """Return `of(value)` for each value, computed once for equal values. None becomes NaN."""
+    """Return `of(value)` for each value, computed once per distinct value. None becomes NaN."""
     known = {value: of(value) for value in set(values)}
     return np.array([known[value] for value in values], np.float64)

@@ -1,6 +1,6 @@
 """Counts requests with a cost, and sums the cost of recomputation, by replica and tenant.
 
-`requests.Counts` contains the costs of requests.
+The costs of the requests themselves are summed in `requests.Counts`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -29,14 +29,14 @@ _PARTS: Final = tuple(
         ("decode", DECODE_PARTS),
     )
 )
-"""Maps each phase with parts to the fields of its parts and their labels (phase, part)."""
+"""Maps each phase that has parts to the fields of its parts and their labels (phase, part)."""
 
 
 @dataclass(slots=True)
 class Counts:
     """Number of requests by outcome, and totals of their tokens and costs.
 
-    A total exists after the first request that reports its field.
+    A total is absent until the first request reports its field.
     """
 
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
@@ -52,7 +52,7 @@ class Counts:
 class PairTotals:
     """The totals of one model on one replica.
 
-    A histogram, phase or part exists after the first request that reports it.
+    A histogram, phase or part is absent until the first request reports it.
     """
 
     counts: Counts = field(default_factory=Counts)
@@ -111,13 +111,13 @@ def _observe(totals: Sequence[PairTotals], bulk: RequestBatch, histogram: Histog
 
 
 def _spend(totals: Sequence[PairTotals], bulk: RequestBatch) -> None:
-    """Add the time of requests to the totals of phases and parts."""
+    """Add the seconds of the requests' phases and parts to the totals."""
     phases = [bulk.numbers(name, bulk.served) for name in PHASES]
     for at, requests, spent_s in bulk.pairs.sums(*phases):
         totals[at].phased += requests
         _add(totals[at].phases_s, _PHASES, spent_s)
     for names, labels in _PARTS:
-        # A request has all parts of a phase or none.
+        # A request has either all parts of a phase or none of them.
         parts = [bulk.numbers(name, bulk.served) for name in names]
         for at, _, spent_s in bulk.pairs.sums(*parts):
             _add(totals[at].parts_s, labels, spent_s)

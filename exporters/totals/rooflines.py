@@ -1,4 +1,4 @@
-"""Computes the utilisation of each engine's GPUs in the last minute, relative to their peaks.
+"""Computes the share of peak bandwidth and FLOP/s that each engine used in the last minute.
 
 The inputs are stored samples, and the model shape and device that engines reported at their start.
 Idle engines and engines without a known shape or device are omitted. Bytes and FLOPs are means over
@@ -37,7 +37,7 @@ SWEEP_NS: Final = 10**9
 MOST_ENGINES: Final = MOST_TRACKED
 MOST_ROWS: Final = 4_096
 """Maximum number of stored samples per engine: one minute of 64 processes with a sample every
-second. An age limit alone is not enough, because samples may arrive at any rate.
+second. A limit on the samples' age alone is not enough, because samples may arrive at any rate.
 """
 
 LEFT_OUT: Final = Series(
@@ -67,7 +67,7 @@ EngineKey = tuple[str, int]
 _Row = tuple[int, int, int]
 """Timestamp, process id, and start timestamp of the process."""
 _Kind = tuple[str | None, str | None, Chunks | None]
-"""Shape, device and chunks. Engines with the same values are computed together."""
+"""Model shape, device and prefill chunks. Engines with equal values are computed together."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class _Engine:
     model: str | None
     rows: deque[_Row] = field(default_factory=deque)
     totals: "array[float]" = field(default_factory=lambda: array("d"))
-    """The totals of all rows, one row after another; NaN if unknown."""
+    """The totals of all rows, one row after another. Unknown totals are NaN."""
 
     def add(self, row: _Row, totals: list[float]) -> bool:
         """Add a sample. Return whether the oldest sample was dropped to make room."""
@@ -191,8 +191,8 @@ def _windows(
 ) -> Iterator[tuple[EngineKey, Window]]:
     """Yield the utilisation of each engine of a group with the same shape and device.
 
-    All engines are computed together, each in its own time window. One by one, the computation
-    would take five times as long for a fleet.
+    All engines of the group are computed together, each over its own time window. If each engine of
+    a fleet were computed separately, the computation would take five times as long.
     """
     keys, series = list(group), dict[tuple[int, int, int], int]()
     at_ns: list[int] = []

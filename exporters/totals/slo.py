@@ -5,10 +5,11 @@ The counters begin at 0, so that Prometheus does not miss the first event. A req
 long after its end (in a replay, or after an interruption of the sender) is counted as `late`
 instead, because Prometheus cannot store it with its own timestamp.
 
-A request in flight that is already bad is counted at the first report that shows this, and not
-again. To detect the first report, each report, and finally the row, contains the request's age at
-the previous report. Counters cannot decrease, so a request that was counted as bad and then ends
-with a client error stays bad.
+A request in flight is reported several times. If it is already bad, it is counted at the first
+report that shows this, and not again. To recognise the first such report, each report contains the
+request's age at the previous report. The row of the ended request contains this age too. Counters
+cannot decrease: if a request was counted as bad and then ends with a client error, it stays counted
+as bad.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,8 +46,8 @@ _BAD: Final = VERDICTS.index(Verdict.BAD)
 REASONS: Final = (*map(str, EXCLUDED), LATE)
 
 LATE_NS: Final = 300 * 10**9
-"""Maximum delay of a request that counts: the shortest window of a paging alert. Senders stop
-retrying much earlier.
+"""A request that arrives later than this after its end is counted as `late`. The limit is the
+shortest window of a paging alert. Senders stop retrying much earlier.
 """
 
 
@@ -75,7 +76,7 @@ class SloTotals:
 
 
 Key = tuple[str, Group]
-"""An objective's name and a group, which is () without groups."""
+"""An objective's name and a group. The group is () if the objective has no groups."""
 
 
 class SloCounts:
@@ -108,7 +109,8 @@ class SloCounts:
             self._add(name, goodput, table, codes, late)
 
     def add_in_flight(self, reports: Sequence[InFlightRequest], now_unix_ns: int) -> None:
-        """Count each report that is the first to show that its request missed an objective."""
+        """Count the requests in flight whose reports show for the first time that they missed an
+        objective."""
         late = _is_late(now_unix_ns, np.array([each.seen_unix_ns for each in reports], np.int64))
         for name, goodput in self._objectives.items():
             if not isinstance(goodput, Goodput):
@@ -158,7 +160,8 @@ class SloCounts:
         return {key: totals.copy() for key, totals in self._totals.items()}
 
     def _places(self, goodput: GoodEvents) -> tuple[Group, ...]:
-        """Return the groups, beginning with the group of all other requests."""
+        """Return the objective's groups. The first is the group of the requests in no other
+        group."""
         return (other(goodput.by), *self._placed(goodput)) if goodput.by else ((),)
 
 

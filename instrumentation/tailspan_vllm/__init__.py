@@ -1,1 +1,2 @@
-"""Tailspan's plugin for vLLM: one span per request, and engine samples each second."""
+"""Tailspan's plugin for vLLM, which sends a span per request, and a sample per engine and
+second."""

@@ -1,4 +1,4 @@
-"""Wrappers and guards that catch and count the plugin's exceptions, so none reaches vLLM.
+"""Wrappers and guards that catch and count the plugin's exceptions: vLLM receives none of them.
 
 `Hooks` creates every wrapper that replaces a method of vLLM. A wrapper calls the original method
 exactly once, with exactly the arguments that it received, and returns the method's result or raises
@@ -34,15 +34,15 @@ _FAILED: Final = object()
 
 
 def note_failure(hook: str) -> None:
-    """Count the current exception, and log the first exception of each hook."""
-    with suppress(Exception):  # a log handler may raise, too
+    """Count the current exception for a hook. Log it if it is the hook's first exception."""
+    with suppress(Exception):  # a log handler may raise an exception too
         failures[hook] += 1
         if failures[hook] == 1:
             logger.exception("tailspan: %s failed; vLLM continues without it", hook)
 
 
 def count(event: str, message: str) -> None:
-    """Count an event, such as a refused connection, and log the first event of each kind.
+    """Count an event, such as a refused connection. Log it if it is the first event of its name.
 
     Args:
         event: the name under which the event is counted, as a hook failure.
@@ -57,7 +57,7 @@ def count(event: str, message: str) -> None:
 
 
 def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Decorate a function so that its exceptions are caught and counted, and the first is logged.
+    """Decorate a function: its exceptions are caught and counted, and the first one is logged.
 
     Args:
         hook: the name under which failures are counted.
@@ -110,7 +110,7 @@ class Hooks:
             hook: the name under which failures are counted.
             before: called with the original's arguments, as a tuple and a dictionary.
             after: called with the return value of `before`, the original's result and its
-                arguments. It is not called if the original raised an exception.
+                arguments; not called if the original raised an exception.
             failed: called if `before` or `after` failed.
         """
         enter, leave = self._before(hook, before, failed), self._after(hook, after, failed)
@@ -146,7 +146,7 @@ class Hooks:
         return wrapper
 
     def noting_errors(self, original: Any, hook: str, note: Callable[..., None]) -> Any:
-        """Wrap a function of vLLM so that `note` sees its exceptions, which reach the caller.
+        """Wrap a function of vLLM: `note` receives its exceptions, which still reach the caller.
 
         Args:
             original: the function.
@@ -170,7 +170,8 @@ class Hooks:
         return wrapper
 
     def switch_off(self, why: str) -> None:
-        """Switch all hooks off, and log the reason. Then only the original functions run."""
+        """Switch all hooks off, and log the reason. From then on, only the original functions
+        run."""
         if self.off:
             return
         self.off = True
@@ -179,8 +180,8 @@ class Hooks:
         if self._switched_off is not None:
             harmless("switch_off")(self._switched_off)()
 
-    # Both functions run at every step. One function with a `*given` parameter would double their
-    # cost.
+    # These two functions run at every step. A single function with a `*given` parameter would take
+    # twice as long.
 
     def _before(
         self, hook: str, step: Before | None, failed: Callable[[], None] | None = None

@@ -1,7 +1,8 @@
-"""Times requests at the HTTP edge: received, first byte sent, last byte sent.
+"""Records when each HTTP request was received, and when its first and last bytes were sent.
 
-This is the outermost ASGI layer. It wraps `send` in a plain function, so there is no additional
-coroutine per chunk. After the first byte, it only passes chunks to `request/answer_kinds.py`.
+This is the outermost ASGI layer. `send` is wrapped in a plain function, so that no additional
+coroutine runs for each chunk. After the first byte, this layer only passes chunks to
+`request/answer_kinds.py`.
 """
 
 import asyncio
@@ -30,12 +31,12 @@ request."""
 class TimingMiddleware:
     """ASGI middleware that times the HTTP requests of a vLLM server.
 
-    If it is added twice, each request is still timed once.
+    If the middleware is added twice, each request is still timed only once.
     """
 
     def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
         self.app = app
-        # vLLM's option `--middleware` passes no capture.
+        # With vLLM's option `--middleware`, no capture is passed.
         self.capture = capture or _enabled_capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,7 +89,7 @@ def _give_up(capture: Capture, exchange: Exchange) -> None:
 
 
 def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
-    """Return a `send` that records when the application has started, so the server is ready."""
+    """Return a `send` that records the end of the application's start, when the server is ready."""
     try:
         if capture is None or scope["type"] != "lifespan":
             return send
@@ -111,13 +112,14 @@ def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
 
 def _timed_send(send: Send, exchange: Exchange) -> Send:
     reads: Callable[[bytes], bool] | None = None
-    """Searches the answer; None before the first byte, and if no more bytes are needed."""
+    """The function that searches the answer; None before the first byte, and when no more bytes are
+    needed."""
 
     def timed(message: Message) -> Awaitable[None]:
         nonlocal reads
         try:
             if reads is not None:
-                # Bytes that are written after the client disconnected do not reach it.
+                # Bytes that are written after the client disconnected do not reach the client.
                 body = message.get("body")
                 if body and (exchange.delivered is not None or not reads(body)):
                     reads = None

@@ -1,8 +1,8 @@
 """The names of all spans, events, attributes and metrics.
 
-All other modules import the names from here. Names come from OpenTelemetry's GenAI conventions if
-defined there; all other names begin with `tailspan.`. Durations are in seconds, as OpenTelemetry
-recommends.
+All other modules import the names from here. If OpenTelemetry's GenAI conventions define a name,
+this name is used. All other names begin with `tailspan.`. Durations are in seconds, as
+OpenTelemetry recommends.
 
 Source: OpenTelemetry semantic conventions, "GenAI" (in development) and "HTTP".
 """
@@ -67,8 +67,8 @@ HELD_PARTS: Final = (
     "tailspan.queue.held.grammar",
     "tailspan.queue.held.adapter",
 )
-"""Parts of the time in which the request was held back, in the order of `parts.HeldParts`. They sum
-to at most this time.
+"""Parts of the time in which the request was held back, in the order of `parts.HeldParts`. The sum
+of the parts can be smaller than this time.
 """
 PREFILL_PARTS: Final = (
     "tailspan.prefill.own",
@@ -79,7 +79,7 @@ PREFILL_PARTS: Final = (
 )
 """Parts of the prefill phase, in the order of `parts.Parts`. They sum to the phase."""
 ENCODER: Final = "tailspan.prefill.own.encoder"
-"""Part of the first of `PREFILL_PARTS`."""
+"""The encoder's part of a prefill's own time, which is the first of `PREFILL_PARTS`."""
 DECODE_PARTS: Final = (
     "tailspan.decode.own",
     "tailspan.decode.others_prefill",
@@ -94,7 +94,7 @@ EXTERNAL_CACHE_TIER: Final = "tailspan.cache_read.external_tier"
 PREFIX_LADDER: Final = "tailspan.prefix_ladder"
 TTFT: Final = "tailspan.ttft"
 TTFC: Final = "tailspan.ttfc"
-"""Time to first content: neither reasoning nor tool calls."""
+"""Time to first content. Content is text that is neither reasoning nor a tool call."""
 TOOL_CALL_TOKENS: Final = "tailspan.usage.tool_call_tokens"
 CONTENT_TOKENS: Final = "tailspan.usage.content_tokens"
 ITL_MAX: Final = "tailspan.itl_max"
@@ -144,7 +144,7 @@ ENGINE_STARTED: Final = "tailspan.engine.started"
 EVENT_NAME: Final = "event.name"
 """Attribute: an event's name, in OTLP versions without a field for it."""
 REQUEST_IN_FLIGHT: Final = "tailspan.request.in_flight"
-"""Event: a request has not ended. It has the ids of the request's later span."""
+"""Event: a request that has not ended. The event has the ids that the request's span will have."""
 IN_FLIGHT_AGE: Final = "tailspan.request.age"
 ENGINE_VERSION: Final = "tailspan.engine.version"
 ARGUMENT: Final = "tailspan.argument."
@@ -153,7 +153,7 @@ DEVICE: Final = "tailspan.device.name"
 GPUS: Final = "tailspan.device.count"
 LOADING: Final = "tailspan.engine.loading_time"
 SHAPE: Final = "tailspan.model."
-"""Prefix of the model's shape, as in `tailspan.model.num_hidden_layers`."""
+"""Prefix of the names of the model shape's values, as in `tailspan.model.num_hidden_layers`."""
 
 UNITS: Final[dict[str, str]] = {}
 """UCUM unit of each metric of an engine."""

@@ -1,7 +1,8 @@
 """The plugin that vLLM loads in every process of a server.
 
-API servers and programs with an `LLM` capture requests. A process with a scheduler keeps the step
-ledger, from the scheduler's first step on. A worker process only times its own start.
+In API servers and in programs with an `LLM`, the plugin captures requests. In a process with a
+scheduler, it keeps the step ledger, from the scheduler's first step on. In a worker process, it
+only times the worker's start.
 """
 
 import logging
@@ -44,8 +45,10 @@ def install() -> None:
     make_token(os.environ)
     is_first = note_first_process(os.environ)
     make_prefix_key(os.environ)
-    # An engine core can be a fork or a thread of its front end, or an actor with another name. The
-    # process cannot be recognised yet, so the hooks do nothing until the scheduler's first call.
+    # An engine core can be a fork or a thread of its front end, or an actor with another name. When
+    # the plugin is loaded, it cannot recognise an engine core's process. The plugin therefore
+    # installs the hooks in every process that is not a worker; the hooks do nothing until the
+    # scheduler's first call.
     parts = [_install_in_engine, _time_start]
     if is_first:
         parts.append(_watch_start)
@@ -77,7 +80,8 @@ def _install_in_engine() -> None:
     from tailspan_vllm.engine_only.detection import has_rust_front_end, served_port
 
     def make_observer() -> EngineObserver:
-        # The process EngineCore_DP3 has engine 3. The name of a single engine may have no number.
+        # The process EngineCore_DP3 runs engine 3. If there is a single engine, its process name
+        # may have no number.
         number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
         engine = int(number[1]) if number else 0
         token, settings = os.environ[TOKEN_VARIABLE], settings_from(os.environ)
@@ -113,7 +117,7 @@ def _watch_start() -> None:
 def _install_in_worker() -> None:
     from tailspan_vllm.start_up import hooks
 
-    if TOKEN_VARIABLE in os.environ:  # absent if the worker is on another machine
+    if TOKEN_VARIABLE in os.environ:  # without it, the worker is on another machine
         _log_missing(hooks.install_in_worker(os.environ[TOKEN_VARIABLE]))
 
 
@@ -143,7 +147,8 @@ def _time_http(capture: Any) -> None:
     """Wrap every FastAPI application of this process in the timing layer.
 
     FastAPI builds the middleware stack at an application's first event, long after plugins are
-    loaded. The method that builds the stack is public, and older than vLLM's plugin interface.
+    loaded. This function wraps the method that builds the stack. The method is public, and has
+    existed for longer than vLLM's plugin interface.
     """
     try:
         from fastapi import FastAPI

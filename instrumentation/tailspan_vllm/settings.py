@@ -43,8 +43,8 @@ class Settings:
     destinations: Mapping[Signal, Destination]
     """The destination of each signal, read when the plugin is loaded.
 
-    The variables are read this early because vLLM's option `--otlp-traces-endpoint`, which is meant
-    for vLLM's own spans, later changes one of them.
+    The variables are read this early, because vLLM's option `--otlp-traces-endpoint` later changes
+    one of these variables. The option is meant for vLLM's own spans.
     """
     tenant_header: bytes
     prefix_key: str | None = field(repr=False)
@@ -119,15 +119,16 @@ def _tenant_header(environ: Mapping[str, str], complain: Complain) -> bytes:
 def make_prefix_key(environ: "os._Environ[str]") -> None:
     """Set a random key for this server, unless the user has set one.
 
-    The server's processes inherit the key. Ladders with this key cannot be compared with ladders of
-    other servers or of an earlier start.
+    The server's processes inherit the key. Ladders with a random key cannot be compared with
+    ladders of other servers, or of an earlier start of the same server.
     """
     if not environ.get(PREFIX_KEY, "").strip() and not environ.get(PREFIX_KEY_FILE, "").strip():
         environ[PREFIX_KEY] = secrets.token_hex(PREFIX_KEY_CHARS)
 
 
 def _prefix_key(environ: Mapping[str, str], complain: Complain) -> str | None:
-    """Return the key, or None if it is `none`, absent or not valid. Complaints never contain it."""
+    """Return the key, or None if it is `none`, absent or not valid. Complaints never contain the
+    key."""
     key, path = environ.get(PREFIX_KEY, "").strip(), environ.get(PREFIX_KEY_FILE, "").strip()
     if key.lower() == "none":
         return None

@@ -23,15 +23,15 @@ from tailspan_vllm.front_end.capture import process_capture
 from tailspan_vllm.settings import settings_from
 
 STEPS_WAITING = 1024
-"""Maximum number of steps that wait for the reading thread, which adds them up each second.
+"""Maximum number of steps that wait for the reading thread.
 
-If more steps wait, `record` adds them up itself, which takes about 2 ms. With 256 running requests,
-a step takes about 8 kB.
+The thread adds them up each second. If more steps wait, `record` adds them up itself, which takes
+about 2 ms. With 256 running requests, a step takes about 8 kB.
 """
 
 STEPS_LIMIT = 4 * STEPS_WAITING
-"""Maximum number of stored steps. Reached only if the reading thread is stopped while it adds up
-steps.
+"""Maximum number of stored steps. The number is reached only if the reading thread is stopped while
+it adds up steps.
 """
 
 _COUNTED_FROM_ZERO = (
@@ -47,7 +47,8 @@ _COUNTED_IF_ASKED_FOR = {
     "speculative.method": (names.DRAFTS, names.DRAFT_TOKENS, names.ACCEPTED_TOKENS),
     "kv_transfer.kv_connector": (names.EXTERNAL_CACHE_QUERIES, names.EXTERNAL_CACHE_HITS),
 }
-"""By engine argument: the totals that begin at zero, instead of unknown, if the argument is set."""
+"""Maps engine arguments to totals. If the argument is set, these totals begin at 0 instead of
+unknown."""
 
 
 class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed for mypy
@@ -114,7 +115,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
     def _catch_up(self) -> None:
         """Add up the recorded steps.
 
-        This runs on the reading thread, unless too many steps wait.
+        The method runs on the reading thread, or on the event loop if too many steps wait.
         """
         state = self._state
         if state is None or not self._steps or not self._adding.acquire(blocking=False):
@@ -122,7 +123,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
         try:
             steps = [self._steps.popleft() for _ in range(len(self._steps))]
             if not self._probed and (lacking := missing_in(steps)):
-                # Totals that never change would look like an idle engine.
+                # A total that never changes would look like an idle engine.
                 self._state, state.load = None, None
                 state.totals.clear()
                 guard.count(

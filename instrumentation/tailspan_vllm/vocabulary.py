@@ -1,8 +1,8 @@
-"""Description, unit and source of the names in `names.py` that are not fields of Tailspan.
+"""Describes the names in `names.py` that are not fields of Tailspan: description, unit, source.
 
 The module contains only data; a test checks that it is complete. Fields are described in their
 declarations (`telemetry/fields.py`). `telemetry/attributes_page.py` generates docs/attributes.md
-from both. No module that runs inside vLLM imports this module.
+from this module and from these declarations. No module that runs inside vLLM imports this module.
 """
 
 from typing import Final, NamedTuple
@@ -78,7 +78,8 @@ SPAN_ATTRIBUTES: Final = (
         _STATE,
     ),
 )
-"""Attributes that Tailspan does not store. Other backends show them."""
+"""Attributes that the plugin sends but Tailspan does not store. These attributes are for other
+backends."""
 
 SPAN_EVENTS: Final = (
     Term(names.ARRIVED, "instant", "The request reached the engine's front end.", _STATS),

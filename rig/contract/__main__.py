@@ -73,7 +73,8 @@ def _minors(text: str) -> list[tuple[int, int]]:
 def _fetch(
     cache: Cache, wanted: Sequence[tuple[int, int]], *, offline: bool
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """Return the sources of the requested versions, and the reason for each missing version."""
+    """Return the sources of the requested versions, and the reason why a version's source is
+    missing."""
     paths: dict[str, Path] = {}
     unread: dict[str, str] = {}
     with ExitStack() as stack:

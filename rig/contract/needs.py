@@ -31,7 +31,7 @@ OK = Finding("ok")
 
 
 class Need(Protocol):
-    """A kind of requirement on a source."""
+    """A requirement on vLLM's source code."""
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
         """Check a source tree for this requirement in the modules `where`."""
@@ -48,7 +48,7 @@ class Method:
             keywords must use these names.
         called_on: the objects on which vLLM calls the method, given by the last part of their
             names.
-        called_in: the folders or modules that contain these calls.
+        called_in: the folders or modules in which vLLM calls the method.
         returns: a text that the return annotation must contain.
         overridden_in: a folder with subclasses. Subclasses that override the method must call the
             plugin's version with super().
@@ -91,7 +91,7 @@ class Method:
     def _suits(self, call: ast.Call) -> bool:
         """Return whether the plugin's version accepts this call.
 
-        The plugin's version has the parameters `takes` and any others.
+        The plugin's version has the parameters `takes`, and accepts any further parameters.
         """
         keywords = {keyword.arg for keyword in call.keywords}
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
@@ -116,7 +116,7 @@ class Attributes:
     """Attributes, fields, properties or members of a class.
 
     Attributes:
-        settable: whether the plugin also sets an attribute of its own on instances.
+        settable: whether the plugin also sets a further attribute on instances.
     """
 
     owner: str
@@ -138,7 +138,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant of a module: a text, or a tuple of texts, which must all be in `known`."""
+    """A constant of a module: a text, or a tuple of texts. Each text must be in `known`."""
 
     name: str
     known: tuple[str, ...]
@@ -157,7 +157,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class ProcessName:
-    """A child process with a name that begins with this text."""
+    """The module starts a child process whose name begins with this text."""
 
     begins: str
 

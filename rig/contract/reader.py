@@ -124,7 +124,8 @@ class Class:
         return found
 
     def method(self, name: str) -> Function | None:
-        """Return the method that an instance uses: the class's own method or an inherited one."""
+        """Return the method that an instance uses: the class's own method or an inherited
+        method."""
         for owner in self.lineage:
             for node in reversed(owner.node.body):
                 if isinstance(node, Function) and node.name == name:

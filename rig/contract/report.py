@@ -42,7 +42,7 @@ def markdown(found: Mapping[str, Findings], unread: Mapping[str, str]) -> str:
 
     Args:
         found: findings by version, in ascending order.
-        unread: the reason for each version that could not be read.
+        unread: for each version that could not be read, the reason.
     """
     first, last = (f"{major}.{minor}" for major, minor in (FIRST, LAST))
     parts = [

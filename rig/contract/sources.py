@@ -1,8 +1,9 @@
 """Finds and downloads vLLM's published sources with pip's client, without building them.
 
-`pip download` would run the build backend of a source archive to read its metadata. This module
-therefore uses only pip's index and session, with the configured index, proxy, certificate and
-credentials. The module then reads the archive as a tar file.
+`pip download` is not used, because it would run a source archive's build backend to read the
+archive's metadata. This module uses only pip's classes for the index and for HTTP sessions, so the
+index, proxy, certificate and credentials are those that pip is configured with. The module then
+reads the archive as a tar file.
 """
 
 import hashlib
@@ -34,13 +35,13 @@ KEPT = (
 )
 """The folders of an archive that are stored. The other folders contain kernels and models.
 
-The stored folders contain more files than the contract needs now, so that a new row of the contract
-rarely needs another download.
+The stored folders contain more files than the contract needs now. A new row of the contract
+therefore rarely needs another download.
 """
 FILE_LIMIT_BYTES = 4_000_000
 """Maximum size of a file in an archive in bytes; larger files are not read.
 
-vLLM's largest module has less than a tenth of this size.
+vLLM's largest module is smaller than a tenth of this size.
 """
 MANIFEST = "sources.json"
 
@@ -86,7 +87,7 @@ class Index:
         self._finder = finder
 
     def releases(self) -> list[Release]:
-        """Return the newest release of each minor version, in ascending order, without yanked ones.
+        """Return the newest release of each minor version that was not yanked, in ascending order.
 
         Raises:
             NoSourceError: the index lists no release.
@@ -126,8 +127,8 @@ class Index:
         if release.digest_name not in ("sha256", "sha384", "sha512"):
             raise NoSourceError(f"vLLM {release.version}: the index has no digest of the archive.")
         digest = hashlib.new(release.digest_name)
-        # Send the same headers as pip, because the HTTP layer must not unpack the archive before it
-        # is hashed.
+        # Send the same headers as pip. With other headers, the HTTP layer could unpack the archive
+        # before its digest is computed.
         answer = self._session.get(
             release.url, headers={"Accept-Encoding": "identity"}, stream=True
         )
@@ -150,8 +151,8 @@ class Index:
 
         Only the byte ranges that contain these files are downloaded.
 
-        A wheel is about 500 MB, and its Python files are a thousandth of that. The digest of the
-        whole wheel is not checked, but `zipfile` checks the checksum of each file.
+        A wheel is about 500 MB, and its Python files are about a thousandth of this size. The
+        digest of the whole wheel cannot be checked, but `zipfile` checks the checksum of each file.
 
         Returns: the number of stored files.
 
@@ -196,7 +197,7 @@ def _preference(candidate: Any) -> tuple[Any, bool]:
 
 @contextmanager
 def open_index() -> Iterator[Index]:
-    """Open the index with the configuration of this Python's pip.
+    """Open the package index that the pip of this Python is configured to use.
 
     Raises:
         NoSourceError: pip is not installed, or its internals have changed.
@@ -206,14 +207,15 @@ def open_index() -> Iterator[Index]:
 
         command: Any = create_command("index")
         options, _ = command.parse_args(["versions", PROJECT])
-        # Suppress warnings about configured indexes that have no vLLM.
+        # Suppress pip's warnings about configured indexes that do not contain vLLM.
         logging.getLogger("pip").setLevel(logging.ERROR)
     except (ImportError, AttributeError) as error:
         raise NoSourceError(f"pip is needed to fetch sources: {error}") from error
     with command.main_context():
         session = command._build_session(options)
         try:
-            # The source is only read, so it does not have to support this Python or this machine.
+            # Releases for other versions of Python and other machines are accepted, because the
+            # source is only read.
             finder = command._build_package_finder(
                 options=options, session=session, ignore_requires_python=True
             )
@@ -261,8 +263,8 @@ class Cache:
         self.folder = folder
 
     def has(self, version: str) -> bool:
-        """Return whether the cache contains this version with all folders that are now in
-        `KEPT`.
+        """Return whether the cache contains this version with all folders in `KEPT`. The version
+        may have been stored when `KEPT` had fewer folders.
         """
         try:
             manifest = json.loads((self.folder / version / MANIFEST).read_text())
@@ -314,8 +316,8 @@ class Cache:
             partial.rename(folder)
             report(f"vLLM {release.version}: {files} files stored from {read}")
         except (tarfile.TarError, EOFError, OSError) as error:
-            # Omit the error's message, because it may contain a host name, and this text appears in
-            # the docs.
+            # Omit the error's message: it may contain a host name, and the reason appears in the
+            # docs.
             raise NoSourceError(
                 f"vLLM {release.version}: its source was not read ({type(error).__name__})."
             ) from error

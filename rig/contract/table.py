@@ -1,8 +1,8 @@
 """The contract: one row for every name inside vLLM that `tailspan-vllm` uses.
 
 A row's `otherwise` describes the effect on Tailspan if the name is missing or different in a
-version of vLLM. A row without `otherwise` is required. A row lists the modules that contain the
-name now, and the modules that contained it in earlier versions.
+version of vLLM. A row without `otherwise` is required. A row lists all modules that contain the
+name in a supported version of vLLM.
 
 Sources: the file in instrumentation/tailspan_vllm that `read_by` names, and vLLM 0.12 to 0.33.
 """

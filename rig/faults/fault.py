@@ -13,7 +13,7 @@ from rig.faults.traffic import Traffic
 
 
 class Server(Protocol):
-    """The operations on the server that a disturbance may use."""
+    """The operations that a disturbance may perform on the server."""
 
     def engine_cores(self) -> list[int]:
         """Return the process ids of the server's engine cores."""
@@ -48,11 +48,13 @@ class Fault:
     """Arguments for vLLM, in addition to the rig's."""
     disturb: Disturb = undisturbed
     arguments_after: tuple[str, ...] | None = None
-    """Arguments for a restart of the server before the traffic of the fault."""
+    """If set, the server is restarted with these arguments before the traffic of the fault
+    begins."""
     delayed: bool = False
-    """Whether clients may connect late. If so, the window ends with the last response."""
+    """Whether clients can connect later than planned. If so, the fault's time window ends with the
+    last response."""
     notes: dict[str, float] = field(default_factory=dict)
-    """The random values that were drawn, for the ground truth."""
+    """The random values of this fault, to be stored in the ground truth."""
 
 
 Make = Callable[[random.Random, float, Traffic], Fault]

@@ -14,7 +14,7 @@ from rig.faults.traffic import Traffic
 
 @dataclass(frozen=True, slots=True)
 class Freezing:
-    """Stops the engine core for about `stop_s` seconds, about every `every_s` seconds."""
+    """About every `every_s` seconds, stops the engine core for about `stop_s` seconds."""
 
     stop_s: float
     every_s: float

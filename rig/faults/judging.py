@@ -23,15 +23,17 @@ class Judged:
     seed: int
     verdict: str
     found: tuple[str, ...]
-    """The causes found, by share, largest first."""
+    """The causes that the diagnosis found, by share, largest first."""
     shares: tuple[float, ...]
-    """The share of each cause found."""
+    """The share of each of these causes."""
     intervals: tuple[tuple[float, float], ...]
     """The interval of each share; empty if the shares were not computed by a replay."""
     not_replayed: str | None
-    """Why the shares come from the accounting of seconds instead of a replay; None if replayed."""
+    """The reason why the shares are estimates from the step ledger; None if they come from a
+    replay."""
     tail_share: float | None
-    """Only the slowest requests are explained: their share of all requests."""
+    """If only the slowest requests are explained: their number / number of all requests. None if
+    all requests are explained."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]
@@ -56,8 +58,8 @@ class Judged:
     def right(self) -> bool:
         """Return whether the true cause is the first cause found.
 
-        Without a fault, return whether no cause was found. With two faults, return whether both are
-        among the first three.
+        If no fault was injected, return whether no incident was found. If two faults were injected,
+        return whether both causes are among the first three.
         """
         if not self.causes:
             return self.verdict == NO_INCIDENT
@@ -105,7 +107,7 @@ def _explained(case: Path, truth: dict[str, Any], tailspan: Path) -> dict[str, A
     done = subprocess.run(
         [
             *(str(tailspan), "explain", "--format", "json", "--metric", truth["metric"]),
-            "--by-size",  # not by objectives: the tiny model is too fast to miss realistic ones
+            "--by-size",  # not by objectives: the tiny model would meet realistic objectives
             *("--database", f"sqlite:///{(case / 'tailspan.db').resolve()}"),
             *("--from", str(window["begun_s"]), "--to", str(window["ended_s"])),
             *("--baseline", f"{baseline['begun_s']}/{baseline['ended_s']}"),

@@ -1,7 +1,8 @@
 """Sends each request at its own time, even if earlier requests are still unanswered.
 
-A client that waits for responses sends fewer requests when the server is slow, which hides the
-queue. The number of arrivals and the time limit of each request bound the load.
+If clients waited for responses, they would send fewer requests to a slow server, and its queue
+would stay short. The load is limited by the number of arrivals and by a time limit for each
+request.
 """
 
 import http.client
@@ -19,7 +20,7 @@ PATIENCE_S = 90.0
 
 @dataclass
 class Outcome:
-    """The results of one period of load."""
+    """The results of one period of traffic."""
 
     answered: int = 0
     failed: int = 0
@@ -35,7 +36,7 @@ class Outcome:
 
 
 def send_on_time(port: int, arrivals: Sequence[tuple[float, Call]]) -> Outcome:
-    """Send every call at its time in seconds from now, and wait for the last response."""
+    """Send each call at its time (seconds from now), and wait for the last response."""
     outcome = Outcome()
     begun = time.monotonic()
     threads = []

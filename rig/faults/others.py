@@ -1,8 +1,8 @@
 """Measures how much of the machine other processes use during a recording.
 
-If a build or a test run uses the machine, the server in a recording is slow for another reason than
-the injected fault. The measurement is stored with the ground truth. A recording also waits for the
-machine to be idle, for a limited time.
+If, for example, a build uses the machine during a recording, the server is slow for another reason
+than the injected fault. The measurement is stored with the ground truth. Before a recording, the
+program waits for a limited time until the machine is idle.
 """
 
 import os
@@ -60,7 +60,8 @@ class Meter:
         """Return the mean number of CPUs that other processes have used."""
         busy_now_s, ours_now_s = _read()
         seconds = max(time.monotonic() - self._begun, 1e-3)
-        # The second reading lacks own processes that have ended, so the difference can be negative.
+        # Own processes that have ended are missing in the second reading, so the difference can be
+        # negative.
         ours_s = max(0.0, ours_now_s - self._ours_s)
         return max(0.0, busy_now_s - self._busy_s - ours_s) / seconds
 

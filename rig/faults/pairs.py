@@ -38,10 +38,10 @@ class _Both:
 
 
 def together(first: Fault, second: Fault) -> Fault:
-    """Return both faults as one.
+    """Return both faults as one fault.
 
-    The second fault must have been created from the traffic of the first, so that its traffic
-    contains both changes.
+    The second fault must have been created from the traffic of the first fault. The second fault's
+    traffic then contains the changes of both faults.
     """
     name = f"{first.cause}{AND}{second.cause}"
     return replace(

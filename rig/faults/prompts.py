@@ -9,9 +9,9 @@ from rig.faults.traffic import Traffic
 
 
 def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other: Any) -> Traffic:
-    """Replace `per_s` requests per second of the usual traffic.
+    """Replace `per_s` requests per second of the usual traffic by requests with long prompts.
 
-    The new requests have prompts of this length and short responses.
+    The prompts of the new requests have the given length. The responses are short.
     """
     those = replace(
         usual, rate_per_s=per_s, prompt_tokens=prompt_tokens, output_tokens=(2, 6), **other

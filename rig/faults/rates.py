@@ -1,4 +1,5 @@
-"""More requests than fit into the server's batch or memory, from all tenants or from one."""
+"""Faults of the request rate: more requests, from all tenants or one, than fit into batch or
+memory."""
 
 import random
 from dataclasses import replace
@@ -8,7 +9,7 @@ from rig.faults.traffic import Traffic
 
 
 def _blocks(count: int) -> tuple[str, ...]:
-    """Return the arguments for a cache with `count` usable blocks of 128 tokens.
+    """Return vLLM's arguments for a KV cache with `count` usable blocks of 128 tokens.
 
     vLLM needs one more block for itself.
     """
@@ -32,7 +33,7 @@ def load_exceeds_capacity(draw: random.Random, severity: float, usual: Traffic) 
 
 
 def tenant_flood(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Send many times the usual traffic of one tenant, so that other tenants wait."""
+    """Multiply the usual traffic of one tenant, so that the other tenants wait."""
     more = draw.uniform(0.9, 1.2) * severity
     flood = replace(
         usual, rate_per_s=usual.rate_per_s * more, tenants=(draw.choice(usual.tenants),)
@@ -48,7 +49,7 @@ def tenant_flood(draw: random.Random, severity: float, usual: Traffic) -> Fault:
 
 
 def decode_batch_growth(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Decode more sequences with long contexts at the same time.
+    """Send more requests with long contexts, which are all decoded at the same time.
 
     The batch is large enough for all of them.
     """

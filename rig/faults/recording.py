@@ -1,8 +1,8 @@
 """Records faults: a server under its usual load, then under a fault, in one database.
 
 Faults with the same arguments share a server. Faults with the same preceding traffic share the
-recording of this traffic. The folder of each database has a file with the ground truth: the cause,
-and its start and end.
+recording of this traffic. Beside each database, a file contains the ground truth: the cause, and
+the start and end of the fault.
 """
 
 import json
@@ -54,7 +54,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """The fault that was injected into the server, with its start and end."""
+    """The fault that was injected into the server, with the start and end of its period."""
 
     cause: str
     metric: str
@@ -102,7 +102,8 @@ class RunningServer:
         self.process = _start(self.port, self.otlp_port, self.log, arguments)
 
     def warm_up(self) -> None:
-        """Send requests that cause all kinds of steps, so that the step model can be fitted."""
+        """Send requests that cause steps of all kinds, such as prefill and decode, so that the step
+        model can be fitted."""
         long = [Call(chat=False, prompt="long " * size, max_tokens=4) for size in (60, 120, 180)]
         # The engine compiles some kernels at their first use. This request uses them.
         rare = [Call(chat=False, prompt="rare", max_tokens=4, body={"logprobs": 20})]
@@ -128,7 +129,7 @@ def _start(
         )
     try:
         healthy = serve.wait_until_healthy(port, process)
-    except BaseException:  # Ctrl-C does not reach the server, which has its own session.
+    except BaseException:  # Ctrl-C does not end the server, because it has its own session.
         serve.stop(process)
         raise
     if not healthy:

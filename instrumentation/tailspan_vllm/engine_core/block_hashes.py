@@ -1,4 +1,4 @@
-"""Copies a few of vLLM's block hashes of each request, for its prefix ladder.
+"""Copies a few of vLLM's block hashes of each request. The request's prefix ladder uses them.
 
 With prefix caching, vLLM hashes each full block of a request's tokens together with all blocks
 before it. A hash also depends on the request's adapter, images and cache salt.
@@ -15,7 +15,7 @@ from tailspan_vllm.request.prefix_ladder import BLOCK_TOKENS_LIMIT, HASH_BYTES, 
 _PLACES: Final = tuple(
     tuple(position - 1 for position in POSITIONS[:number]) for number in range(len(POSITIONS) + 1)
 )
-"""The indices of the hashes to copy from vLLM's list, by the number of rungs of the ladder."""
+"""Maps the number of a ladder's rungs to the indices of the hashes to copy from vLLM's list."""
 
 
 class BlockHashes(NamedTuple):
@@ -23,7 +23,7 @@ class BlockHashes(NamedTuple):
 
     Attributes:
         block_tokens: tokens per block.
-        hashes: the first `HASH_BYTES` bytes of each hash. The first hash is that of the empty
+        hashes: the first `HASH_BYTES` bytes of each hash. The first hash is the hash of the empty
             prompt.
     """
 
@@ -38,12 +38,12 @@ class HashReader:
         scheduler: vLLM's scheduler, which must already have hashed a prompt.
 
     Raises:
-        LookupError: vLLM has no such attribute; the message names it.
+        LookupError: this vLLM lacks a required attribute; the message names the attribute.
     """
 
     def __init__(self, scheduler: Any) -> None:
         size = getattr(scheduler, "hash_block_size", None)
-        if size is None:  # earlier versions: all blocks have the same size
+        if size is None:  # in earlier versions of vLLM, all blocks have the same size
             size = getattr(scheduler, "block_size", None)
         hashing = sys.modules.get("vllm.v1.core.kv_cache_utils")
         empty = getattr(hashing, "NONE_HASH", None)

@@ -6,9 +6,9 @@ from tailspan_vllm import guard
 
 
 def encoder_ratios(scheduler: Any, output: Any) -> dict[str, float]:
-    """Return each request's share of the step's encoder inputs, in tokens of the prompt.
+    """Return each request's share of the step's encoder inputs, in proportion to prompt tokens.
 
-    If the tokens cannot be read, each request gets the same share.
+    If the numbers of tokens cannot be read, all requests get equal shares.
     """
     inputs = getattr(output, "scheduled_encoder_inputs", None)
     if not inputs:

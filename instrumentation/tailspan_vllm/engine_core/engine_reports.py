@@ -17,7 +17,7 @@ def identity_of(config: Any, engine: int, started_unix_ns: int) -> Identity:
     Args:
         config: vLLM's configuration.
         engine: the engine's index.
-        started_unix_ns: when the engine started.
+        started_unix_ns: start timestamp of the engine.
     """
     from vllm import __version__ as vllm_version
 
@@ -36,7 +36,8 @@ def identity_of(config: Any, engine: int, started_unix_ns: int) -> Identity:
 
 
 def gauges_of(model: StepModel, longest_s: float) -> dict[str, float]:
-    """Return the gauges of the steps: the longest step, and the step model once it is fitted."""
+    """Return the gauges of the engine's steps: the longest step, and the step model if it is
+    fitted."""
     gauges: dict[str, float | None] = {names.LONGEST_STEP: longest_s}
     if model.ready:
         gauges |= dict(zip(names.STEP_MODEL, model.coefficients, strict=True))
@@ -60,7 +61,7 @@ def waiting_with_adapter(scheduler: Any) -> int:
 
 def _queues(scheduler: Any) -> tuple[Any, ...]:
     # From 0.18 to 0.30, `skipped_waiting` contains the requests that are held back. Since 0.31,
-    # `kv_holding_waiting` contains the requests among them that already hold blocks.
+    # `kv_holding_waiting` contains those held-back requests that already hold KV blocks.
     return (
         scheduler.waiting,
         getattr(scheduler, "skipped_waiting", ()),

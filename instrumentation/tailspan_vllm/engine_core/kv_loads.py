@@ -1,7 +1,7 @@
-"""Finds how many bytes of KV cache a connector loaded for a request, and from which tier.
+"""Finds how many bytes of KV cache a connector loaded for a request, and from which storage tier.
 
-vLLM counts the loaded tokens of a request. The bytes per token follow from the layout of the KV
-cache. Both values are read once per request that loads something.
+vLLM counts the loaded tokens of a request. This module computes the bytes per token from the layout
+of the KV cache. Bytes and tier are determined once per request that loads tokens.
 
 Source: vllm/v1/kv_cache_interface.py, 0.12 to 0.33;
 vllm/distributed/kv_transfer/kv_connector/v1/base.py, `get_external_cache_hit_sources`, since 0.32.
@@ -17,7 +17,7 @@ _TIERS: Final[Mapping[str, str]] = {"host": "host", "p2p": "p2p", "disk": "disk"
 
 
 class KvLoads:
-    """Describes the loads of one engine.
+    """Describes the KV-cache loads of one engine.
 
     Args:
         scheduler: vLLM's scheduler.
@@ -50,7 +50,8 @@ def bytes_per_token(scheduler: Any) -> float | None:
     """Return the bytes of KV cache per token over all tensor-parallel ranks, or None if unknown.
 
     With pipeline parallelism, the scheduler has the layers of one stage only. With several groups
-    of layers, the groups may load different numbers of tokens.
+    of layers, each group may load a different number of tokens. The bytes per token are unknown in
+    both cases.
     """
     groups = scheduler.kv_cache_manager.kv_cache_config.kv_cache_groups
     parallel = scheduler.vllm_config.parallel_config
@@ -59,7 +60,7 @@ def bytes_per_token(scheduler: Any) -> float | None:
         return None
     (group,) = groups
     spec = group.kv_cache_spec
-    # If a spec contains several layers, its page size is already the sum over them.
+    # If a spec contains several layers, its page size is already the sum over these layers.
     layers = 1 if hasattr(spec, "kv_cache_specs") else len(group.layer_names)
     per_rank: float = layers * spec.page_size_bytes / spec.block_size
     return per_rank * int(parallel.tensor_parallel_size)

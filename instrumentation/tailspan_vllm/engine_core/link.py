@@ -1,14 +1,14 @@
 """The link from an engine core to the front ends of its server, over a local socket.
 
-The front end adds the engine's accounts to its spans. The two ends find each other by a token that
-child processes inherit in their environment. Any local process can read the token in
-/proc/net/unix. Each end therefore also reads from the kernel which user runs the other process, and
-refuses every user except its own.
+An account is what the step ledger measured for one request; the front end adds it to the request's
+span. Engine core and front end find each other by a token that child processes inherit in their
+environment. Any local process can read the token in /proc/net/unix. Each end of the link therefore
+also asks the kernel which user runs the other process, and accepts only its own user.
 
-The engine never waits for a front end. It has one log of messages, bounded in bytes, and stores
-each front end's position in this log. A front end that is slow for a short time therefore loses no
-messages. If a message is removed from the log before a front end has read it, the message is
-counted as dropped.
+The engine never waits for a front end. It stores messages in one log with a limit in bytes, and
+stores each front end's position in this log. A front end that reads slowly for a short time
+therefore loses no messages. If a message is removed from the log before it was sent to a front end,
+the message is counted as dropped.
 
 The link requires Linux, because it uses abstract sockets, which have no files to remove. On other
 systems, or if engine and front end are on different machines, there is no link, and spans are sent
@@ -34,7 +34,7 @@ contain about 50 s of accounts at 200 requests per second.
 """
 
 RECENT = 512
-"""Number of earlier messages that are sent to a front end that has just connected."""
+"""A front end that has just connected receives at most this many earlier messages."""
 
 PACKET_BYTES = 32768
 """Maximum size of a packet in bytes. The kernel's send buffer holds several packets (212,992 bytes
@@ -42,15 +42,16 @@ by default).
 """
 
 MESSAGE_BYTES = PACKET_BYTES - 4
-"""Maximum size of a message in bytes. An account has at most 1,500 bytes, an identity a few
-thousand.
+"""Maximum size of a message in bytes. An account has at most 1,500 bytes, and an identity has a few
+thousand bytes.
 """
 
 PACKETS_PER_FLUSH = 16
-"""Maximum number of packets per front end and flush: half a megabyte, ten times a second."""
+"""Maximum number of packets that one flush sends to a front end: half a megabyte. There are ten
+flushes per second."""
 
 PACKETS_PER_READ = 1024
-"""Maximum number of packets per engine and read: more than the engine's log can contain."""
+"""Maximum number of packets that one read takes from an engine: more than its log can contain."""
 
 FRONT_ENDS_LIMIT = 64
 """Maximum number of connections to one engine. Each API server on the engine's machine has one
@@ -58,7 +59,7 @@ connection.
 """
 
 ENGINES_LIMIT = 64
-"""Maximum number of connections of one front end, and of connection attempts per search."""
+"""Maximum number of engines to which a front end connects, and of its attempts per search."""
 
 ACCEPTS_PER_FLUSH = 16
 _REFUSED_KEPT = 4096
@@ -75,13 +76,15 @@ def make_token(environ: "os._Environ[str]") -> None:
 
 
 class EngineEnd:
-    """The engine's end of the link: listens, and sends messages to connected front ends."""
+    """The engine core's end of the link, which listens and sends messages to connected front
+    ends."""
 
     def __init__(self, token: str, name: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.setblocking(False)
         self._listener.bind(f"\0tailspan-{token}-{name}-{os.getpid()}")
-        # An idle engine accepts no connections; the kernel queues them until its first request.
+        # An idle engine accepts no connections. The kernel queues connections until the engine's
+        # next flush.
         self._listener.listen(FRONT_ENDS_LIMIT)
         self._fronts: list[_Front] = []
         self._log: deque[bytes] = deque()
@@ -115,7 +118,7 @@ class EngineEnd:
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        if len(self._log) > 2 * RECENT:  # not every time, because this runs ten times a second
+        if len(self._log) > 2 * RECENT:  # not at every flush, because there are ten per second
             read_by_all = min((front.position for front in self._fronts), default=self._end)
             while self._first < read_by_all and len(self._log) > RECENT:
                 self._forget_oldest()
@@ -123,7 +126,7 @@ class EngineEnd:
     def send_to_one(self, message: bytes) -> None:
         """Send a message to exactly one front end, so that its content is not counted twice.
 
-        The message replaces an earlier message that is still unsent.
+        If an earlier message of this kind is still unsent, the new message replaces it.
         """
         self._accept()
         if not self._fronts:
@@ -156,7 +159,7 @@ class EngineEnd:
             try:
                 connection, _address = self._listener.accept()
             except OSError:
-                return  # no connection waits, or this process is out of file descriptors
+                return  # no connection waits, or no file descriptor is left
             connection.setblocking(False)
             if not _is_ours(connection) or len(self._fronts) >= FRONT_ENDS_LIMIT:
                 guard.count("link.refused", "tailspan: refused a connection to the engine's link")
@@ -195,10 +198,11 @@ class EngineEnd:
             front.position += count
 
     def _packet(self, position: int) -> tuple[bytes, int]:
-        """Return a packet of the messages from `position` on, and their number."""
+        """Return a packet with the messages that begin at `position`, and the number of these
+        messages."""
         framed: list[bytes] = []
         size = 0
-        # Index access is fast near the end of a deque, where most front ends read.
+        # Most front ends read near the end of the deque, where index access is fast.
         for index in range(position - self._first, len(self._log)):
             message = self._log[index]
             size += 4 + len(message)
@@ -221,7 +225,7 @@ class _Front:
 
 
 class FrontEnd:
-    """A front end's end of the link: finds the engines of its server and reads their messages."""
+    """A front end's end of the link, which finds the server's engines and reads their messages."""
 
     def __init__(self, token: str) -> None:
         self._prefix = f"@tailspan-{token}-"
@@ -270,8 +274,8 @@ class FrontEnd:
 
     def _connect(self, address: str) -> None:
         engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Set this before `connect`, which could otherwise block this thread: the engine's backlog
-        # may be full.
+        # Set this before `connect`. Otherwise, `connect` could block this thread, because the queue
+        # of the engine's listener may be full.
         engine.setblocking(False)
         try:
             engine.connect("\0" + address[1:])

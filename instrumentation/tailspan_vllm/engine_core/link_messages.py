@@ -1,7 +1,8 @@
 """The messages that an engine core sends to the front ends of its server.
 
-There are three kinds: an account of one request (binary, because there is one per request), the
-identity of an engine, and a sample of an engine's totals (both JSON).
+There are three kinds: the account of one request, the identity of an engine, and a sample of an
+engine's totals. Accounts are frequent (one per request), so they are binary. Identities and samples
+are JSON.
 """
 
 import json
@@ -31,9 +32,9 @@ _NUMBERS: dict[str, type] = {
 """Maps the numeric fields of an account to their types."""
 _numbers = attrgetter(*_NUMBERS)
 _ACCOUNT = struct.Struct(f"<i{22 + len(_NUMBERS)}dBIB")
-"""The byte after the numbers is the tier of a load: its place in `TIERS` plus one, or 0 if it is
-unknown. The last two fields are the tokens per block and the number of hashes. The hashes and the
-request id follow the struct.
+"""The struct of an account. The byte after the numeric fields is the tier of a load: the tier's
+index in `TIERS` plus one, or 0 if the tier is unknown. The last two fields are the tokens per block
+and the number of hashes. The hashes and the request id follow the struct.
 """
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
@@ -64,7 +65,7 @@ class RequestAccount(NamedTuple):
 def encode_account(engine: int, request_id: str, account: Account) -> bytes:
     """Encode the account of one request.
 
-    A long request id is shortened here as in the front end, so that the ids match.
+    A long request id is shortened in the same way as in the front end, so that the ids match.
     """
     block_tokens, hashes = account.block_hashes or (0, b"")
     size_bytes, tier = account.kv_load or (None, None)
@@ -120,7 +121,7 @@ def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
 
 
 def is_account(message: bytes) -> bool:
-    """Return whether a message is an account. It may still be malformed."""
+    """Return whether a message is an account. The account may still be malformed."""
     return message[:1] == b"A"
 
 
@@ -188,7 +189,8 @@ def _account(message: bytes) -> RequestAccount:
 def _sample(sample: dict[str, Any]) -> dict[str, Any]:
     """Return a valid sample, or raise ValueError.
 
-    A metric without a unit is invalid, because all later exports of samples would fail.
+    A sample that contains a metric without a unit is invalid: with it, all later exports would
+    fail.
     """
     if not _is_number(sample["engine"]):
         raise ValueError(f"malformed sample: engine {sample['engine']!r}")

@@ -1,11 +1,12 @@
 """Records an engine core's steps, and sends accounts of its requests to the front ends.
 
-`scheduler_hooks.py` calls this module inside guards. An exception in this module is counted, and
-the requests in the engine lose their accounts. vLLM is not affected.
+`scheduler_hooks.py` calls this module and catches its exceptions. An exception is counted, and the
+requests that are in the engine lose their accounts. vLLM is not affected.
 
-Per step, this module computes a few sums without a Python loop over the batch, and loops only over
-the requests in prefill. It does all other work ten times a second, for all recent steps at once.
-Code that runs once per step is three times slower, because the model evicts it from the CPU caches.
+In each step, this module computes a few sums without a Python loop over the batch, and loops only
+over the requests in prefill. All other work is done ten times a second, for all steps since the
+last time. Code that runs once per step would be three times slower, because running the model
+evicts it from the CPU caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -53,13 +54,14 @@ TRACK_LIMIT = 65536
 STEPS_UNDER_WAY = 1024
 """Maximum number of scheduled steps that have not ended.
 
-Pipeline parallelism has one such step per stage, and asynchronous scheduling adds one. If there are
-this many, the hook has missed the ends of steps.
+Pipeline parallelism has one such step per stage, and asynchronous scheduling adds one. If this many
+steps have not ended, the hook has missed the ends of steps.
 """
 
 UNSEEN_ENDS = 1024
-"""Maximum excess of tracked requests over the scheduler's requests. Above it, the observer removes
-the tracks of requests that the scheduler no longer has, because the hook missed their ends.
+"""Maximum excess of tracked requests over the scheduler's requests. Above this limit, the observer
+removes the tracks of requests that the scheduler no longer has: the hook missed the ends of these
+requests.
 """
 
 
@@ -82,7 +84,7 @@ class _EndedRequest(NamedTuple):
     paid: int
     """The last step with work for the request.
 
-    If a step with its work is running when the request ends, this is that step.
+    This step may still be running when the request ends.
     """
 
 
@@ -93,7 +95,7 @@ class EngineObserver:
         link: the link to the front ends.
         engine: the engine's index.
         ladders: whether to send the block hashes that prefix ladders need.
-        listener: reports the requests, if no front end does.
+        listener: reports the requests. None if a front end reports them.
     """
 
     def __init__(
@@ -113,13 +115,14 @@ class EngineObserver:
         self._planned: deque[tuple[Any, Work, float, int, bool]] = deque()
         self._ended: list[_EndedStep] = []
         self._freed: list[tuple[Track, int]] = []
-        """Requests freed during `update_from_output`, each with its last scheduled step."""
+        """Requests that were freed during `update_from_output`, each with its last scheduled
+        step."""
         self._leaving: list[_EndedRequest] = []
-        """Requests that have ended while a step with their work is running."""
+        """Requests that ended while a step with work for them is still running."""
         self._unsettled: list[_EndedRequest] = []
         self.in_update = False
-        """Whether vLLM is processing the outputs of a step. A request that is freed meanwhile took
-        part in that step.
+        """Whether vLLM is processing the outputs of a step. A request that is freed during this
+        time had work in the step.
         """
         self._waiting = WaitingRequests(TRACK_LIMIT)
         self._ladders = ladders
@@ -135,7 +138,8 @@ class EngineObserver:
         """Requests in the engine that are not tracked, because of `TRACK_LIMIT` or a failed hook.
         """
         self._no_account = 0
-        """Number of requests without an account: never tracked, or their track was lost."""
+        """Number of requests without an account, because they were never tracked or their track was
+        lost."""
 
     @property
     def _step(self) -> int:
@@ -153,7 +157,8 @@ class EngineObserver:
             self._listener.began(scheduler, request)
 
     def refused(self, scheduler: Any, request: Any) -> None:
-        """Forget a request that vLLM did not add to its queue, because `add_request` raised."""
+        """Forget a request that vLLM did not add to its queue, because `add_request` raised an
+        exception."""
         if request.request_id in scheduler.requests:
             return
         if self._listener is not None:
@@ -184,8 +189,8 @@ class EngineObserver:
             return
         step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
-        # vLLM reports a request that continues after a preemption as resumed. With newer versions
-        # of the model runner, it reports the request as new.
+        # If a request continues after a preemption, vLLM reports it as resumed, or as new with
+        # newer versions of the model runner.
         for request_id in (*new, *cached.resumed_req_ids):
             self._prefilling.add(request_id)
             if track := self._tracks.get(request_id):
@@ -235,11 +240,12 @@ class EngineObserver:
         self._planned.append((output, work, begun, len(counts), bool(encoded)))
 
     def ends(self, scheduler: Any, request: Any) -> None:
-        """Copy the hashes of a request that is about to be freed, unless an earlier copy failed."""
+        """Copy the hashes of a request that is about to be freed, unless copying has failed
+        before."""
         if self._listener is not None:
             self._listener.ended(request)
         track = self._tracks.get(request.request_id)
-        # vLLM has no hashes without prefix caching, or for a request shorter than a block.
+        # vLLM computes no hashes without prefix caching, or if a request is shorter than a block.
         if not self._ladders or track is None or not getattr(request, "block_hashes", None):
             return
         try:
@@ -251,7 +257,7 @@ class EngineObserver:
             self._ladders = False
 
     def preempted(self, request_id: str) -> None:
-        """Record that a running request was preempted, which discards its KV cache."""
+        """Record that a running request was preempted, so that its KV cache is discarded."""
         if self._listener is not None:
             self._listener.preempted(request_id)
         track = self._tracks.get(request_id)
@@ -286,7 +292,8 @@ class EngineObserver:
             self._catch_up()
 
     def _left_queue(self, request_id: str) -> None:
-        """Send the account of a request that took part in no step: its time in the queue."""
+        """Send the account of a request that was never scheduled. It has only the time in the
+        queue."""
         waited = self._waiting.left(request_id)
         if waited is None:
             return
@@ -295,7 +302,8 @@ class EngineObserver:
             self._link.flush()  # the next step may begin hours later
 
     def _last_planned(self, request_id: str) -> int:
-        """Return the last scheduled step with the request, or else the last step that ended."""
+        """Return the last step with work for the request, or the last ended step if there is
+        none."""
         before = self._last_step
         for place in range(len(self._planned), 0, -1):
             if request_id in self._planned[place - 1][0].num_scheduled_tokens:
@@ -349,7 +357,7 @@ class EngineObserver:
             try:
                 if account := self.ledger.settle(track, last, paid):
                     self._link.put(encode_account(self._engine, track.request_id, account))
-            except Exception:  # other requests keep their accounts
+            except Exception:  # the other requests keep their accounts
                 guard.note_failure("settle")
                 self._no_account += 1
         self._link.flush()
@@ -371,7 +379,7 @@ class EngineObserver:
     def lose_track(self) -> None:
         """Remove the tracks of all requests in the engine after a hook failed.
 
-        Otherwise their accounts would be wrong, and nothing would show it.
+        If the tracks were kept, the accounts would be wrong without any sign of it.
         """
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
@@ -380,10 +388,10 @@ class EngineObserver:
             each.clear()
         self._waiting.forget_loads()
         self.in_update = False
-        self._idle = True  # measure the next step from its scheduling
+        self._idle = True  # the next step is measured from its scheduling
 
     def close(self) -> None:
-        """Send a last sample, which contains the failures, and close the link."""
+        """Send a last sample, which contains the numbers of failures, and close the link."""
         try:
             self._link.send_to_one(encode_sample(self._sample_of({}, {})))
             if self._listener is not None:

@@ -1,8 +1,9 @@
-"""Finds why requests stay in a scheduler's queue after a scheduling decision.
+"""Finds the obstacle that keeps requests in a scheduler's queue after a scheduling decision.
 
-The checks repeat the conditions that end vLLM's own loop over the waiting requests. The condition
-that lasts longest is checked first: a full batch (until a request ends), full KV-cache memory
-(until a request ends or grows), an exhausted token budget (until the next step).
+The checks repeat the conditions that end vLLM's own loop over the waiting requests. If several
+conditions hold, the one that usually lasts longest is reported, so it is checked first. The order
+is: a full batch (lasts until a request ends), full KV-cache memory (until a request ends or grows),
+an exhausted token budget (until the next step).
 
 Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule`, 0.12 to 0.33.
 """
@@ -16,7 +17,8 @@ from tailspan_vllm.engine_core.queue_waits import Hold, Obstacle
 _NONE: Final[Mapping[str, Hold]] = {}
 
 _GRAMMAR: Final = frozenset({"WAITING_FOR_FSM", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR"})
-"""The names of the status of a request whose grammar is being compiled."""
+"""Names, in different versions of vLLM, of the status of a request whose grammar is being
+compiled."""
 
 
 class QueueObstacles:
@@ -34,7 +36,8 @@ class QueueObstacles:
         lora_config = getattr(scheduler, "lora_config", None)
         self._adapter_slots: int | None = lora_config and lora_config.max_loras
         self._adapters: set[int] | None = None
-        """The adapters in the batch, or None if the batch has changed since they were read."""
+        """The adapters in the batch, or None if the batch has changed since the adapters were
+        read."""
         connectors = (
             getattr(scheduler, "connector", None),
             getattr(scheduler, "ec_connector", None),
@@ -44,16 +47,17 @@ class QueueObstacles:
         self.holds_known = hasattr(scheduler, "deferred_waiting") or hasattr(
             scheduler, "skipped_waiting"
         )
-        """Whether the reasons for holding requests back are known: since 0.18, unless they cannot
-        be read.
+        """Whether `held` can find why requests may not join: since vLLM 0.18, unless reading
+        failed.
         """
 
     def batch_changed(self) -> None:
-        """Note that a request has joined or left the batch."""
+        """Record that a request has joined or left the batch."""
         self._adapters = None
 
     def held(self) -> Mapping[str, Hold]:
-        """Return why requests may not join the batch, by request id. Always empty before 0.18."""
+        """Return why requests may not join the batch, by request id. Always empty before vLLM
+        0.18."""
         scheduler = self._scheduler
         held = getattr(scheduler, "deferred_waiting", None)  # since 0.31
         if held is None:
@@ -70,10 +74,11 @@ class QueueObstacles:
         return dict.fromkeys((request.request_id for request in held), Hold.OTHER)
 
     def _hold(self, request: Any) -> Hold | None:
-        """Return why a request that vLLM skipped may not join the batch, or None if it may.
+        """Return why a request that vLLM skipped may not join the batch, or None if it may join.
 
-        vLLM looks at a skipped request again only when the batch has room. A request that has
-        become ready meanwhile waits for the same obstacle as all others.
+        vLLM examines a skipped request again only when the batch has room. If the request has
+        become ready before that, it waits for the same obstacle as all eligible requests, so None
+        is returned.
         """
         status = request.status.name
         if status == "WAITING_FOR_REMOTE_KVS":
@@ -97,7 +102,7 @@ class QueueObstacles:
         return Hold.OTHER if self._connected else None
 
     def obstacle(self, output: Any, held: Mapping[str, Hold], preempted: bool) -> Obstacle | None:
-        """Return why eligible requests did not join the batch, or None if none of them waits.
+        """Return why eligible requests did not join the batch, or None if no such request waits.
 
         Args:
             output: the output of the scheduling decision.
@@ -131,9 +136,9 @@ class QueueObstacles:
         """Return the first eligible request in the scheduler's order, or None."""
         scheduler = self._scheduler
         # Since 0.31, the first queue contains requests that already hold blocks, for example
-        # because their cache was fetched. From 0.18 to 0.30, a skipped request stays in a queue of
-        # its own until it joins the batch. The last queue contains all other requests, since 0.31
-        # including ineligible ones.
+        # because their cache was fetched. From 0.18 to 0.30, the second queue contains skipped
+        # requests until they join the batch. The last queue contains all other requests; since
+        # 0.31, they include ineligible requests.
         for queue in (
             getattr(scheduler, "kv_holding_waiting", None),
             getattr(scheduler, "skipped_waiting", None),
@@ -147,7 +152,8 @@ class QueueObstacles:
         return None
 
     def _lacks_blocks(self, request: Any) -> bool:
-        """Return whether the free blocks may be too few for the request, assuming no cache hits."""
+        """Return whether the request may need more blocks than are free, if it has no cache
+        hits."""
         cache = self._scheduler.kv_cache_manager
         groups = len(cache.kv_cache_config.kv_cache_groups)
         needed: int = -(-request.num_tokens // self._block_tokens) * groups

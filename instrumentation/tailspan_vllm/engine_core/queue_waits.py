@@ -1,10 +1,10 @@
 """Measures how long each obstacle kept requests in the engine's queue.
 
-At each step, the scheduler decides which requests join the batch. The obstacle found at a decision
-applies until the next decision, and the time between them is added to that obstacle's running sum.
-A request's wait is the difference between the sums at its admission and at its arrival, so a
-waiting request costs nothing per step. An ineligible request is recorded individually, when it
-becomes ineligible and when it becomes eligible again.
+At each step, the scheduler decides which requests join the batch. The obstacle that is found at a
+decision applies until the next decision. The time between the two decisions is added to the running
+sum of this obstacle. A request's wait is the growth of the sums from its arrival to its admission,
+so a waiting request causes no work at each step. Ineligible requests are the exception: the time
+when a request becomes ineligible, and when it becomes eligible again, is recorded for each request.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -32,7 +32,8 @@ class Obstacle(IntEnum):
 class Hold(IntEnum):
     """The reasons why a request is not eligible.
 
-    The value of each reason but the last is its index in `HeldParts`.
+    The value of each reason is its index in `HeldParts`, except for the last reason, which has no
+    field there.
     """
 
     KV_LOAD = 0
@@ -46,7 +47,7 @@ class Waited(NamedTuple):
 
     Attributes:
         queued: when the request arrived.
-        parts: its seconds by obstacle.
+        parts: the seconds of the wait by obstacle.
         held: the seconds of `parts.held` by reason; None if the reasons are unknown.
     """
 
@@ -61,16 +62,16 @@ class _Wait:
 
     queued: float
     before: list[float] = field(default_factory=list)
-    """The sums at the request's first scheduling decision, plus their growth while it was
-    ineligible.
+    """The obstacles' sums at the first scheduling decision after the request's arrival, plus their
+    growth while the request was ineligible.
     """
     hold: Hold | None = None
     """Why the request is not eligible, or None while it is eligible."""
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(Hold))
-    """Seconds by `Hold`, without the hold that is still in effect."""
+    """Seconds by `Hold`, without the time of a hold that has not ended."""
     held_since: float = 0.0
     at_hold: list[float] = field(default_factory=list)
-    """The sums when the request became ineligible."""
+    """The obstacles' sums when the request became ineligible."""
 
 
 class Queue:
@@ -96,7 +97,7 @@ class Queue:
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Remove all other requests, which ended without a call of the hooks."""
+        """Remove all requests that are not in `alive`: they ended without a call of the hooks."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 
@@ -117,7 +118,7 @@ class Queue:
         Args:
             at: timestamp at which the decision began.
             obstacle: the obstacle for eligible requests from now on, or None if no request waits.
-            held: why each ineligible request is not eligible.
+            held: the reason why a request is not eligible, for each ineligible request.
 
         Returns: the requests that became ineligible, or whose reason changed.
         """
@@ -151,7 +152,7 @@ class Queue:
     def _elapse(self, at: float) -> None:
         """Add the time since the last decision to the sum of its obstacle."""
         if self._obstacle is not None:
-            # Copy the list, because `_Wait.before` refers to the current one.
+            # Copy the list, because `_Wait.before` of some requests refers to the current list.
             self._sums = self._sums.copy()
             self._sums[self._obstacle] += at - self._looked_at
         self._looked_at = at
@@ -161,7 +162,7 @@ class Queue:
         if wait is None:
             return None
         self._release(wait, at)
-        # A request that arrived after the last decision waited only for the next one.
+        # If no decision was made since the request arrived, no obstacle applied to the request.
         since = wait.before or self._sums
         seats, kv, budget, held = (
             now - before for now, before in zip(self._sums, since, strict=True)
@@ -173,7 +174,7 @@ class Queue:
         return Waited(wait.queued, parts, known)
 
     def _release(self, wait: _Wait, at: float) -> None:
-        """Mark a request as eligible, and exclude its ineligible time from its wait."""
+        """Mark a request as eligible. Its ineligible time is not counted for any obstacle."""
         if wait.hold is None:
             return
         wait.held_s[wait.hold] += at - wait.held_since

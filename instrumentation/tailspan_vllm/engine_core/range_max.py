@@ -1,7 +1,8 @@
 """Computes the maximum of any range of a long series.
 
 Pure. The class stores the maximum of each block of `BLOCK` values. A query over n values therefore
-reads n / BLOCK maxima, and single values at both ends. Appending a value takes one comparison.
+reads about n / BLOCK of these maxima, and single values only at both ends of the range. Appending a
+value takes one comparison.
 """
 
 from array import array
@@ -10,7 +11,8 @@ BLOCK = 64
 
 
 class RangeMax:
-    """A series that supports `append`, the maximum of a range, and dropping its oldest values."""
+    """A series of numbers with three operations: append a value, get a range's maximum, drop
+    values."""
 
     def __init__(self) -> None:
         self._values = array("d")

@@ -1,4 +1,4 @@
-"""The interface of code that reports an engine core's requests itself, without a front end."""
+"""The interface of code that reports requests from inside the engine core, without a front end."""
 
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ class RequestListener(Protocol):
         """Receive a request that has finished or been aborted."""
 
     def stepped(self, results: Any) -> None:
-        """Receive the outputs of a step by client. Called once per step."""
+        """Receive the outputs of a step, which vLLM divides by client. Called once per step."""
 
     def closed(self) -> None:
-        """Called when the hooks are switched off. No more events follow."""
+        """Stop: the hooks are switched off, and no more events follow."""

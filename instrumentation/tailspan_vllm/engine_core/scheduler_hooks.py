@@ -26,10 +26,11 @@ def install(make_observer: Callable[[], EngineObserver], *, early: bool = False)
     """Wrap the methods of vLLM's scheduler.
 
     Args:
-        make_observer: called when the scheduler is created, in its process. The observer's link
-            must exist before front ends look for it, which they do at their first request.
-        early: whether the observer begins at once, not at the first request. Required if no front
-            end reports the engine before its first request.
+        make_observer: creates the observer. Called in the engine core's process when the scheduler
+            is created: the observer's link must exist before the front ends' first request, when
+            they look for the link.
+        early: whether the observer begins at the scheduler's creation instead of at the first
+            request. True if no front end reports the engine before its first request.
 
     Returns: the names of methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
     `update_from_output` and `_free_request` exist.
@@ -75,9 +76,9 @@ class _SchedulerHooks:
         self._make = make_observer
         self._early = early
         self._made: EngineObserver | None = None
-        """The observer, from the creation of the scheduler on."""
+        """The observer, after the scheduler was created."""
         self._observer: EngineObserver | None = None
-        """The observer, from its beginning on."""
+        """The observer, after it has begun."""
         self._probed = False
         self._hooks = guard.Hooks("step ledger", switched_off=self._give_up)
 

@@ -2,18 +2,19 @@
 
     w = γ/N + α·p + κ·q + β·c + δ·d        share = D · w / Σ w
 
-w: the request's weight. p, q, c, d: its part of the step's work (P, Q, C, N in `step_model.py`).
-N: here, the number of requests in the step. D: the step's duration.
+w: the request's weight. p, q, c, d: the request's part of the step's work, which `step_model.py`
+calls P, Q, C and N. N: in this formula, the number of requests in the step. D: the step's duration.
 
 The whole duration is split, including stalls, so the shares of all requests sum to it. Before the
-step model is fitted, the weights are the numbers of tokens. As in the ledger, running sums keep the
-computing time per request proportional to its prefill chunks and decode runs.
+step model is fitted, the weights are the numbers of tokens. As in the ledger, a request's share of
+many steps is a difference of running sums. The computing time per request is therefore proportional
+to its number of prefill chunks and decode runs.
 
 Work that a preemption discarded is computed again; this repeated work is reported separately, as
 wasted.
 
 Pure. The result is exact if every decoding request grows by one token per step. With speculative
-decoding, a request grows faster, so its share is slightly too low.
+decoding, a request grows by several tokens per step, so its share is slightly too low.
 """
 
 from array import array
@@ -35,11 +36,12 @@ class Chunk:
     tokens: int
     attention: float
     encoder_ratio: float = 0.0
-    """The request's share of the images and audio that the step's encoder processed."""
+    """The request's share (0 to 1) of the images and audio that the encoder processed in the
+    step."""
 
     @property
     def start(self) -> float:
-        """The number of prompt tokens before this chunk."""
+        """The number of the request's tokens before this chunk."""
         return self.attention / self.tokens - self.tokens / 2 if self.tokens else 0.0
 
 
@@ -61,7 +63,7 @@ class Bill(NamedTuple):
 
 @dataclass(slots=True)
 class Billing:
-    """Running sums over the steps. `forgotten` is the number of dropped steps, the oldest ones."""
+    """Running sums over the steps. `forgotten` is the number of oldest steps that were dropped."""
 
     forgotten: int = 0
     _sums: tuple["array[float]", ...] = field(
@@ -75,7 +77,7 @@ class Billing:
         """Enter one step.
 
         Args:
-            step: the step's number: the previous step's plus one.
+            step: the step's number. Steps have consecutive numbers.
             work: the work that was computed in the step.
             sequences: the number of requests in the step.
             duration: the step's duration in seconds.

@@ -1,9 +1,9 @@
 """The step ledger: the work and duration of every engine step, and each request's share.
 
 The ledger stores running sums over the steps, so a request's share of a range of steps is the
-difference between two entries. Its computing time per request is proportional to the number of
+difference between two entries. The computing time per request is proportional to the number of
 prefill chunks, not to the number of tokens. The ledger's size is bounded: it drops the oldest
-steps, and does not split the phases of requests that began in a dropped step.
+steps. If a request began in a dropped step, the ledger does not split its phases.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -34,20 +34,20 @@ class Track:
     external_cached_tokens: int | None = None
     """Prompt tokens loaded from outside the engine when the request was first scheduled."""
     kv_load: KvLoad | None = None
-    """What was loaded: bytes and tier."""
+    """The size and the storage tier of the KV cache that was loaded for the request."""
     has_encoder: bool = False
     """Whether the engine has an encoder of images or audio."""
     block_hashes: BlockHashes | None = None
-    """Hashes of the request's tokens, which are sent with its account."""
+    """Hashes of the request's tokens, to be sent with the account."""
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)
-    """The last step before each preemption."""
+    """The number of the last step before each preemption."""
     resumed_in: list[int] = field(default_factory=list)
-    """The first step after each resumption."""
+    """The number of the first step after each resumption."""
 
     def until(self, last: int) -> "Track":
-        """Return a copy of the track as of the end of a step."""
+        """Return a copy of the track without the steps after this step."""
         return replace(
             self,
             chunks=[chunk for chunk in self.chunks if chunk.step <= last],
@@ -71,7 +71,7 @@ class Account(NamedTuple):
     block_hashes: BlockHashes | None = None
     kv_load: KvLoad | None = None
     encoder_s: float | None = None
-    """The encoder's part of `prefill.own`; None if the engine has no encoder."""
+    """The encoder's seconds in `prefill.own`; None if the engine has no encoder."""
 
 
 class Ledger:
@@ -85,9 +85,10 @@ class Ledger:
         self._gaps = RangeMax()
         """Time from the end of the previous step to the end of each step."""
         self._prefill_tokens = RangeMax()
-        # Running sums; entry k includes step k. f = the step's duration, without stall and encoder,
-        # divided by its prediction. A request's own work is computed from the sums per coefficient.
-        # The encoder's seconds are also in `_prefill` and `_shared`.
+        # Running sums: entry k is the sum over the steps up to step k. f = (the step's duration −
+        # stall − encoder's time) / the predicted duration. A request's own work is computed from
+        # the sums of the coefficients. The encoder's seconds are also included in `_prefill` and
+        # `_shared`.
         self._billing = Billing()
         self._unknown = array("q")
         self._stall = array("d")
@@ -126,13 +127,13 @@ class Ledger:
 
         Args:
             work: the work that was scheduled in the step.
-            begun: earliest possible start of the step: the end of the previous step, or the time at
-                which the engine stopped being idle.
+            begun: earliest possible start of the step: the end of the previous step, or, after idle
+                time, the time at which the engine became busy.
             ended: time at which the step's outputs were ready.
             sequences: the number of requests in the step.
-            encodes: whether the encoder of images or audio ran in the step. If so, the excess over
-                the model's prediction is the encoder's time, and the model does not learn from the
-                step.
+            encodes: whether the encoder of images or audio ran in the step. If so, the part of the
+                duration above the model's prediction counts as the encoder's time, and the model is
+                not updated with the step.
 
         Returns: the step's stall in seconds.
         """
@@ -203,11 +204,11 @@ class Ledger:
 
         Args:
             track: the record of the request.
-            last: the last step that ended before the request ended; None for the newest step.
+            last: the last step that ended before the request ended; None for the newest ended step.
             paid: the newest step with work for the request; None if this is `last`.
 
-        Returns: the request's engine time, or None if its first steps were dropped. For a request
-        that ended during its first step, only the bill is set.
+        Returns: the request's engine time, or None if its first steps were dropped. If the request
+        ended during its first step, its phases have no parts, and only the bill is known.
         """
         if last is None:
             last = self.next_step - 1
@@ -269,7 +270,7 @@ class Ledger:
     def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
         """Return the seconds lost to preemptions before and after the first token.
 
-        A preemption costs the time until the discarded work is computed again.
+        The time lost to a preemption ends when the discarded work has been computed again.
         """
         before = after = 0.0
         for number, evicted in enumerate(track.evicted_after):
@@ -287,7 +288,7 @@ class Ledger:
     def _prefill_parts(
         self, track: Track, first_step: int, prefill_end: int, preempted: float
     ) -> tuple[Parts, float]:
-        """Return the parts of prefill, and the encoder's part of `own`."""
+        """Return the parts of prefill, and the encoder's seconds in the part `own`."""
         total = max(0.0, self._end_of(prefill_end) - track.scheduled)
         own = others_prefill = mine_stall = encoder = 0.0
         for chunk in track.chunks:
@@ -304,8 +305,9 @@ class Ledger:
             own += mine + self._between(self._base, before, step)
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
-        # During prefill, a step without work for the request is attributed to the other requests,
-        # in proportion to their work, or to the preemption if the request was preempted.
+        # A step during prefill that had no work for the request counts as preempted time if the
+        # request was preempted. If it was not preempted, the time of the step is divided among the
+        # other requests' prefill and decode, in proportion to their work.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks
@@ -350,7 +352,8 @@ class Ledger:
         return _summing_to(total, own, others_prefill, preempted, stall)
 
     def _longest_gap(self, track: Track, last: int) -> float | None:
-        """Return the longest time between two tokens in seconds; None below two tokens."""
+        """Return the longest time between two tokens in seconds, or None for fewer than two
+        tokens."""
         longest = None
         previous_end: int | None = None
         for run in track.decodings:
@@ -365,7 +368,8 @@ class Ledger:
         return longest
 
     def _most_prefill_of_others(self, track: Track, last: int) -> int:
-        """Return the largest number of other requests' prompt tokens in a step of this request."""
+        """Return the largest number of prompt tokens of other requests in any one step of this
+        request."""
         most, tokens, forgotten = 0.0, self._prefill_tokens, self._forgotten
         for chunk in track.chunks:
             if chunk.step <= last:
@@ -380,10 +384,11 @@ class Ledger:
 def _summing_to(
     total: float, own: float, others_prefill: float, preempted: float, stall: float
 ) -> Parts:
-    """Return parts that sum to `total`; `others_decode` is the remainder.
+    """Return parts that sum to `total`. `others_decode` is `total` minus the other parts.
 
-    Rounding, or work that the model does not include, can make the remainder negative. The modelled
-    parts are then scaled down. The total and the measured parts stay unchanged.
+    If the other parts exceed the total, because of rounding or of work that the model does not
+    include, `own` and `others_prefill` are scaled down. `total`, and the measured parts `preempted`
+    and `stall`, stay unchanged.
     """
     preempted = min(preempted, total)
     stall = min(stall, total - preempted)

@@ -5,9 +5,9 @@
 P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2). C: context tokens
 that decodes read. N: decoding sequences. The coefficients are not negative. The fit is relative
 least squares with exponential forgetting, and with Huber weights, so that a long stall does not
-bias it. The fit is stored as normal equations: a step takes a few dozen multiplications and no
-memory. Each step is predicted before it updates the model, so the reported error is an
-out-of-sample error.
+bias it. The fit is stored as normal equations: adding a step takes a few dozen multiplications and
+no memory. A step's duration is predicted before the step updates the model, so the reported error
+is an out-of-sample error.
 
 Pure. docs/ledger.md describes the limits of the model.
 Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 1964.
@@ -16,7 +16,8 @@ Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 196
 from typing import NamedTuple
 
 SCALES = (1.0, 1e3, 1e6, 1e5, 1e2)
-"""Typical values of 1, P, Q, C, N. Dividing by them keeps the normal equations well conditioned."""
+"""Typical values of 1, P, Q, C, N. The variables are divided by these values to keep the normal
+equations well conditioned."""
 
 FORGET = 1 - 1 / 4000
 """The weight of a step halves after 2,800 further steps."""
@@ -25,7 +26,8 @@ MIN_STEPS = 64
 """Minimum number of fitted steps before the first prediction."""
 
 SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
-"""Steps between two solutions of the equations: at first, and after `SETTLED_STEPS`."""
+"""Number of steps after which the equations are solved again: at first, and after
+`SETTLED_STEPS`."""
 
 SETTLED_STEPS = 512
 SWEEPS = 12
@@ -41,7 +43,7 @@ requests share.
 
 
 PACE_STEP = 0.02
-"""Change of the pace's logarithm per step: the pace rises from 1 to 2 in 35 steps."""
+"""Relative change of the pace per step. With it, the pace rises from 1 to 2 in 35 steps."""
 
 PACE_LIMIT = 50.0
 
@@ -76,8 +78,8 @@ class StepModel:
         multiplication instead of twenty.
         """
         self.pace = 1.0
-        """Running median of measured over predicted duration. It follows a slower machine within
-        tens of steps; the fit needs thousands of steps.
+        """Running median of the ratio measured / predicted duration. If the machine becomes slower,
+        the pace follows within tens of steps; the fit needs thousands of steps.
         """
         self._typical_ratio = 0.2
         self._typical_s = 0.0
@@ -91,15 +93,15 @@ class StepModel:
 
     @property
     def error_ratio(self) -> float | None:
-        """Typical out-of-sample |error|, relative to the prediction; None before the first
-        prediction.
+        """Return the typical absolute out-of-sample error, relative to the prediction; None before
+        the first prediction.
         """
         return self._typical_ratio if self.ready else None
 
     @property
     def r_squared(self) -> float | None:
-        """Out-of-sample share of the variance that the model explains; None before the first
-        prediction.
+        """Return the share of the durations' variance that the predictions explain; None before the
+        first prediction.
         """
         if not self._weight:
             return None
@@ -115,7 +117,8 @@ class StepModel:
     def stall_of(self, duration: float, predicted: float) -> float:
         """Return the part of a step's duration that is a stall, or 0 if it is within the noise.
 
-        If all recent steps took longer than predicted, the machine is slower; that is not a stall.
+        A slower machine is not a stall: if all recent steps took longer than predicted, the machine
+        has become slower.
         """
         expected = predicted * max(self.pace, 1.0)
         surplus = duration - expected
@@ -131,12 +134,13 @@ class StepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _LEAST), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # The residual is relative to the pace, so that the fit can follow a change of all
-            # steps.
+            # The residual is relative to the pace. If it were relative to the prediction and all
+            # steps became slower, all steps would get a low weight, and the fit could not follow.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0
-            # A clipped mean ignores stalls, as a running median does, but is cheaper to compute.
+            # A mean of clipped values ignores stalls, as a running median does, but takes less time
+            # to compute.
             self._typical_ratio += 0.01 * (
                 min(ratio, 4 * self._typical_ratio) - self._typical_ratio
             )

@@ -1,7 +1,7 @@
-"""The requests in the scheduler's queue: why each of them waits, and what is loaded for it.
+"""The requests in the scheduler's queue: why each request waits, and the KV cache loaded for it.
 
-If a reason cannot be determined, all reasons stay unknown, because sums with a gap would look
-complete.
+If the reason cannot be determined for one decision, all reasons are unknown from then on. Sums
+without the time of this decision would look complete.
 """
 
 import time
@@ -29,7 +29,7 @@ class WaitingRequests:
         self._obstacles: QueueObstacles | None = None
         self._loads: KvLoads | None = None
         self._describes_loads = True
-        """Whether bytes and tiers of loads are read. False after a failure."""
+        """Whether the bytes and tiers of KV-cache loads are determined. False after a failure."""
         self._loading: dict[str, KvLoad | None] = {}
         """The loads of the requests that wait for their KV cache."""
         self._evicted = False
@@ -67,13 +67,13 @@ class WaitingRequests:
         return None if self.queue is None else self.queue.admitted(request_id, at)
 
     def load_for(self, scheduler: Any, request_id: str, request: Any) -> KvLoad | None:
-        """Return what a connector loaded for a request that joins the batch."""
+        """Return what a KV connector loaded for a request that joins the batch."""
         if request_id in self._loading:
             return self._loading.pop(request_id)
         return self._load_of(scheduler, request)
 
     def left(self, request_id: str) -> Waited | None:
-        """Remove a request that took part in no step, and return its wait."""
+        """Remove a request that was never scheduled, and return its wait."""
         return None if self.queue is None else self.queue.left(request_id, time.monotonic())
 
     def batch_changed(self, request_id: str, *, evicted: bool) -> None:
@@ -81,7 +81,7 @@ class WaitingRequests:
 
         Args:
             request_id: the request.
-            evicted: whether it was preempted. Otherwise it has ended.
+            evicted: whether the request was preempted. If False, the request has ended.
         """
         if evicted:
             self._evicted = True
@@ -91,16 +91,17 @@ class WaitingRequests:
             self._obstacles.batch_changed()
 
     def keep(self, alive: Container[str], most: int) -> None:
-        """Remove the requests that vLLM no longer has, if there are more than `most`."""
+        """If there are more than `most` requests, remove those that vLLM no longer has."""
         if self.queue is not None and len(self.queue) > most:
             self.queue.keep(alive)
 
     def forget_loads(self) -> None:
-        """Remove the descriptions of loads, because some of them may be wrong."""
+        """Remove the descriptions of all loads, because some of them may be wrong."""
         self._loading.clear()
 
     def _load_of(self, scheduler: Any, request: Any) -> KvLoad | None:
-        """Describe what a connector loads for a request, or return None if that is unknown."""
+        """Describe the KV cache that a connector loads for a request, or return None if it is
+        unknown."""
         tokens = external_tokens(request)
         if not tokens or not self._describes_loads:
             return None

@@ -1,8 +1,9 @@
 """Captures the requests of an engine core whose front end is not Python.
 
 The scheduler's hooks call this code on the engine core's own thread, once per request or scheduling
-event, and once per step. It only copies values. The threads of `export.sender` do all other work in
-the same process, and read the accounts from the engine's link like a front end.
+event, and once per step. This code only copies values. The threads of `export.sender` run in the
+same process and do all other work. Like a front end, these threads read the accounts from the
+engine's link.
 """
 
 import logging
@@ -32,7 +33,7 @@ OPEN_LIMIT: Final = 65536
 """Maximum number of unfinished requests. Further requests are counted as dropped."""
 
 STEPS_LIMIT: Final = 4096
-"""Maximum number of steps whose statistics wait for the reading thread, which adds them up each
+"""Maximum number of steps whose statistics wait until the reading thread adds them up each
 second."""
 
 _OUTCOMES: Final[dict[str, Outcome]] = {
@@ -187,7 +188,7 @@ class EngineCapture:
     def closed(self) -> None:
         """Forget all requests, because the hooks are switched off and will not report their ends.
 
-        Otherwise the engine would look hung.
+        If they were kept, these requests would seem to stay in the engine, as in a hang.
         """
         self.in_flight.remove_all(self._open.values())
         self._open.clear()
@@ -223,7 +224,7 @@ def _load(scheduler: Any) -> dict[str, Number]:
 
 
 def _not_reported(flight: Flight, now: float) -> RequestRecord:
-    """Never called: requests without an HTTP exchange are not reported in flight."""
+    """Never called, because requests without an HTTP exchange are not reported while in flight."""
     raise NotImplementedError
 
 

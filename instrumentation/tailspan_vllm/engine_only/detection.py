@@ -2,8 +2,8 @@
 
 With `VLLM_USE_RUST_FRONTEND=1`, `vllm serve` starts the Rust front end instead of API servers.
 `vllm-rs serve` starts its engine cores through the module `headless_engine`. An engine core
-inherits the command line of the process that starts it. The variable has no effect in a program
-that creates vLLM's `LLM`, because it is not `vllm serve`.
+inherits the command line of the process that starts it. In a program that creates vLLM's `LLM`, the
+variable has no effect, because the program is not `vllm serve`.
 
 Source: vllm/entrypoints/cli/serve.py, 0.22 to 0.33; rust/src/managed-engine/src/process.rs.
 """
@@ -48,7 +48,8 @@ def served_port(command_line: Sequence[str]) -> int | None:
 
 
 def _chosen() -> bool:
-    """Return whether this vLLM has the Rust front end and uses it."""
+    """Return whether this version of vLLM contains the Rust front end and is configured to use
+    it."""
     try:
         from vllm import envs
 

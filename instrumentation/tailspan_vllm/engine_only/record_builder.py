@@ -15,7 +15,8 @@ from tailspan_vllm.request.record_builder import identify, join_trace
 from tailspan_vllm.request.text_limits import bounded_id
 
 _RANDOM_SUFFIX: Final = re.compile(r"-[0-9a-f]{8}$")
-"""The front end appends this to the id in the response, so that ids are unique in the engine."""
+"""The suffix that the front end appends to the id in the response, to make ids unique in the
+engine."""
 
 _OPERATIONS: Final = {"chatcmpl": "chat", "resp": "chat", "embd": "embeddings"}
 """Operations by the prefix of a request id. Other ids are completions."""
@@ -32,7 +33,7 @@ class Ended(NamedTuple):
 
 
 def record_of(flight: Flight, ended: Ended) -> RequestRecord:
-    """Return the record of a request, without its account.
+    """Return the record of a request, without the data of its account.
 
     `AccountJoin` adds the timestamps, the phases' parts and the model's name.
     """

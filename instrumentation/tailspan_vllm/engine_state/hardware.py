@@ -1,7 +1,7 @@
 """The hardware of an engine, the shape of its model, and its loading time.
 
-They are reported once, in the engine's start event. Values that this vLLM does not provide are left
-out. Tailspan computes bytes, FLOPs and cost from them.
+These values are reported once, in the engine's start event. Values that this vLLM does not provide
+are left out. Tailspan computes bytes, FLOPs and cost from these values.
 """
 
 import time
@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 MOST_LOADING_S = 3_600.0
 """Maximum plausible loading time: six times vLLM's limit for an engine's start
-(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). If the process is older, it created the engine long after its
-own start, and the process's age is not the loading time.
+(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). If the process is older than this when the engine is ready, it
+created the engine long after its own start. The process's age is then not the loading time.
 """
 
 
 class Machine(NamedTuple):
-    """Name of the device, number of devices of one engine, and shape of the model by key."""
+    """The device's name, the number of devices per engine, and the model's shape, by key."""
 
     device: str | None
     gpus: int | None
@@ -71,7 +71,7 @@ def _device() -> str | None:
     from vllm.platforms import current_platform
 
     if any("NonNvml" in each.__name__ for each in type(current_platform).__mro__):
-        return None  # the query would initialise CUDA, which takes GPU memory in this process
+        return None  # the query would initialise CUDA in this process, which takes GPU memory
     ask = getattr(current_platform, "get_device_name", None)
     name = ask() if ask is not None else None
     return name[:256] if isinstance(name, str) and name else None

@@ -1,7 +1,8 @@
 """Converts the statistics of KV connectors to one format.
 
-Pure. Each connector has its own format. The supported connectors are NIXL and offloading (with its
-short and its full metric names), also inside a multi connector. Unknown statistics are ignored.
+Pure. Each connector has its own format. The supported connectors are NIXL and offloading, alone or
+inside a multi connector. The offloading connector has metrics with short and with full names; both
+are supported. Unknown statistics are ignored.
 
 Source: vllm/distributed/kv_transfer/kv_connector/v1: nixl/stats.py, offloading/metrics.py,
 multi_connector.py.
@@ -30,8 +31,8 @@ _METRICS: Final[Mapping[str, str | tuple[str, ...]]] = {
     "vllm:kv_offload_tiering_write_bytes": names.KV_TIER_WRITE_BYTES,
     "vllm:kv_offload_tiering_write_time": names.KV_TIER_WRITE_TIME,
 }
-"""Maps each of the connectors' metrics to one or two of Tailspan's. A transfer between the GPU and
-an offloading tier counts in the metric of all transfers and in the metric of its direction.
+"""Maps each of the connectors' metrics to one or two of Tailspan's metrics. A transfer between the
+GPU and an offloading tier counts in two metrics: that of all transfers, and that of its direction.
 """
 _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
     "CPU_to_GPU": {
@@ -43,7 +44,7 @@ _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
         "op_time": names.KV_OFFLOAD_STORE_TIME,
     },
 }
-"""In the statistics of the offloading connector, the short names are nested below the direction."""
+"""The directions. In the offloading connector's statistics, the short names are keys below them."""
 
 _MAX_DEPTH: Final = 4
 """Maximum nesting depth: multi connector, its connectors, a metric, the metric's labels."""
@@ -82,7 +83,8 @@ def _amounts(
 
 
 def _numbers(value: Any, depth: int = 2) -> Iterator[int | float]:
-    """Yield the numbers of a metric: one number, a list of numbers, or either of them by labels."""
+    """Yield a metric's numbers. The metric is a number, a list of numbers, or a mapping of labels
+    to numbers or lists."""
     if isinstance(value, int | float):
         if value >= 0:
             yield value

@@ -1,10 +1,11 @@
 """Reads the shape of a served model: the configuration values that determine bytes and FLOPs.
 
 Keys and values are reported unchanged from Hugging Face's configuration and vLLM's arguments.
-`roofline/shape_from_config.py` interprets them, so it can support further models without a change
-of this module. Only numbers, booleans and type names are reported, never a path or the name of a
-checkpoint. A key inside a part of the configuration has the part's name as prefix. A list is
-reported as the number of occurrences of each value: `layer_types.sliding_attention` = 20.
+`roofline/shape_from_config.py` interprets the keys, so that Tailspan can support further models
+without a new version of the plugin. Only numbers, booleans and type names are reported, never a
+path or the name of a checkpoint. A key inside a part of the configuration has the part's name as
+prefix. A list is reported as the number of occurrences of each value:
+`layer_types.sliding_attention` = 20.
 
 Source: transformers' configuration classes; vllm/config, 0.12 to 0.33.
 """
@@ -98,7 +99,8 @@ PARTS: Final = (
     "ffn_config",
     "block_configs",
 )
-"""Keys of the parts of other architectures. Only the presence of these parts is reported."""
+"""Keys of parts of a configuration that only other architectures have. Of these parts, only the
+presence is reported."""
 
 QUANTIZATION: Final = (
     "quant_method",

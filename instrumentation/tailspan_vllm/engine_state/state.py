@@ -26,9 +26,10 @@ class EngineState:
     gauges: dict[str, Number] = field(default_factory=dict)
     totals: dict[str, Number] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
-    """Failures of the plugin's hooks in the engine core, by hook; without those in this process."""
+    """Failures of the plugin's hooks in the engine core's process, by hook. Failures in this
+    process are not included."""
     drops: dict[str, int] = field(default_factory=dict)
-    """Requests of this process that are not reported, by reason."""
+    """Number of requests of this process that are not reported, by reason."""
 
     load: Any = None
     """The latest `SchedulerStats`, or None. `step_statistics.load_of` converts it."""
@@ -52,9 +53,9 @@ class EngineState:
         """Return a copy that later steps do not change.
 
         Args:
-            own_totals: totals of the instrumentation itself, which every engine reports.
+            own_totals: totals of the instrumentation itself. Every engine's sample contains them.
             hook_failures: failures of the plugin's hooks in this process, by hook.
-            drops: requests that are not reported, by reason.
+            drops: number of requests that are not reported, by reason.
         """
         return replace(
             self,

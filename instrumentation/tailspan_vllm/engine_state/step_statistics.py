@@ -21,8 +21,8 @@ class Load(NamedTuple):
 
 
 def load_of(seen: Any) -> Load:
-    """Return the load in a step's `SchedulerStats`, or in gauges by name. None gives an unknown
-    load.
+    """Return the load from a step's `SchedulerStats`, or from gauges by name. For None, the load is
+    unknown.
     """
     if seen is None:
         return Load(None, None, None)
@@ -53,7 +53,7 @@ _READ_OF_ITERATION = ("num_generation_tokens", "num_prompt_tokens", "num_preempt
 
 
 def missing_in(steps: Iterable[Step]) -> list[str]:
-    """Return the names of attributes that `add_steps` requires and these statistics lack."""
+    """Return the attributes that `add_steps` requires, but that these statistics do not have."""
     for of_scheduler, of_iteration, _ in steps:
         lacking = [] if of_scheduler is None else missing(of_scheduler, _READ_OF_SCHEDULER)
         if of_iteration is not None:
@@ -91,7 +91,7 @@ def add_steps(state: EngineState, steps: Iterable[Step]) -> None:
                 queries += local.queries
                 hits += local.hits
             _add_where_present(state, of_scheduler)
-    if iterated:  # an engine core alone has no statistics of iterations
+    if iterated:  # without a Python front end, there are no `IterationStats`
         state.add(names.DECODE_TOKENS, decoded)
         state.add(names.PREFILL_TOKENS, prefilled)
         state.add(names.ENGINE_PREEMPTIONS, preempted)
@@ -108,16 +108,16 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     deferred = getattr(stats, "num_skipped_waiting_reqs", None)
     if deferred is not None:
         state.gauges[names.DEFERRED] = deferred
-    # Before 0.20 vLLM counted the deferred requests as waiting requests.
+    # Before 0.20, vLLM counted deferred requests as waiting requests.
     state.gauges[names.WAITING] = stats.num_waiting_reqs + (deferred or 0)
     state.gauges[names.RUNNING] = stats.num_running_reqs
     state.gauges[names.KV_USAGE] = stats.kv_cache_usage
     stages = getattr(stats, "num_kv_fetch_reqs_by_stage", None)
     if stages or names.FETCHING_KV in state.gauges:
         state.gauges[names.FETCHING_KV] = sum((stages or {}).values())
-    # The number of waiting LoRA requests comes from the engine core. vLLM's own count misses
-    # requests that were never scheduled, because their QUEUED event arrives with their first
-    # output.
+    # The number of waiting LoRA requests comes from the engine core. vLLM's own count does not
+    # include requests that were never scheduled, because a request's QUEUED event arrives only with
+    # its first output.
     if "lora.max_loras" in state.arguments:
         running = getattr(stats, "running_lora_adapters", None)
         state.gauges[names.RUNNING_LORAS] = sum((running or {}).values())
@@ -128,7 +128,8 @@ _HITS_BY_TIER = {
     "p2p": names.P2P_CACHE_HITS,
     "disk": names.DISK_CACHE_HITS,
 }
-"""Maps vLLM's names of tiers to metrics. Hits of other tiers count only in the external hits."""
+"""Maps vLLM's names of tiers to metrics. Hits of other tiers are only included in the metric of all
+external hits."""
 
 
 def _add_where_present(state: EngineState, stats: Any) -> None:

@@ -1,4 +1,4 @@
-"""Adds the engine cores' accounts, samples and identities to the front end's records.
+"""Adds the engine cores' accounts, samples and identities to the front end's records and states.
 
 One thread may read the link while another completes records.
 """
@@ -41,7 +41,7 @@ _AS_SETTLED = tuple(
 
 
 class AccountJoin:
-    """Stores the messages of this server's engines until they are added to a record or state.
+    """Stores the engines' messages until they are added to a request's record or an engine's state.
 
     Args:
         token: the link's token, or None without a link.
@@ -53,7 +53,7 @@ class AccountJoin:
         self._ladder_key = LadderKey(prefix_key) if prefix_key is not None else None
         self._accounts: OrderedDict[bytes, bytes] = OrderedDict()
         """Encoded accounts by request id. Every API server receives the accounts of all requests,
-        and decodes only those of its own.
+        and decodes only the accounts of its own requests.
         """
         self._samples: dict[int, dict[str, Any]] = {}
         self._identities: dict[int, Identity] = {}
@@ -75,8 +75,8 @@ class AccountJoin:
         """Read the messages that have arrived, store them, and return their number.
 
         Args:
-            look: whether to connect to new engines first. If False, this is done only every
-                `DISCOVER_S`, or always if no engine is connected.
+            look: whether to look for new engines and connect to them first. If False, this is done
+                only every `DISCOVER_S`, or always while no engine is connected.
         """
         if self._link is None:
             return 0
@@ -110,7 +110,8 @@ class AccountJoin:
                 by_engine.popitem()
 
     def _take_sample(self, sample: dict[str, Any]) -> None:
-        """Replace an engine's stored sample, but keep the longest step since the last export."""
+        """Replace an engine's stored sample. The longest step of both samples is kept until the
+        export."""
         gauges = sample["gauges"]
         before = self._samples.get(sample["engine"], {}).get("gauges", {})
         if names.LONGEST_STEP in before:
@@ -165,7 +166,8 @@ class AccountJoin:
         elif record.left_early:
             _set_instants_until_left(record, account)
         elif record.scheduled is None and account.scheduled is not None:
-            # vLLM has no statistics (--disable-log-stats, or an offline LLM), but the ledger does.
+            # With --disable-log-stats or in an offline LLM, vLLM has no statistics. The ledger has
+            # this value.
             record.queued = record.arrived
             record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
             record.first_token, record.last_token = account.first_token, account.last_token
@@ -175,7 +177,8 @@ class AccountJoin:
     def unclaimed(self, known: Container[int]) -> list[EngineState]:
         """Return states of the engines that have no stat logger in this process.
 
-        An offline `LLM`, for example, loads no stat loggers. The identities arrived over the link.
+        An offline `LLM`, for example, loads no stat loggers. The identities of these engines
+        arrived over the link.
         """
         with self._lock:
             identities = dict(self._identities)
@@ -206,7 +209,7 @@ class AccountJoin:
 
     def add_sample(self, state: EngineState) -> None:
         """Add an engine's own totals and step model to its state."""
-        state.gauges.pop(names.LONGEST_STEP, None)  # the value of the previous interval
+        state.gauges.pop(names.LONGEST_STEP, None)  # it is of the previous interval
         with self._lock:
             sample = self._samples.pop(state.engine, None)
         if sample is not None:
@@ -239,7 +242,8 @@ def _set_instants_of_engine(record: RequestRecord, account: Account) -> None:
 def _set_instants_until_left(record: RequestRecord, account: Account) -> None:
     """Set the engine's timestamps that precede the client's disconnection.
 
-    The abort reaches the engine later, and the engine may have continued the request until then.
+    Later timestamps are left out: the abort reaches the engine after the disconnection, and the
+    engine may continue the request until then.
     """
     if account.waited is None:
         return

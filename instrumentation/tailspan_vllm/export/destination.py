@@ -1,8 +1,8 @@
 """Reads the OTEL_EXPORTER_OTLP_* variables, which define where and how each signal is sent.
 
 A signal's own variable, such as OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, overrides the general variable.
-A malformed value is replaced by its default and reported; it raises no exception. Source:
-OpenTelemetry specification, "OpenTelemetry Protocol Exporter"; W3C Baggage for headers.
+If a value is malformed, the default is used and the value is reported; no exception is raised.
+Source: OpenTelemetry specification, "OpenTelemetry Protocol Exporter"; W3C Baggage for headers.
 """
 
 import math
@@ -26,7 +26,7 @@ DEFAULT_TIMEOUT_S: Final = 10.0
 _MILLISECONDS_FROM: Final = 1000.0
 """A timeout of at least this number is in milliseconds, as in the specification. A smaller number
 is in seconds, as in OpenTelemetry's Python exporters. Practical timeouts are between 1 s and 1,000
-s, so no number is ambiguous.
+s, so the unit of a number is never ambiguous.
 """
 
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+")
@@ -61,7 +61,8 @@ class Destination:
 
 
 def protocol_of(environ: Mapping[str, str], complain: Complain) -> Protocol:
-    """Return the configured protocol, or else the usual protocol of the endpoint's port."""
+    """Return the configured protocol, or if none is configured, the usual one of the endpoint's
+    port."""
     endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip().rstrip("/")
     by_port: Protocol = "http/protobuf" if endpoint.endswith(":4318") else "grpc"
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
@@ -116,7 +117,8 @@ class _Reader:
         self._complain = complain
 
     def _given(self, variable: str) -> tuple[str, str]:
-        """Return the name and value of the variable that applies; the value is empty if unset."""
+        """Return the name and value of the variable that applies. The value is empty if the
+        variable is unset."""
         for name in (
             f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_{variable}",
             f"OTEL_EXPORTER_OTLP_{variable}",

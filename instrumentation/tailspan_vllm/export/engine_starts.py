@@ -1,7 +1,7 @@
 """Sends each engine start until the collector accepts or refuses it, and again after an outage.
 
-Each start is delivered at least once. A repeated start is identical, including its timestamp, so
-the receiver can discard it.
+Each start is delivered at least once. A start that is sent again has the same content and
+timestamp, so the receiver can discard it.
 """
 
 import time
@@ -41,7 +41,8 @@ class EngineStarts:
         self._backoff = backoff or Backoff()
 
     def resend(self) -> None:
-        """Mark all starts as unsent. The collector may have lost them, or may be a new one."""
+        """Mark all starts as unsent. The collector may have lost the starts, or may be a new
+        collector."""
         self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:
@@ -57,7 +58,7 @@ class EngineStarts:
         for engine in sorted(self._due):
             if not self._backoff.due(now):
                 return
-            # One event per message, so that a refusal affects only one event.
+            # Each message contains one event, so that a refusal affects only this event.
             outcome = self._export(message_of([self._in_force[engine]], resource))
             if outcome.retryable:
                 self._backoff.wait(now, outcome.wait_s)

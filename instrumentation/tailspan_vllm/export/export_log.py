@@ -1,4 +1,4 @@
-"""Log messages about sending: one line at the start, and one line whenever the state changes."""
+"""Logs the state of sending: one line at the start, and one line whenever the state changes."""
 
 import logging
 import time
@@ -84,7 +84,8 @@ class ExportLog:
             self._refused(signal, shown, outcome.reason)
 
     def _refused(self, signal: Signal, shown: str, reason: str) -> None:
-        # Group refusals by their code only, because the text after the code can vary.
+        # Refusals with the same code count as the same refusal, because the text after the code can
+        # vary.
         group, now = (signal, reason.partition(":")[0]), self._clock()
         if now - self._logged_at.get(group, -REPEAT_S) < REPEAT_S:
             return

@@ -95,14 +95,15 @@ class Exporter:
     def send_starts(self, engines: Mapping[int, EngineState]) -> None:
         """Send engine starts that the collector has not accepted yet."""
         if self._reports.away - {"logs"}:
-            # After an outage, the collector may have lost the starts or may be a new one.
+            # After an outage, the collector may have lost the starts, or may be a new collector.
             self._starts.resend()
         elif self._settings.events:
             self._starts.send(list(engines.values()), self._resource, time.monotonic())
 
     @guard.harmless("send_in_flight")
     def send_in_flight(self, in_flight: InFlight, build: BuildInFlight) -> None:
-        """Report the requests in flight, unless spans are waiting: reports must not delay spans."""
+        """Report the requests in flight. If spans are waiting, do nothing: reports must not delay
+        spans."""
         if self._settings.events and self._settings.spans and not self._reports.away - {"logs"}:
             self._in_flight.send(in_flight, build, self._resource)
 
@@ -118,6 +119,6 @@ class Exporter:
 def _detected() -> Resource:
     try:
         return Resource.create()
-    except Exception:  # a detector failed, or a variable of OpenTelemetry is malformed
+    except Exception:  # a detector failed, or an OTEL_* variable is malformed
         guard.note_failure("resource")
         return Resource({})

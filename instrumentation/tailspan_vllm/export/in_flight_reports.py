@@ -1,8 +1,9 @@
-"""Reports unfinished requests, so that a late request counts before it ends.
+"""Reports unfinished requests, so that a request that is too slow counts as bad before it ends.
 
 Each report is a log record (`tailspan.request.in_flight`) with the ids of the request's later span.
-The next message is built only after the collector has accepted or refused the current one. Each
-report, and finally the span, can therefore contain the request's age at the previous report.
+The next message is built only after the collector has accepted or refused the current message, so
+the time of the previous report is known. Each report contains the request's age at the previous
+report, and the span contains its age at the last report.
 """
 
 import time
@@ -28,8 +29,8 @@ report.
 """
 
 MAX_REQUESTS: Final = 1_000
-"""Maximum number of requests per report, oldest first. The others count when they end. vLLM runs at
-most 1,024 requests at once on the largest GPUs (`max_num_seqs`).
+"""Maximum number of requests per report, oldest first. Other requests count when they end. vLLM
+runs at most 1,024 requests at once on the largest GPUs (`max_num_seqs`).
 """
 
 REFUSED_PAUSE_S: Final = 300.0
@@ -99,7 +100,8 @@ class InFlightReports:
                 continue
             record, before = build(flight, now), flight.reported_at
             flight.reported_at = now
-            # Check this after setting `reported_at`: a span that is built from now on contains it.
+            # Check only now whether the request has ended: a span that is built from now on
+            # contains the `reported_at` that was just set.
             if flight in in_flight:
                 records.append(record)
                 self._before.append((flight, before))

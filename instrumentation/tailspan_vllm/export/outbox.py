@@ -1,8 +1,9 @@
 """Sends one signal's items in order.
 
-If the collector asks for a retry, the batch stays at the front of the queue until a pause is over.
-If the collector refuses a batch, the outbox halves it until one item is left, which is dropped and
-counted. The batch size grows again as batches are accepted.
+If a batch must be sent again, it stays at the front of the queue until a pause is over. If the
+collector refuses a batch, the outbox tries batches of half the size, down to a single item. A
+single item that is refused is dropped and counted. The batch size grows again as batches are
+accepted.
 
 Source: OTLP specification, "Retryable response codes", "Throttling", "Bad data".
 """
@@ -27,8 +28,8 @@ class Outbox(Generic[T]):
 
     Args:
         post: sends a message and returns the outcome.
-        encode: encodes a batch as a message. If it raises an exception for an item, the item is
-            dropped.
+        encode: encodes a batch as a message. If it raises an exception for a single item, the item
+            is dropped.
         batch_limit: maximum number of items in one message.
         drop: called with the number of dropped items and the reason.
         note: called with every outcome, for the log.
@@ -56,7 +57,7 @@ class Outbox(Generic[T]):
         self._size = batch_limit
 
     def send(self, queue: deque[T], taken: Callable[[Sequence[T]], None] = lambda _: None) -> None:
-        """Send until the queue is empty, the collector asks to wait, or the round is over.
+        """Send until the queue is empty, a pause begins, or `EXPORTS_PER_ROUND` exports were made.
 
         Args:
             queue: the queue; other threads may append to it.
@@ -84,7 +85,7 @@ class Outbox(Generic[T]):
     def _settled(self, outcome: Outcome, batch: Sequence[T]) -> bool:
         """Return whether the batch was sent or dropped.
 
-        Otherwise the caller retries later or with a smaller batch.
+        If not, the caller retries later or with a smaller batch.
         """
         now = self._clock()
         if outcome.verdict is Verdict.ACCEPTED:
@@ -101,6 +102,6 @@ class Outbox(Generic[T]):
             return False
         self._drop(len(batch), outcome.verdict.value)
         if outcome.verdict is Verdict.DENIED:
-            # The collector would also refuse the next batch. A pause limits the loss.
+            # The collector would refuse the next batch too. With a pause, fewer batches are lost.
             self._backoff.wait(now, outcome.wait_s)
         return True

@@ -2,8 +2,8 @@
 
 Only with `TAILSPAN_KUBERNETES=true`. A separate thread sends two GET requests, for this pod and for
 its events, with the token of the pod's service account. Exports never wait for this thread. If the
-API does not answer in time, or refuses, the plugin logs one line, and reports the start without
-these parts.
+API does not answer in time, or refuses a request, the plugin logs one line, and reports the start
+without the parts before the first process.
 """
 
 import json
@@ -29,7 +29,7 @@ ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MOST_WAIT_S: Final = 10.0
 """Maximum time that the report of a start waits for the answers."""
 TIMEOUT_S: Final = 3.0
-"""Maximum time to connect, and between two parts of an answer."""
+"""Maximum time to connect, and maximum time without data while an answer arrives."""
 MOST_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of an answer. A pod has at most 1.5 MiB, the default limit of etcd."""
 MOST_EVENTS: Final = 500
@@ -41,7 +41,7 @@ class _UnknownError(Exception):
 
 
 class PodStart:
-    """The parts before the first process. Use it on one thread only.
+    """The parts of the start before the server's first process. Use it on one thread only.
 
     Args:
         settings: whether to ask.
@@ -58,9 +58,10 @@ class PodStart:
         self._parts: dict[str, float] | None = None if settings.kubernetes else {}
 
     def parts(self) -> dict[str, float] | None:
-        """Return the parts in seconds by attribute name, or None while the API is asked.
+        """Return the parts in seconds by attribute name, or None until the API's answers are known.
 
-        The first call begins to ask. The result is empty if the parts are unknown.
+        The first call starts the thread that asks the API. The result is empty if the parts are
+        unknown.
         """
         if self._parts is None and self._until is None:
             self._until = time.monotonic() + MOST_WAIT_S
@@ -124,7 +125,7 @@ class PodStart:
                     right = f" ({_RIGHTS})" if answer.status_code in (401, 403, 404) else ""
                     raise _UnknownError(f"HTTP {answer.status_code} for {path[:200]}{right}")
                 text = answer.raw.read(MOST_BYTES + 1, decode_content=True)
-        except (OSError, HTTPError) as error:  # the exceptions of requests are OSErrors
+        except (OSError, HTTPError) as error:  # exceptions of the `requests` package are OSErrors
             raise _UnknownError(f"{type(error).__name__} for {path[:200]}") from error
         if len(text) > MOST_BYTES:
             raise _UnknownError(f"an answer of more than {MOST_BYTES} bytes for {path[:200]}")

@@ -56,9 +56,10 @@ class Reader:
         self.served: float | None = None
         """When the HTTP server was ready, in monotonic seconds; None without an HTTP server."""
         self.before: Callable[[], Mapping[str, float] | None] = dict
-        """Returns the parts before the first process, or None if they are not known yet."""
+        """Returns the parts of the start before the first process, or None if they are not known
+        yet."""
         self.messages = 0
-        """Number of messages of the last read of the link."""
+        """Number of messages that the last read of the link returned."""
         self._started: set[int] = set()
         """The engines whose starts are reported."""
         self._last_step = LastStep()
@@ -132,9 +133,9 @@ class Reader:
 
     @guard.harmless("report_starts")
     def report_starts(self, queue: SpanQueue, closing: bool = False) -> None:
-        """Queue a span of each engine's start, when the engine core has reported its part.
+        """Queue a span of each engine's start after the engine core has reported its part.
 
-        The engine core reports at its first step. The HTTP server is ready by then.
+        The engine core reports its part at its first step, when the HTTP server is ready.
 
         Args:
             queue: the queue of spans.

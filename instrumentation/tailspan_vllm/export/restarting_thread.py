@@ -9,17 +9,16 @@ from tailspan_vllm import guard
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""The longest pause before a restart. It limits the work and the log lines that a permanent defect
-causes.
+"""The longest pause before a restart. If a defect ends the thread each time, pauses limit the work
+and the log lines.
 """
 
 
 class RestartingThread:
-    """A daemon thread that runs a function until it returns, and runs it again if it raises an
-    exception.
+    """A daemon thread that runs a function, and runs it again whenever it raises an exception.
 
     Args:
-        name: the thread's name; failures are counted under it.
+        name: the thread's name, under which failures are counted.
         run: the function.
         stop: set when the program ends; also ends the pause before a restart.
         clock: monotonic seconds.

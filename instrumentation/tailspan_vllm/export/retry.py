@@ -1,8 +1,8 @@
 """The retry rules of all OTLP senders: the plugin, the simulator, forwarding, GPU agents.
 
 `transport.Outcome` classifies a response. After a retryable response, `Backoff` computes the pause.
-`deliver` sends one message until it is accepted or refused; `outbox.Outbox` also splits and drops
-batches of items.
+`deliver` sends one message until it is accepted or refused. `outbox.Outbox` sends batches of items;
+it also splits batches and drops items.
 
 Source: OTLP specification, "Retryable response codes", "Throttling".
 """
@@ -20,12 +20,12 @@ outage, sending resumes within about 30 s.
 """
 
 JITTER: Final = 0.2
-"""Random share of a pause, so that servers do not retry at the same time. OpenTelemetry's exporters
-use the same share.
+"""Each pause is made longer or shorter by a random share up to this one, so that servers do not
+retry at the same time. OpenTelemetry's exporters use the same share.
 """
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
-"""The longest pause that a collector may request. During a longer pause, the queue would overflow.
+"""The longest pause that a collector may request. During a longer pause, the queue could overflow.
 """
 
 
@@ -61,8 +61,9 @@ class Backoff:
     def wait(self, now: float, requested_s: float | None) -> float:
         """Begin a pause and return its duration in seconds.
 
-        The pause is the requested pause, or else twice the last pause. A requested pause of 0 s,
-        such as a Retry-After date in the past, is ignored.
+        If the receiver requested a pause, the pause has the requested duration. Without such a
+        request, the pause is twice as long as the previous pause. A requested pause of 0 s, such as
+        a Retry-After date in the past, is ignored.
         """
         if not requested_s:
             pause_s = self._pause_s * self._jitter()

@@ -1,11 +1,11 @@
 """Completes captured requests and exports them over OTLP, with two threads and bounded queues.
 
 The server's threads only append to a queue. The reading thread reads the engine cores' messages,
-completes ended requests and samples the engines each second. It never waits for the network. The
-sending thread exports when a batch is full, or every few seconds, because each export has a fixed
-cost. While the collector is unreachable, requests wait in the queue. If the queue is full, further
-requests are dropped and counted. A span has the same ids in every retry, so the receiver can
-discard duplicates.
+completes ended requests and samples the engines each second. The reading thread never waits for the
+network. The sending thread exports when a batch is full, or every few seconds, because each export
+has a fixed cost. While the collector is unreachable, requests wait in the queue. If the queue is
+full, further requests are dropped and counted. A span has the same ids in every retry, so the
+receiver can discard duplicates.
 """
 
 import atexit
@@ -39,17 +39,17 @@ FLUSH_S: Final = 2.0
 READ_S: Final = 0.2
 """Interval between two reads of the link if it is busy.
 
-Otherwise, the link is read when the engines are sampled, because each additional read takes 0.2 to
-0.4 ms of CPU.
+If the link is not busy, it is read only when the engines are sampled, because each additional read
+takes 0.2 to 0.4 ms of CPU.
 """
 
 BUSY_REQUESTS: Final = 16
-"""The link is busy if this many of this process's requests have ended since the last read, or if a
-read returns more than twice as many messages.
+"""The link is busy if this many requests of this process have ended since the last read, or if the
+last read returned more than twice this many messages.
 
 An engine that becomes idle after each request sends two packets per request, and the socket's
-buffer holds 93 packets of 1,000 bytes. If the buffer is full and the engine stays idle, the other
-accounts are sent only after the next request.
+buffer holds 93 packets of 1,000 bytes. If the buffer is full and the engine then stays idle,
+accounts that did not fit are sent only after the next request.
 """
 
 SAMPLE_S: Final = 1.0
@@ -57,21 +57,22 @@ SAMPLE_S: Final = 1.0
 
 LOOKS, LOOK_S = 200, 0.05
 """Number of attempts to connect to engines at their first requests, and the pause between them in
-seconds. All attempts fail for an engine on another machine, which has no link.
+seconds. If an engine is on another machine, it has no link, and all attempts fail.
 """
 
 NAME_WAIT_S: Final = 120.0
 """Maximum time to wait before the first export until the server's port is known. The port is part
-of the replica's name. It is known when the server builds its application, usually seconds after the
-engine is ready. Until then, requests are queued, and samples are queued for up to ten minutes.
+of the replica's name. The port is known when the server builds its application, usually seconds
+after the engine is ready. Until then, requests are queued, and samples are queued for up to ten
+minutes.
 """
 
 REFUSED_SHARE: Final = 4
 """Refused requests have a separate queue, whose limit is the main limit divided by this number."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Limits on reported unauthenticated requests. The reports still show when such attempts began, and
-add at most 86,400 rows per day.
+"""Limits on reported unauthenticated requests. The reported requests still show when
+unauthenticated requests began, and add at most 86,400 rows per day.
 """
 
 Kind = Literal["served", "refused", "unauthenticated"]
@@ -99,7 +100,7 @@ class Sender:
         self._build_in_flight: BuildInFlight | None = None
         self._port: int | None = None
         self._named = threading.Event()
-        """Set when the replica's port is known, or known to be absent."""
+        """Set when the server's port is known, or when it is certain that there is no port."""
         self._wake = threading.Event()
         self._due = threading.Event()
         """Set when the next export must start at once."""
@@ -172,7 +173,7 @@ class Sender:
         if not self._named.is_set():
             self._named.set()
         self._unread += 1
-        if self._unread == BUSY_REQUESTS:  # not again for each further request
+        if self._unread == BUSY_REQUESTS:  # only once, not for each further request
             self._wake.set()
         if not self._reading.alive:
             self.start()
@@ -228,14 +229,14 @@ class Sender:
             self._pause(tick_s)
 
     def _pause(self, seconds: float) -> None:
-        """Wait until the next read, which is earlier if the link is busy.
+        """Wait until the next read of the link. The wait is shorter if the link is busy.
 
-        If an engine is not connected and a request wakes the thread, it connects to the engine that
-        is about to send accounts. An engine accepts connections only between its steps, and after a
-        short burst the next step may begin hours later.
+        If a request wakes the thread while an engine is not connected, the thread connects to this
+        engine at once. The thread must not wait: an engine accepts connections only between its
+        steps, and after a short burst of requests the next step may begin hours later.
 
         Args:
-            seconds: until the next read if the link is not busy.
+            seconds: time until the next read if the link is not busy.
         """
         begun = time.monotonic()
         busy_s = min(READ_S, seconds)

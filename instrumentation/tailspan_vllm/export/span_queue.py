@@ -34,7 +34,8 @@ class Drops:
             self._counts[reason] += count
 
     def snapshot(self) -> dict[str, int]:
-        """Return the totals by reason. The total for a full queue is always included."""
+        """Return the totals by reason. The total for the reason "full queue" is always included,
+        even if it is 0."""
         with self._lock:
             return dict(self._counts)
 
@@ -69,13 +70,13 @@ class Allowance:
 
 
 class SpanQueue:
-    """Requests of one kind that have ended and wait for export, bounded in number and bytes.
+    """The ended requests of one kind that wait for export. The queue is limited in number and size.
 
     The server's threads append requests to `ended`. The reading thread completes the requests and
     moves them to `spans`. The sending thread takes the spans from there.
 
     Args:
-        limit: maximum number of requests, completed or not.
+        limit: maximum number of requests, whether or not their spans are encoded.
         drops: counts the requests that do not fit.
         byte_limit: maximum total size of the encoded spans.
     """

@@ -1,7 +1,7 @@
-"""Reports a start that failed, when the server's first process ends before it was ready.
+"""Reports a failed start: the server's first process ends before the server was ready.
 
 Nothing is sent if the first process itself is killed (SIGKILL). If only an engine core or a worker
-is killed, the first process ends by itself.
+is killed, the first process ends normally, and the failed start is reported.
 """
 
 import atexit

@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
     reason: str = ""
     """A status code or error name, followed by the collector's message. One line."""
     wait_s: float | None = None
-    """Seconds that the collector asks to wait before the next message."""
+    """Seconds for which the collector asks the sender to wait before the next message."""
     rejected: int = 0
     """Number of items of an accepted message that the collector rejected."""
 
@@ -98,7 +98,7 @@ _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 _RECONNECT_MS: Final = 5000
 """Upper limit of gRPC's own pause between connection attempts (default: two minutes).
 
-It is added to the outbox's pause.
+gRPC's pause would be added to the outbox's pause.
 """
 
 
@@ -140,7 +140,7 @@ def _grpc_post(destination: Destination) -> Post:
             answer = export(message, timeout=destination.timeout_s, metadata=destination.headers)
         except grpc.RpcError as error:
             return _rpc_failure(error)
-        except Exception as error:  # the channel or our headers failed, not the message
+        except Exception as error:  # the cause is the channel or our headers, not the message
             return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
         return _accepted(answer, rejected)
 
@@ -162,7 +162,8 @@ def _rpc_failure(error: Any) -> Outcome:
 
 
 def _retry_delay_s(trailing: Mapping[str, Any]) -> float | None:
-    """Return the retry delay in the server's RetryInfo in seconds, or None without RetryInfo."""
+    """Return the retry delay of the server's RetryInfo in seconds, or None if there is no
+    RetryInfo."""
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 
@@ -226,12 +227,12 @@ def _http_post(destination: Destination) -> Post:
                     raise
                 return attempt(body)  # the server may have closed the idle connection
         except (requests.ConnectionError, requests.Timeout, OSError) as error:
-            if isinstance(error, ValueError):  # requests: a malformed URL or header
+            if isinstance(error, ValueError):  # raised by `requests` for a malformed URL or header
                 return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
             if "BadStatusLine" in str(error):
                 return Outcome(Verdict.UNREACHABLE, NOT_HTTP)
             return Outcome(Verdict.UNREACHABLE, _line(f"{type(error).__name__}: {error}"))
-        except Exception as error:  # the connection or our headers failed, not the message
+        except Exception as error:  # the cause is the connection or our headers, not the message
             return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
 
     return post

@@ -1,6 +1,6 @@
 """Captures the requests of one front-end process.
 
-A request is reported when both its HTTP exchange and its engine request (`Flight`) have ended. This
+A request is reported when its HTTP exchange and its engine request (`Flight`) have both ended. This
 code runs on the server's event loop, so it only copies values and reads the clock.
 `record_builder.py` does the remaining work on the reading thread.
 """
@@ -33,10 +33,12 @@ class Capture:
         self._records = RecordBuilder(self.engines, settings.tenant_header)
         self.in_flight = InFlight()
         self._entering: tuple[str, Flight] | None = None
-        """The id and flight of the request that entered last, until an engine is chosen for it."""
+        """The id and flight of the latest request, until the front end has chosen an engine for
+        it."""
         self._removed: list[Flight] = []
         self._unsettled: dict[int, Exchange] = {}
-        """Ended exchanges that wait for the engine to report the end of a request."""
+        """Exchanges that have ended, but have a request whose end the engine has not reported
+        yet."""
         self._lost: dict[int, Exchange] = {}
         """Unfinished exchanges for which a hook failed."""
         self.sender.observe(
@@ -49,7 +51,8 @@ class Capture:
     # --- the engine's side ----------------------------------------------------------------
 
     def flight_began(self, trace_headers: Any, request_id: str = "") -> Flight:
-        """Record that a request enters the engine. Called in the task of its exchange."""
+        """Record that a request enters the engine. Called in the asyncio task of its HTTP
+        exchange."""
         exchange = current.get()
         traceparent = None
         if exchange is None and trace_headers:
@@ -78,7 +81,7 @@ class Capture:
             flight.load = state.load or dict(state.gauges)
 
     def flight_lost(self, exchange: Exchange | None) -> None:
-        """Report only the HTTP edge of an exchange, because a hook failed for it."""
+        """Report only the HTTP layer's data of an exchange, because a hook failed for it."""
         if exchange is None:
             return
         self.in_flight.remove_all(exchange.flights)
@@ -106,7 +109,7 @@ class Capture:
             self._send(flight)
 
     def flight_removed(self, flight: Flight, state: Any) -> None:
-        """Record that vLLM removed a request. vLLM may report the outcome directly afterwards."""
+        """Record that vLLM removed a request. Directly afterwards, vLLM may report its outcome."""
         flight.removed_state = state
         for earlier in self._removed:
             if earlier.open:
@@ -165,8 +168,8 @@ class Capture:
 
 
 def facts_of(state: Any) -> Facts:
-    """Copy the reported values from vLLM's `RequestState`."""
-    # The id in the response. Before 0.14, the engine used the same id, with a prefix for child
+    """Copy the values that are reported from vLLM's `RequestState`."""
+    # The id in the response. Before 0.14, the engine used this id too, with a prefix for child
     # requests.
     given = getattr(state, "external_req_id", None)
     if given is None and state.parent_req is not None:
@@ -176,7 +179,7 @@ def facts_of(state: Any) -> Facts:
     output_tokens = None if detokenizer is None else detokenizer.num_output_tokens()
     if stats is not None:
         output_tokens = stats.num_generation_tokens
-    # vLLM sets the number with the first output. Before that, 0 is its initial value.
+    # vLLM sets this number with the first output. Until then, it has its initial value 0.
     written = getattr(state, "num_cache_creation_tokens", None) if output_tokens else None
     return Facts(
         bounded_id(str(given or state.request_id)),
@@ -198,7 +201,8 @@ _capture: Capture | None = None
 
 
 def process_capture() -> Capture:
-    """Return the capture of this process. It is created on first use, after vLLM has forked."""
+    """Return the capture of this process. The capture is created on first use, after vLLM has
+    forked."""
     global _capture
     if _capture is None:
         _capture = Capture(settings_from(os.environ))

@@ -1,6 +1,6 @@
 """The hooks inside vLLM's front end.
 
-They use private names of vLLM, which are checked before use. A hook runs once per request or
+The hooks use private names of vLLM, which are checked before use. A hook runs once per request or
 scheduling event, never per step or token.
 
 Source: vllm/v1/engine/output_processor.py and vllm/v1/metrics/stats.py, 0.12 to 0.33.
@@ -17,14 +17,15 @@ from tailspan_vllm.request.exchange import Flight, current
 from tailspan_vllm.request.record import Outcome
 
 FLIGHT = "_tailspan_flight"
-"""Attribute of a `RequestState` and of its stats: the flight."""
+"""Name of the attribute in which a `RequestState` and its stats refer to their flight."""
 
 OPEN = "_tailspan_open"
-"""Attribute of an `OutputProcessor`: the states of unfinished requests, by id."""
+"""Name of the attribute in which an `OutputProcessor` keeps the states of unfinished requests by
+id."""
 
 _LEFT_OVER = 1024
-"""If `OPEN` has more entries than this number plus twice the number of vLLM's states, stale entries
-are removed.
+"""Stale entries of `OPEN` are removed when it has more entries than this number plus twice the
+number of vLLM's own states.
 """
 
 _OUTCOMES: dict[str, Outcome] = {
@@ -92,7 +93,8 @@ def install_on(
     def edge_alone() -> None:
         capture.sees_engine = False
 
-    # All of these hooks are needed: without one, requests would be reported twice or never.
+    # All of these hooks are required: if one were missing, requests would be reported twice or
+    # never.
     requests = Hooks("requests, inside the front end", switched_off=edge_alone)
     targets: list[tuple[Any, str, Wrap, Hooks]] = [
         (output_processor, "add_request", _add_request, requests),
@@ -172,8 +174,8 @@ def _routed(original: Any, capture: Capture, hooks: Hooks) -> Any:
 def _open(processor: Any) -> dict[str, Any]:
     """Return the states of a processor's unfinished requests, by id.
 
-    vLLM's own dictionary no longer contains aborted requests after an abort, and a copy before each
-    abort would take quadratic time.
+    vLLM's own dictionary cannot be used: after an abort, it no longer contains the aborted
+    requests. Copying it before each abort would take quadratic time.
     """
     states: dict[str, Any] | None = getattr(processor, OPEN, None)
     if states is None:
@@ -222,8 +224,9 @@ def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
     def after(_: None, aborted: Any, args: Arguments, kwargs: Keywords) -> None:
-        # Use the result, which contains the engine's own ids of the aborted requests. The argument
-        # may be an iterator, and may contain ids of parent requests or external ids.
+        # Use the function's result, because it contains the engine's own ids of the aborted
+        # requests. The argument may be an iterator, and may contain ids of parent requests or
+        # external ids.
         states = _open(args[0])
         if not isinstance(aborted, Collection):
             # If the result is an iterator, reading it here would take it from the caller.

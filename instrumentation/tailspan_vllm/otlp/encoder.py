@@ -1,7 +1,7 @@
 """Encodes spans and metrics as OTLP messages, at a tenth of the cost of OpenTelemetry's encoders.
 
-`protobuf.py` writes the bytes directly. They equal the output of the SDK's encoders, except for the
-order of attributes. Tests compare both.
+`protobuf.py` writes the bytes directly. The bytes equal the output of the SDK's encoders, except
+for the order of attributes. Tests compare the two outputs.
 
 Source: opentelemetry-proto trace/v1/trace.proto, metrics/v1/metrics.proto.
 """
@@ -51,7 +51,7 @@ def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
 
 
 def encode_span(span: ReadableSpan) -> bytes:
-    """Encode a span as a field of its scope. Its events must have no attributes."""
+    """Encode a span as a field of its scope. The span's events must have no attributes."""
     context, parent, status, events = span.context, span.parent, span.status, span.events
     assert context is not None
     code = status.status_code.value
@@ -92,7 +92,7 @@ def export_of(resource: Resource, scope: InstrumentationScope, spans: Iterable[b
 
 
 def _point(point: NumberDataPoint, labels: dict[int, bytes], since_start: bool) -> bytes:
-    # Most points of an export share the same attributes object.
+    # Most data points of an export refer to the same attributes object.
     encoded = labels.get(id(point.attributes))
     if encoded is None:
         encoded = labels[id(point.attributes)] = attributes(b"\x3a", point.attributes or {})
@@ -121,7 +121,8 @@ def _metric(metric: Metric, labels: dict[int, bytes]) -> bytes:
 
 
 def encode_numbers(data: MetricsData) -> bytes:
-    """Encode a metrics export of gauges and monotonic sums. They share one resource and scope."""
+    """Encode a metrics export of gauges and monotonic sums. All metrics share one resource and
+    scope."""
     ((of_resource,),) = (data.resource_metrics,)
     ((of_scope,),) = (of_resource.scope_metrics,)
     labels: dict[int, bytes] = {}

@@ -32,7 +32,7 @@ Before opentelemetry-proto 1.5, the name was an attribute.
 
 @dataclass(frozen=True, slots=True)
 class EngineStart:
-    """The start of an engine. It has run with these arguments since `at_unix_ns`."""
+    """The start of an engine. The engine has run with these arguments since `at_unix_ns`."""
 
     engine: int
     at_unix_ns: int
@@ -115,7 +115,7 @@ def _record_of(start: EngineStart) -> LogRecord:
         names.CONFIG: start.config,
         names.DEVICE: start.machine.device,
         names.GPUS: start.machine.gpus,
-        # A changed configuration loads nothing.
+        # After a change of the configuration, nothing was loaded, so there is no loading time.
         names.LOADING: start.machine.loading_s
         if start.at_unix_ns == start.started_unix_ns
         else None,

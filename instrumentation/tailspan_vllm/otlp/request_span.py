@@ -1,9 +1,10 @@
 """Converts a request's record to an OpenTelemetry span.
 
 Pure, except for the random ids. The code runs on the reading thread, never on the server's event
-loop. OpenTelemetry's tracer creates a span while the operation runs; these spans are created
-afterwards. They have only the attributes of `ReadableSpan` that encoders read. The SDK's own
-classes validate and lock every value, which takes longer than all other work for a request.
+loop. OpenTelemetry's tracer cannot be used, because it creates a span while the operation runs;
+these spans are created afterwards. The class of these spans has only the attributes of
+`ReadableSpan` that encoders read. The SDK's own class is not used either: it validates and locks
+every value, which takes longer than all other work for a request.
 """
 
 import random
@@ -143,7 +144,7 @@ _AS_RECORDED: Final = {
 _recorded = attrgetter(*_AS_RECORDED.values())
 _PHASES: Final = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
 _AT_THE_FRONT_END: Final = (names.FRONTEND, names.DELIVERY)
-"""Phases that an engine core cannot observe."""
+"""The phases that are unknown if only the engine core observed the request."""
 
 
 def _attributes(record: RequestRecord) -> dict[str, Any]:

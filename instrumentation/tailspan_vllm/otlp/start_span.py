@@ -1,7 +1,8 @@
 """Converts the start of an engine to an OpenTelemetry span. Each start has one span.
 
-Several API servers report the same start. Their spans have the same ids, which are derived from the
-link's token, so the receiver keeps one of them.
+If a server has several API servers, each of them reports the same start. The spans of these reports
+have the same ids, because the ids are derived from the link's token. The receiver therefore keeps
+only one of these spans.
 """
 
 import hashlib
@@ -41,7 +42,7 @@ def start_span(
         served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.
         environ: contains the start of the first process, and the link's token.
         before: the parts before the first process by attribute name; empty if they are unknown.
-            They are left out if the start would be implausibly long with them.
+            These parts are left out if they would make the start implausibly long.
     """
     first = first_process(environ)
     parts = None if first is None else parts_of(first, engine, served)
@@ -61,7 +62,7 @@ def failed_start_span(
     """Return the span of a start that failed, or None if it took implausibly long.
 
     Args:
-        failed: the parts until it failed.
+        failed: the parts of the start until it failed.
         first: the start of the first process.
         environ: contains the link's token.
     """
@@ -95,7 +96,7 @@ def span_of_parts(
         parts: the parts, which sum to the span.
         began_unix_ns: when the first part began.
         seed: determines the ids.
-        failure: why the start failed, by attribute name; empty if it did not.
+        failure: why the start failed, by attribute name; empty if the start did not fail.
     """
     given: dict[str, Any] = {
         names.PROVIDER_NAME: names.PROVIDER_VLLM,

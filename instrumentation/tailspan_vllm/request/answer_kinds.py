@@ -2,8 +2,9 @@
 
 A kind is reasoning, a tool call or content. A fast check finds whether a chunk of an event stream
 is one event of the same kind as the previous chunk. Only other chunks are searched. After each
-chunk, vLLM's own counter of the request's tokens is read. If the tokens of each kind cannot be
-counted, nothing is done after the first content. An answer that is not streamed is searched once.
+chunk, vLLM's own counter of the request's tokens is read, to count the tokens of each kind. If they
+cannot be counted, the search ends at the first content. An answer that is not streamed is searched
+once.
 """
 
 import time
@@ -27,10 +28,10 @@ CONTENT, REASONING, TOOL_CALL = 0, 1, 2
 
 
 class KindTokens(NamedTuple):
-    """Output tokens of each kind, or None where unknown. If all are known, they sum to the output.
+    """Number of output tokens of each kind, or None if unknown.
 
-    Tokens that an answer does not show, such as a tag that ends the reasoning, count for the kind
-    that follows.
+    If all three numbers are known, they sum to the number of output tokens. Tokens that an answer
+    does not show, such as a tag that ends the reasoning, count for the kind that follows.
     """
 
     reasoning: int | None = None
@@ -51,8 +52,8 @@ class StreamedAnswer:
 
     Args:
         markers: the markers of the route.
-        flights: the engine requests of this answer. If it has exactly one when the first kind is
-            found, the tokens of each kind are counted.
+        flights: the engine requests of this answer. The tokens of each kind are counted if there is
+            exactly one engine request when the first kind is found.
     """
 
     __slots__ = (
@@ -86,13 +87,13 @@ class StreamedAnswer:
         self._kind: int | None = None
         self._marker = markers.content
         self._at = self._after = 0
-        """Where the marker of the current kind begins and ends. The bytes before a marker, such as
-        the id, are the same in every chunk of a stream.
+        """The positions in a chunk at which the marker of the current kind begins and ends. The
+        bytes before a marker, such as the id, are the same in every chunk of a stream.
         """
         self._counts = [0, 0, 0]
         self._before = self._seen = 0
-        """Number of tokens before the current kind, and number of tokens up to the last chunk with
-        a kind."""
+        """`_before`: number of tokens before the current kind began. `_seen`: number of tokens up
+        to the last chunk that had a kind."""
         self._carried = b""
         """The beginning of a marker that is divided between two chunks."""
 
@@ -104,7 +105,8 @@ class StreamedAnswer:
         if self._two_lines:
             end = body.find(_NEWLINE, end + 1)
         if end != len(body) - 2:
-            # Another layer divided or joined events, so chunks do not match tokens any more.
+            # Another ASGI layer divided or joined events, so a chunk no longer corresponds to a
+            # token.
             self._counting = False
             return self._find_content(body)
         if (
@@ -133,7 +135,8 @@ class StreamedAnswer:
         self._stats, self._flights = None, ()
 
     def _kind_of(self, body: bytes) -> int | None:
-        """Return the kind of one event. An event with content and another kind is content."""
+        """Return the kind of one event. If an event has content and another kind, its kind is
+        content."""
         for kind, markers in enumerate(
             ((self._markers.content,), self._markers.reasoning, self._markers.tool_call)
         ):
@@ -145,7 +148,7 @@ class StreamedAnswer:
         return None
 
     def _begin(self, kind: int) -> bool:
-        """Begin a kind. Return whether the tokens of each kind are counted."""
+        """Begin to count another kind. Return whether the tokens of each kind are counted."""
         if kind == CONTENT and self.first_content is None:
             self.first_content = time.monotonic()
             self._awaits_content = False
@@ -170,7 +173,8 @@ class StreamedAnswer:
 
 
 class WholeAnswer:
-    """The kinds of an answer that is not streamed. vLLM sends its bytes as one chunk."""
+    """The kinds of an answer that is not streamed. vLLM sends all bytes of the answer as one
+    chunk."""
 
     __slots__ = ("_bodies", "_carried", "_found", "_markers", "_reported", "first_content")
 
@@ -209,7 +213,7 @@ class WholeAnswer:
         found_content, found_reasoning, found_call = self._found
         reasoning = self._reported
         if reasoning is None or (reasoning == 0 and found_reasoning):
-            # Some parsers cannot count, and report 0.
+            # Some of vLLM's parsers cannot count reasoning tokens, and report 0.
             reasoning = None if found_reasoning else 0
         if reasoning is None or reasoning > output_tokens:
             return KindTokens()

@@ -1,7 +1,8 @@
 """The bytes that precede reasoning, tool calls and content in vLLM's answers.
 
-A marker contains a quote or a line break that JSON would escape inside a text. So a text that
-contains a marker, such as an answer about this file, never matches it. No bytes are parsed or kept.
+A marker contains a quote or a line break. Inside a text, JSON escapes these characters. A text that
+quotes a marker, such as an answer about this file, therefore does not match the marker. No bytes
+are parsed or kept.
 
 Source: vLLM 0.12 to 0.33, `entrypoints/openai` and `entrypoints/anthropic`.
 """
@@ -12,17 +13,17 @@ from typing import Final, NamedTuple
 QUOTE: Final = ord('"')
 _REASONING_TOKENS: Final = b'"reasoning_tokens":'
 _MOST_DIGITS: Final = 12
-"""Maximum number of digits to read: more than any number of tokens has."""
+"""Maximum number of digits to read. No number of tokens has this many digits."""
 
 
 class Markers(NamedTuple):
-    """The bytes that precede each kind. After a marker, a quote means that the text is empty.
+    """The bytes that precede each kind. If a quote follows a marker directly, the text is empty.
 
     Attributes:
         content: the marker of content.
         reasoning: the markers of reasoning.
         tool_call: the markers of tool calls.
-        event_lines: the lines of one event before its empty line.
+        event_lines: number of lines of one event, without the empty line at its end.
     """
 
     content: bytes
@@ -94,7 +95,7 @@ def beginning_at_end(body: bytes, marker: bytes) -> bytes:
 
 
 def reported_reasoning(body: bytes) -> int | None:
-    """Return the number of reasoning tokens in an answer's usage, or None."""
+    """Return the number of reasoning tokens from an answer's `usage`, or None if it is absent."""
     at = body.rfind(_REASONING_TOKENS)
     if at < 0:
         return None

@@ -72,7 +72,7 @@ class Exchange:
         self.path = scope.get("path", "").removeprefix(root)[:TEXT_LIMIT]
         """The path without the prefix that a proxy added."""
         self.headers: dict[bytes, bytes] = {}
-        """The wanted headers. If a header occurs several times, its first value is used."""
+        """The headers to read. If a header occurs several times, its first value is used."""
         for key, value in scope.get("headers", ()):
             if key in wanted and key not in self.headers:
                 self.headers[key] = bytes(value[:TEXT_LIMIT])
@@ -85,14 +85,15 @@ class Exchange:
         self.answer: Answer | None = None
         """The kinds of the answer; None for routes without text, and before the first byte."""
         self.encoded = False
-        """Whether the bytes of the answer are compressed, so that its kinds cannot be found."""
+        """Whether the bytes of the answer are compressed. If so, the answer's kinds cannot be
+        found."""
         self.disconnected = False
         self.engine_requests = 0
         self.refused: str | None = None
         """The admission limit that made the front end refuse the request, or None."""
         self.flights: dict[Flight, None] = {}
-        """Unreported flights, in order of arrival. A dictionary, because a client can cause many
-        flights, and each must be removed in constant time.
+        """Unreported flights, in order of arrival. The flights are keys of a dictionary, because a
+        client can cause many flights, and each flight must be removed in constant time.
         """
         self._route: str | None = None
         self._scope: Scope | None = scope
@@ -131,7 +132,7 @@ class Exchange:
 
     @property
     def entered_engine(self) -> bool:
-        """Return whether a request was made to the engine."""
+        """Return whether the exchange made a request to the engine."""
         return self.engine_requests > 0
 
     @property
@@ -153,7 +154,8 @@ class Exchange:
 
     @property
     def route(self) -> str:
-        """The template of the route if the router set one, otherwise the path."""
+        """The template of the route (such as /v1/responses/{id}) if the router set it, otherwise
+        the path."""
         scope = self._scope
         template = self._route if scope is None else _template(scope)
         return bounded_text(template or self.path)
@@ -173,8 +175,8 @@ class Facts(NamedTuple):
     """Values of vLLM's own state of a request, copied when the request ends.
 
     The state itself is not kept, because it refers to the prompt and the response. The arrival is a
-    wall-clock time. The other timestamps are on the engine's monotonic clock, and 0 if the request
-    did not reach them. All timestamps are None if vLLM keeps no statistics.
+    wall-clock time. The other timestamps are on the engine's monotonic clock. A timestamp that the
+    request did not reach is 0. All timestamps are None if vLLM keeps no statistics.
     """
 
     request_id: str
@@ -228,11 +230,13 @@ class Flight:
         self.streamed: bool | None = None
         """Whether the client requested a stream; None if unknown."""
         self.stats: Any = None
-        """vLLM's `RequestStateStats` until the exchange ends; None without statistics or HTTP."""
+        """vLLM's `RequestStateStats`, kept until the exchange ends; None without statistics or
+        HTTP."""
         self.reported_at: float | None = None
         """Monotonic time of the last in-flight report, or None before the first report."""
         self.engine: int | None = None
-        """The number of the engine that the front end chose, or None if it has a single engine."""
+        """The number of the engine that the front end chose, or None if the front end has only one
+        engine."""
         self.load = load
         """The engine's load when the request arrived, as returned by `step_statistics.load_of`."""
         self.preempted_at: list[float] = []
@@ -241,7 +245,8 @@ class Flight:
         self.outcome: Outcome = "error"
         self.facts: Facts | None = None
         self.removed_state: Any = None
-        """The state of a request that vLLM removed, kept until vLLM reports the outcome."""
+        """vLLM's state of the request after vLLM removed it. Kept until vLLM reports the
+        outcome."""
 
     def copy_parameters(self, state: Any) -> None:
         """Copy the parameters of the request from vLLM's state."""
@@ -252,9 +257,10 @@ class Flight:
 
     @property
     def open(self) -> bool:
-        """Return whether the engine has not yet reported how this request ended."""
+        """Return whether the request is open: the engine has not yet reported how it ended."""
         return self.ended is None
 
 
 current: ContextVar[Exchange | None] = ContextVar("tailspan_exchange", default=None)
-"""The exchange that the current task serves. It is read when a request enters the engine."""
+"""The exchange that the current task serves. The variable is read when a request enters the
+engine."""

@@ -1,4 +1,4 @@
-"""Measures unfinished requests: their number, the oldest one's age, and the time without a step.
+"""Measures unfinished requests: their number, the age of the oldest, and the time without a step.
 
 A span is sent only when its request ends. If an engine hangs, no request ends, and only these
 gauges show the hang. The front end continues to run while the engine core is blocked.
@@ -18,8 +18,9 @@ _PROGRESS = (names.STEPS, names.DECODE_TOKENS, names.PREFILL_TOKENS)
 """Totals that grow with each step: the engine core's own total, then the stat logger's totals."""
 
 STOPPED_S: Final = 10.0
-"""Maximum expected interval between two readings, which happen every second. After a longer
-interval, this process itself was stopped, so the interval is not reported as a hang of the engines.
+"""Maximum expected interval between two readings, which happen every second. A longer interval
+means that this process itself was stopped, so the interval is not reported as a hang of the
+engines.
 """
 
 
@@ -32,7 +33,7 @@ class InFlight:
     def __init__(self) -> None:
         self._flights: dict[Flight, None] = {}
         self.since = 0.0
-        """Monotonic time at which the number of requests last rose from zero."""
+        """Monotonic time at which the number of requests last changed from 0 to 1."""
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -66,9 +67,9 @@ class InFlight:
             self._flights.pop(flight, None)
 
     def begun_by_engine(self) -> dict[int | None, float]:
-        """Return for each engine with requests the monotonic time at which its oldest one entered.
+        """Return, for each engine with requests, when its oldest request entered (monotonic time).
 
-        The key is None for requests for which no engine was chosen yet.
+        Requests for which no engine was chosen yet have the key None.
         """
         found: dict[int | None, float] = {}
         for flight in self.oldest(len(self._flights)):
@@ -86,9 +87,9 @@ class InFlight:
 class LastStep:
     """Measures the time since this process last received a step of each engine with requests.
 
-    An engine without requests takes no step, so it has no such time. If it is not known which
-    engines have requests, the newest step of any engine counts. Otherwise an idle engine would look
-    hung while another one is busy.
+    An engine without requests takes no step, so this time is not measured for it. If it is unknown
+    which engines have requests, the newest step of any engine is used for all engines. If each
+    engine's own step were used, an idle engine would seem to hang while another engine is busy.
     """
 
     def __init__(self) -> None:
@@ -96,7 +97,8 @@ class LastStep:
         self._at: dict[int, float] = {}
         """Monotonic time of the last step of each engine."""
         self._since: dict[int, float] = {}
-        """Monotonic time since which each engine has had requests."""
+        """For each engine with requests, the monotonic time since which it has had requests without
+        a gap."""
         self._begun = self._looked = time.monotonic()
 
     def gauges(
@@ -115,8 +117,8 @@ class LastStep:
         for state in states:
             mark = (state.load, *(state.totals.get(name) for name in _PROGRESS))
             seen = self._seen.get(state.engine)
-            # Compare by identity: each step has a new statistics object, which can equal the
-            # previous one.
+            # Compare the statistics objects by identity: each step has a new object, which can be
+            # equal to the object of the previous step.
             if seen is None or seen[0] is not mark[0] or seen[1:] != mark[1:]:
                 self._seen[state.engine] = mark
                 self._at[state.engine] = now
@@ -135,8 +137,8 @@ class LastStep:
     def _waiting_since(
         self, states: Sequence[EngineState], in_flight: InFlight
     ) -> dict[int, float]:
-        """Return the time of the last step of each engine with requests, or the time at which it
-        began to have requests, if this is later."""
+        """Return one time for each engine with requests: the time of its last step, or the time
+        since which it has requests, whichever is later."""
         if not len(in_flight):
             self._since.clear()
             return {}
@@ -145,8 +147,8 @@ class LastStep:
         if not known:
             newest = max(self._at.values(), default=0.0)
             return {state.engine: max(newest, in_flight.since) for state in states}
-        # While an engine has requests, `_since` does not advance when the oldest one ends.
-        # Otherwise, clients that give up before the limit of a hang would hide the hang.
+        # While an engine has requests, `_since` does not advance when the oldest request ends. If
+        # it did, a hang would stay undetected when clients give up before the time limit of a hang.
         self._since = {engine: self._since.get(engine, at) for engine, at in known.items()}
         return {
             engine: max(self._at.get(engine, 0.0), since) for engine, since in self._since.items()

@@ -6,9 +6,10 @@ from typing import Final, NamedTuple
 class Parts(NamedTuple):
     """Seconds of a prefill or decode phase, by cause.
 
-    own: time that the steps would have taken for this request alone. others_prefill, others_decode:
-    time added by other requests' work in the same steps. preempted: time from a preemption until
-    the discarded work was computed again. stall: step time that no scheduled work explains.
+    own: time that the steps would have taken if this request had been alone in the engine.
+    others_prefill, others_decode: time added by other requests' work in the same steps. preempted:
+    time from a preemption until the discarded work was computed again. stall: step time that no
+    scheduled work explains.
     """
 
     own: float
@@ -44,7 +45,7 @@ class QueueParts(NamedTuple):
     kv: there were not enough free KV-cache blocks.
     budget: other requests used up the step's token budget.
     held: the request was not eligible, because its adapter, cache or grammar was not ready or the
-    engine was paused. step: the request waited only for the current step to end.
+    engine was paused. step: no obstacle; the request waited only for the end of the current step.
     """
 
     seats: float
@@ -81,7 +82,7 @@ class KvLoad(NamedTuple):
 
     Attributes:
         size_bytes: its size over all tensor-parallel ranks, or None if unknown.
-        tier: the outermost tier that it came from, one of `TIERS`, or None if unknown.
+        tier: the outermost tier from which a part of it came, one of `TIERS`, or None if unknown.
     """
 
     size_bytes: int | None

@@ -1,8 +1,8 @@
 """Splits a request's end-to-end time into phases that sum to it.
 
 Pure. A phase lasts from its own timestamp to the next timestamp that the request reached. If a
-request ended early, its last phase lasts until `delivered`. Later phases never began, so they are
-None, not 0.
+request ended early, its last phase lasts until `delivered`. Phases after it never began, so their
+value is None, not 0.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,7 @@ def split(
     last_token: float | None,
     delivered: float,
 ) -> Phases:
-    """Split the time from received to delivered at the timestamps that the request reached.
+    """Split the time from `received` to `delivered` at the timestamps that the request reached.
 
     Args: timestamps of one clock in seconds; None if not reached. They must not decrease. Returns:
     phases that sum to delivered − received.

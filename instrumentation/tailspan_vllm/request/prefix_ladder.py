@@ -3,7 +3,7 @@
 Two requests with the same digest at a position have the same tokens up to that position. A replay
 can therefore compute the cache hits of another router or cache size without any prompt. A ladder
 includes the answer, because the next prompt of a conversation contains it. The key is a secret of
-the deployment. Without the key, a ladder cannot be compared with a given prompt.
+the deployment. Without the key, it cannot be checked whether a ladder belongs to a given prompt.
 
 The engine core copies a few bytes of vLLM's own block hashes (`engine_core/block_hashes.py`). The
 front end's reading thread computes the ladder from them, because a keyed digest is too expensive
@@ -35,15 +35,15 @@ def _positions() -> tuple[int, ...]:
 
 
 POSITIONS: Final = _positions()
-"""Number of blocks in the prefix of each rung: 1, 2, … 8, 10, 12, 14, 16, 20, … 7168."""
+"""Number of blocks in the prefix at each position (rung): 1, 2, … 8, 10, 12, 14, 16, 20, … 7168."""
 
 HASH_BYTES: Final = 4
 """Number of bytes that the engine core copies of each of vLLM's hashes."""
 
 DIGEST_BYTES: Final = 3
 """24 bits, which are four characters. If 10,000 other prompts have the same beginning, the
-probability that one of them has the same digest by chance is 0.06 %. The false match ends at the
-next rung.
+probability that one of these prompts has the same digest by chance is 0.06 %. The digests at the
+next position then differ again.
 """
 
 RUNG_CHARS: Final = 4
@@ -63,7 +63,7 @@ class LadderKey:
 
     def __init__(self, secret: str) -> None:
         key = blake2b(secret.encode("utf-8", "surrogatepass"), person=_PERSON).digest()
-        # Copying a keyed hash takes half the time of creating one.
+        # Copying a keyed hash takes half as long as creating it.
         self._keyed = blake2b(digest_size=DIGEST_BYTES, key=key, person=_PERSON)
 
     def ladder(self, block_tokens: int, hashes: bytes) -> str:
@@ -72,9 +72,9 @@ class LadderKey:
 
         Args:
             block_tokens: tokens per block.
-            hashes: the first `HASH_BYTES` of vLLM's hashes: of the empty prompt, then of the prefix
-                at each of `POSITIONS`. The first hash differs between servers whose hashes are not
-                comparable.
+            hashes: the first `HASH_BYTES` bytes of several of vLLM's hashes. The first hash is the
+                hash of the empty prompt; then follow the hashes of the prefixes at `POSITIONS`. If
+                the hashes of two servers are not comparable, their first hashes differ.
         """
         digests = []
         for place in range(0, len(hashes), HASH_BYTES):

@@ -1,11 +1,11 @@
 """The record of one request that has ended.
 
-Both the plugin's hooks and the simulator create a `RequestRecord`, and `otlp/request_span.py`
-encodes it, so their spans have the same format.
+The plugin's hooks create a `RequestRecord`, and so does the simulator. `otlp/request_span.py`
+encodes it, so the spans of plugin and simulator have the same format.
 
 All timestamps of a record are seconds of one monotonic clock. `wall_offset_ns` is the wall clock
-minus the monotonic clock, read once per request. It converts timestamps to wall-clock time.
-Durations are differences of monotonic timestamps only.
+minus the monotonic clock, read once per request. `wall_offset_ns` converts timestamps to wall-clock
+time. Durations are differences of monotonic timestamps only.
 """
 
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 Basis = Literal["http", "engine", "edge"]
-"""The measured layers. `http`: the HTTP edge and the engine. `engine`: there is no HTTP edge;
+"""The measured layers. `http`: the HTTP layer and the engine. `engine`: there is no HTTP layer;
 `received` equals `arrived`, and `delivered` is the time at which the front end last processed the
-request. `edge`: only the HTTP edge, because this vLLM's internals are not supported; the outcome of
-a complete response is unknown and reported as `stop`.
+request. `edge`: only the HTTP layer was measured, because the internals of this vLLM are not
+supported; the outcome of a complete response is unknown and reported as `stop`.
 
 `engine` without `arrived`: only the engine core observed the request. `received` equals `queued`,
 and `delivered` is the last token. The time before the queue and the delivery are unknown.
@@ -48,7 +48,7 @@ class RequestRecord:
     first_token: float | None = None
     first_byte: float | None = None
     first_content: float | None = None
-    """Time at which the first content was sent: neither reasoning nor a tool call."""
+    """Time at which the first content was sent. Content is neither reasoning nor a tool call."""
     last_token: float | None = None
     preempted_at: list[float] = field(default_factory=list)
     resumed_at: list[float] = field(default_factory=list)

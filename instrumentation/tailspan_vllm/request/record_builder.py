@@ -15,9 +15,9 @@ from tailspan_vllm.request.record import Outcome, RequestRecord
 from tailspan_vllm.request.text_limits import bounded_text
 
 PREEMPTIONS_KEPT = 256
-"""Maximum number of preemptions that a span lists with their timestamps (20 kB).
+"""Maximum number of preemptions whose timestamps a span contains (20 kB).
 
-`preemptions` counts all of them.
+`preemptions` is the number of all preemptions.
 """
 
 BuildRecord = Callable[[], RequestRecord]
@@ -104,7 +104,7 @@ class RecordBuilder:
         status = exchange.status
         outcome: Outcome = "rejected"
         if exchange.refused is not None:
-            pass  # ignore the status: a stream can be refused after its status was sent
+            pass  # not by status: a stream can be refused after its status was sent
         elif status is None or (exchange.disconnected and status < 400):
             outcome = "abort"
         elif status < 400 and not sees_engine:
@@ -116,7 +116,7 @@ class RecordBuilder:
             record.first_byte = exchange.first_byte
             record.first_content = exchange.first_content
         if exchange.unauthenticated:
-            record.tenant = None  # unverified: a client can claim any tenant
+            record.tenant = None  # the header is not verified: a client can send any tenant
         if outcome == "rejected":
             record.error_type = bounded_text(exchange.refused or str(status))
         if status == _NO_SUCH_MODEL:
@@ -134,7 +134,7 @@ class RecordBuilder:
         return record
 
     def _exchange(self, exchange: Exchange, outcome: Outcome) -> RequestRecord:
-        """Return a record with the measurements of the HTTP edge."""
+        """Return a record with the measurements of the HTTP layer."""
         state = next(iter(self._engines.values()), None)
         record = RequestRecord(
             received=exchange.received,
@@ -179,7 +179,8 @@ class RecordBuilder:
 
 
 def _set_kinds(record: RequestRecord, exchange: Exchange | None) -> None:
-    """Set the tokens of each kind, if the answer shows the tokens of this request alone."""
+    """Set the tokens of each kind, if the exchange's answer contains no tokens of other
+    requests."""
     answer = None if exchange is None else exchange.answer
     if answer is None or exchange is None or exchange.engine_requests != 1:
         return
@@ -208,15 +209,16 @@ def age_s(record: RequestRecord, at: float) -> float:
 
 
 def _set_instants(record: RequestRecord, flight: Flight, facts: Facts, arrival_time: float) -> None:
-    # The front end's wall-clock arrival, converted to the monotonic clock.
+    # The arrival that the front end recorded as wall-clock time, converted to the monotonic clock.
     arrived = min(arrival_time - record.wall_offset_ns / 1e9, flight.added)
     record.arrived = max(record.received, arrived)
     record.preemptions = len(flight.preempted_at)
     record.handed = max(record.received, flight.added)
     if not facts.queued:
         return
-    # On the same machine, the engine and this process share one monotonic clock. Timestamps of
-    # another machine are shifted so that the end of the request matches.
+    # On the same machine, the engine and this process share one monotonic clock. If the engine is
+    # on another machine, its timestamps are shifted, so that the request ends at the same time on
+    # both clocks.
     ended = flight.ended or record.delivered
     latest = facts.last_token or facts.scheduled or facts.queued
     same_clock = flight.added - 1.0 <= facts.queued and latest <= ended

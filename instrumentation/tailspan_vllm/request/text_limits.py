@@ -23,7 +23,7 @@ def bounded_text(text: str) -> str:
 
 
 def bounded_id(text: str) -> str:
-    """Return a request id within the limit. Different ids stay different.
+    """Return a request id that is not longer than the limit. Different ids stay different.
 
     A changed id ends with a digest of the original id. The front end and the engine core both apply
     this function, so that an account still matches its request.

@@ -1,4 +1,4 @@
-"""Divides the time of a start that failed, up to its end. Pure.
+"""Divides the time of a failed start, from its begin to its failure, into parts. Pure.
 
 As for a start that succeeded, the parts are the gaps between ascending instants, so they sum to the
 whole. The last part is the one in which the start failed.
@@ -20,16 +20,16 @@ PART_AFTER: Final = {
     Stage.WEIGHTS: names.START_KV_CACHE,
     Stage.PROFILED: names.START_WARM_UP,
 }
-"""The part that begins when a stage is complete. Compilation is not a separate part, because it
-happens in both of the last parts."""
+"""Maps each stage to the part that begins when the stage is complete. Compilation is not a separate
+part, because it happens during both of the last two parts."""
 
 ENDED: Final = "exit"
-"""The reason if the server ended without an exception in a method of the start."""
+"""The reason of a failure if no method of the start raised an exception."""
 
 
 class FailedStart(NamedTuple):
-    """A start that failed: its engine, its parts in seconds by attribute name, the name of the
-    last of them, and the class of the exception or `ENDED`."""
+    """A failed start: its engine, its parts in seconds by attribute name, the name of the last
+    part, and the class of the exception or `ENDED`."""
 
     engine: int
     parts: dict[str, float]
@@ -63,7 +63,7 @@ def _failed(first: FirstProcess, reports: Sequence[Progress], ended: float) -> F
         return None
     errors = sorted((each.at, each.error) for each in reports if each.stage is Stage.FAILED)
     end, reason = errors[0] if errors else (ended, ENDED)
-    # An engine core that runs in the first process has no process of its own to start.
+    # An engine core that runs in the first process does not start a separate process.
     own = at[Stage.PROCESS] if at[Stage.PROCESS] > first.plugin else at[Stage.EXECUTOR]
     instants = {
         names.START_IMPORTS: first.began,
@@ -82,9 +82,9 @@ def _failed(first: FirstProcess, reports: Sequence[Progress], ended: float) -> F
 
 
 def _workers(executor: float, reports: Iterable[Progress]) -> Mapping[str, float]:
-    """Return when each part began for the slowest worker.
+    """Return the time at which each part began for the slowest worker.
 
-    A stage is complete if each worker that has reported completed it.
+    A stage is complete when all workers that have sent a report have completed the stage.
     """
     by_stage: dict[Stage, dict[int, float]] = {}
     for each in reports:

@@ -1,7 +1,7 @@
 """The hooks that time a start: wrappers around three methods of the engine core and its workers.
 
-Each of them runs once per start. The methods are private to vLLM, so their presence is checked.
-Without one of them, the start's parts stay unknown, and one log line names the method.
+Each of these methods runs once per start. The methods are private to vLLM, so their presence is
+checked. If a method is missing, the start's parts stay unknown, and one log line names the method.
 
 Source: vllm/v1/engine/core.py, vllm/v1/executor/abstract.py, vllm/v1/worker/worker_base.py and
 gpu_worker.py, 0.12 to 0.33.
@@ -27,7 +27,7 @@ WORKER_PROCESSES = ("VllmWorker", "Worker", "RayWorker")
 _TIMED = ("load_model", "determine_available_memory", "compile_or_warm_up_model")
 _COMPLETES = {"load_model": Stage.WEIGHTS, "determine_available_memory": Stage.PROFILED}
 _NOTED = "_tailspan_noted"
-"""Attribute of an exception that was reported."""
+"""Name of the attribute that marks an exception as reported."""
 
 
 def install(token: str) -> list[str]:
@@ -100,7 +100,7 @@ class _StartHooks:
 
         def after(_: None, result: Any, args: Arguments, kwargs: Keywords) -> None:
             if self._record.ready is not None:
-                return  # a second call is not the start
+                return  # a second call is not part of the start
             self._record.ready = time.monotonic()
             note(self._token, _config_of(args, kwargs), Stage.READY, self._record.ready)
             reports, self._reports = self._reports, None
@@ -136,7 +136,7 @@ class _StartHooks:
         note(self._token, _config_of_worker(worker), stage)
 
     def _failed(self, config: Any, error: BaseException) -> None:
-        if not hasattr(error, _NOTED):  # only the innermost method reports an exception
+        if not hasattr(error, _NOTED):  # reported by the innermost method only
             with suppress(AttributeError):
                 setattr(error, _NOTED, True)
             note(self._token, config, Stage.FAILED, error=type(error).__name__)
@@ -219,9 +219,9 @@ def _config_of_worker(wrapper: Any) -> Any:
 def compile_s(worker: Any) -> float:
     """Return the seconds that this process has spent in torch.compile so far.
 
-    vLLM counts them if it drives the compilation itself (the default on a GPU). Otherwise, as on a
-    CPU, the longest of torch's own timers is used. The timers are nested, so the longest contains
-    the others.
+    vLLM counts these seconds if it controls the compilation itself (the default on a GPU). If vLLM
+    does not control it, as on a CPU, the longest of torch's own timers is used. The timers are
+    nested, so the longest timer contains the times of the others.
     """
     config = worker.vllm_config.compilation_config
     counted = float(getattr(config, "compilation_time", 0.0))

@@ -1,4 +1,4 @@
-"""What an engine core and its workers measure of their own start."""
+"""Defines what an engine core and its workers measure during their own start."""
 
 import math
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ WORKERS_KEPT = 1024
 
 
 class WorkerStart(NamedTuple):
-    """How long one worker took, in seconds."""
+    """How long each stage of one worker's start took, in seconds."""
 
     device_s: float = 0.0
     """Initialisation of the device and of the communication between workers."""
@@ -27,7 +27,7 @@ class EngineInstants(NamedTuple):
         executor: when it began to start its workers.
         loaded: when the workers had loaded the weights.
         ready: when the KV cache was allocated and the model was warm.
-        worker: for each stage the longest time of a worker; None if no worker reported.
+        worker: the longest time of any worker, for each stage; None if no worker sent a report.
     """
 
     process: float
@@ -48,12 +48,12 @@ class StartRecord:
     workers: list[WorkerStart] = field(default_factory=list)
 
     def add(self, worker: WorkerStart) -> None:
-        """Add a worker's report, unless it is not valid or there are too many."""
+        """Add a worker's report. Ignore it if it is not valid, or if there are too many reports."""
         if len(self.workers) < WORKERS_KEPT and all(map(_is_duration, worker)):
             self.workers.append(worker)
 
     def instants(self) -> EngineInstants | None:
-        """Return the instants, or None if one of them was not seen."""
+        """Return the instants, or None if an instant was not recorded."""
         known = (self.process, self.executor, self.loaded, self.ready)
         if any(each is None for each in known):
             return None

@@ -1,8 +1,8 @@
 """Carries short reports between the processes of a server, over a local stream socket.
 
-A sender connects, writes one report and closes. It never waits: if the listener is gone, or too
-many connections wait for it, the report is lost. The kernel keeps a connection and its bytes until
-the listener reads, so the listener needs no thread. Linux only, like the engine's link.
+A sender connects, writes one report and closes. The sender never waits: if the listener has closed,
+or too many connections wait for it, the report is lost. The kernel keeps a connection and its bytes
+until the listener reads, so the listener needs no thread. Linux only, like the engine's link.
 
 A datagram socket would keep only ten reports (net.unix.max_dgram_qlen), but many engines have more
 workers.
@@ -33,7 +33,7 @@ def send(address: str, report: bytes) -> None:
 
 
 class LocalReports:
-    """The listener. It receives reports from its creation until `read`.
+    """The listener, which receives reports from its creation until `read` is called.
 
     Args:
         address: an abstract address, which begins with a zero byte.
@@ -48,12 +48,12 @@ class LocalReports:
         self._end.listen(MOST_WAITING)
 
     def __del__(self) -> None:
-        """Close this end if `read` was not called."""
+        """Close the listener if `read` was not called."""
         if hasattr(self, "_end"):
             self._end.close()
 
     def read(self) -> list[bytes]:
-        """Return the reports that have arrived, and close this end.
+        """Return the reports that have arrived, and close the listener.
 
         Reports of processes of other users are dropped and counted (unix(7), SO_PEERCRED).
         """

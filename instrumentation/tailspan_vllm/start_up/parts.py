@@ -1,7 +1,7 @@
 """Divides the time from the start of the first process until the server was ready. Pure.
 
-The parts are the gaps between ascending instants, so they sum to the whole. The workers' times
-divide two of the gaps.
+The parts are the gaps between ascending instants, so they sum to the whole. Two of the gaps are
+divided further by the times that the workers measured.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def parts_of(
         engine: the start of the engine core.
         served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.
     """
-    # An engine core that runs in the first process has no process of its own to start.
+    # An engine core that runs in the first process does not start a separate process.
     own_process = engine.process if engine.process > first.plugin else engine.executor
     at = (first.began, first.plugin, own_process, engine.executor, engine.loaded, engine.ready)
     if list(at) != sorted(at):
@@ -38,7 +38,7 @@ def parts_of(
     else:
         parts |= dict(_divided(load, warm, engine.worker))
     if served is not None:
-        # Another API server can be ready before an engine.
+        # Never negative: another API server can be ready before this engine.
         parts[names.START_SERVER] = max(0.0, served - engine.ready)
     return parts
 

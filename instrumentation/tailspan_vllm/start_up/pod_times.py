@@ -2,10 +2,11 @@
 
 The parts are gaps between ascending instants, so they sum to the time from the creation of the pod
 until the first process began. Kubernetes' timestamps have whole seconds, so a part can be wrong by
-one second. Their sum is wrong by at most one second, because the process's own start is exact.
+one second. The sum of the parts is wrong by at most one second too, because the process's own start
+is exact.
 
-Source: Kubernetes API reference, core/v1, Pod and Event. The kubelet's events `Pulling` and
-`Pulled` have the container in `involvedObject.fieldPath`.
+Source: Kubernetes API reference, core/v1, Pod and Event. In the kubelet's events `Pulling` and
+`Pulled`, `involvedObject.fieldPath` names the container.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,8 +29,8 @@ def parts_before(
 
     Args:
         pod: a Pod, decoded from JSON.
-        events: an EventList of this pod, decoded from JSON; None if it cannot be read. The
-            container's part then includes the image pulls.
+        events: an EventList of this pod, decoded from JSON; None if it cannot be read. Without it,
+            the container's part includes the image pulls.
         container: the server's container; None if the pod has one container.
         began_unix_ns: when the first process began.
     """
@@ -61,7 +62,7 @@ def parts_before(
 
 
 def _after_restart(mine: list[Mapping[str, Any]], began: float) -> dict[str, float]:
-    if len(mine) > 1:  # it is not known which of them has this process
+    if len(mine) > 1:  # it is unknown which container runs this process
         return {}
     ended = _seconds(_of(mine[0], "lastState", "terminated").get("finishedAt"))
     if ended is None or ended > began:
@@ -79,7 +80,7 @@ def _scheduled(status: Mapping[str, Any]) -> float | None:
 def _pulls(events: Any) -> list[_Interval] | None:
     """Return when the pod's images were pulled, or None if the events are absent or incomplete.
 
-    An image that was on the node has an event `Pulled` and no event `Pulling`.
+    An image that was already on the node has an event `Pulled`, but no event `Pulling`.
     """
     listed = list(_items(events, "items"))
     if _of(events, "metadata").get("continue"):
@@ -121,7 +122,7 @@ def _covered(intervals: Iterable[_Interval], low: float, high: float) -> float:
 
 
 def _of(found: Any, *path: str) -> Mapping[str, Any]:
-    """Return the object at a path, or an empty one."""
+    """Return the object at a path, or an empty object if there is none."""
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
     return found if isinstance(found, dict) else _NONE

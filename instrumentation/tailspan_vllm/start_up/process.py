@@ -1,4 +1,4 @@
-"""The start of the server's first process, which its other processes inherit in the environment.
+"""Stores the start of a server's first process in the environment, which child processes inherit.
 
 All instants are on the monotonic clock, which all processes of a machine share.
 """
@@ -26,8 +26,7 @@ class FirstProcess(NamedTuple):
 
 
 def note_first_process(environ: "os._Environ[str]") -> bool:
-    """Set the start of this process, unless a parent process has set its own. Return whether it
-    was set.
+    """Set this process's start, unless a parent has set its own. Return whether this start was set.
 
     Without /proc, or in a process that is older than the longest plausible start, nothing is set.
     """
@@ -53,7 +52,7 @@ def first_process(environ: Mapping[str, str]) -> FirstProcess | None:
 def descends_from_process_1(proc: Path = Path("/proc")) -> bool:
     """Return whether this process is, or descends from, process 1 of its PID namespace.
 
-    In a container, this is the process that the container was started with. A process that was
+    In a container, process 1 is the process that the container was started with. A process that was
     started later from outside, for example by `kubectl exec`, does not descend from it.
     """
     process = "self"

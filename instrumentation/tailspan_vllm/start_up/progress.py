@@ -38,7 +38,7 @@ class Stage(IntEnum):
 
 
 class Progress(NamedTuple):
-    """One report. `at` is in monotonic seconds, `error` the class of an exception."""
+    """One report. `at` is in monotonic seconds. `error` is the name of an exception's class."""
 
     engine: int
     process: int
@@ -58,7 +58,7 @@ def note(token: str, config: Any, stage: Stage, at: float | None = None, error: 
         token: the link's token.
         config: vLLM's configuration, which has the number of the engine.
         stage: the completed stage.
-        at: when, in monotonic seconds; None for now.
+        at: time of completion in monotonic seconds; None for now.
         error: the class of an exception.
     """
     if sys.platform == "linux":
@@ -74,7 +74,7 @@ class ProgressReports:
         self._reports = LocalReports(_address(token), _REPORT.size)
 
     def read(self) -> list[Progress]:
-        """Return the reports that have arrived, and close this end."""
+        """Return the reports that have arrived, and close the listener."""
         found = []
         for each in self._reports.read():
             engine, process, stage, at, name = _REPORT.unpack(each)

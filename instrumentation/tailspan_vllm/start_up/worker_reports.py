@@ -19,11 +19,11 @@ def send_report(token: str, report: WorkerStart) -> None:
 
 
 class WorkerReports:
-    """The engine core's end: listens from before its workers start until they are ready."""
+    """The engine core's end, which listens from before the workers start until they are ready."""
 
     def __init__(self, token: str) -> None:
         self._reports = LocalReports(_address(token, os.getpid()), _REPORT.size)
 
     def read(self) -> list[WorkerStart]:
-        """Return the reports that have arrived, and close this end."""
+        """Return the reports that have arrived, and close the listener."""
         return [WorkerStart(*_REPORT.unpack(each)) for each in self._reports.read()]
