@@ -1,4 +1,4 @@
-"""Filter the accounts of engines and requests. Pure."""
+"""Filter the data of a bill (`Accounts`) by replica. Pure."""
 
 from dataclasses import replace
 

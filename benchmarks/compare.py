@@ -3,11 +3,11 @@
     python benchmarks/compare.py                        14 cases of each kind, 8 with 200 looks
     python benchmarks/compare.py --seed 5000 --cases 20 --looks 10
 
-Each case is a pair of simulated windows of 2,000 requests. Without a change of the server (A/A),
-the traffic stays the same, or has a new tenant, longer prompts and a higher rate. With a change
-(A/B), each engine step takes 10 % longer. The default margin of 5 % applies. Two simpler tests are
-applied to the same windows for comparison: the Mann-Whitney test, and a z-test of the means. The
-exit status is 1 if a target value is missed.
+Each case is a pair of simulated windows of 2,000 requests. In the A/A cases, the server does not
+change. Their traffic either stays the same, or gets a new tenant, longer prompts and a higher rate.
+In the A/B cases, the server becomes slower: each engine step takes 10 % longer. The default
+margin of 5 % applies. Two simpler tests are applied to the same windows for comparison: the
+Mann-Whitney test, and a z-test of the means. The exit status is 1 if a target value is missed.
 """
 
 import argparse

@@ -88,8 +88,8 @@ def constants_in(module: str, source: str) -> Iterator[Constant]:
 def moved(value: Number, factor: float) -> Number:
     """Return a value times a factor.
 
-    An integer result is rounded, and is at least 1. A share must stay below 1: if the product would
-    be 1 or more, the distance of the share from 1 is halved instead.
+    An integer result is rounded, and is at least 1. A share must stay below 1. If the product is 1
+    or more, return the middle between the share and 1 instead.
     """
     if isinstance(value, int):
         return max(1, round(value * factor))

@@ -78,7 +78,7 @@ async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
 
 
 def taking(away: bool, sent: int, held_bytes: int) -> tuple[bool, str | None]:
-    """Return whether the collector does not accept messages, and a line to print.
+    """Return True if the collector does not accept messages, otherwise False; and a line to print.
 
     The line is None if nothing has changed since the last check.
 

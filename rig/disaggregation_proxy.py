@@ -182,7 +182,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
 async def _exchange(
     port: int, request: Request, headers: dict[str, str], client: asyncio.StreamWriter | None
 ) -> Answer:
-    """Send a request, and copy the answer to the client. Without a client, only read the answer."""
+    """Send a request, and copy the answer to the client. If there is no client, only read it."""
     body = json.dumps(request.body).encode()
     return await _post(port, request.path, headers, body, client)
 

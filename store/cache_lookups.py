@@ -58,7 +58,7 @@ def newest_lookups(engine: Engine, window: Window, limit: int) -> list[Report]:
     )
     found: list[Report] = []
     with reading(engine) as connection:
-        # The driver's cursor, as in `queries.fetched`, returns plain tuples.
+        # The driver's cursor returns plain tuples. `queries.fetched` uses it for the same reason.
         cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
         while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
             found += map(Report._make, rows)

@@ -52,18 +52,18 @@ def keep_link(engine: Engine, link: Link) -> None:
 
 
 def new_link(shown: str) -> Link:
-    """Return a new link to a database of the state, to which the state is not copied yet."""
+    """Return a new link to a state database, to which the state is not copied yet."""
     return Link(token_hex(16), shown, complete=False)
 
 
 def identity(connection: Connection) -> str | None:
-    """Return the id of a database of the state, or None if it is new."""
+    """Return the id of a state database, or None if the database is new."""
     found: str | None = connection.scalar(select(IDENTITY.c.state_id))
     return found
 
 
 def keep_identity(connection: Connection, state_id: str) -> None:
-    """Store the id of a new database of the state."""
+    """Store the id of a new state database."""
     connection.execute(insert(IDENTITY).values(state_id=state_id))
 
 

@@ -12,8 +12,8 @@ from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, lite
 WAIT: Final = "probe:tailspan_wait:seconds"
 """The time that a client waits for the whole answer, including the set-up of its connection."""
 SLOWER: Final = "2"
-"""A wait of more than this many times the usual wait is slow. The rule on cache hits uses the same
-factor: half of the usual hits."""
+"""A wait is slow if it is longer than the usual wait times this factor. The rule on cache hits uses
+the same factor: half of the usual hits."""
 NOTICED_S: Final = "0.1"
 """Nielsen, Usability Engineering, 1993, ch. 5: below 0.1 s a delay is not noticed."""
 CERTIFICATE_S: Final = 7 * 86_400

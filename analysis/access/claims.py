@@ -7,8 +7,8 @@ from analysis.access.roles_file import Role, Roles
 from store.access.access import Access
 
 MOST_VALUES: Final = 1_000
-"""Maximum number of values of a claim. Microsoft Entra ID sends at most 200 groups in a token, and
-otherwise a link to them."""
+"""Maximum number of values of a claim. If a person has more than 200 groups, Microsoft Entra ID
+sends a link to the groups instead of the groups."""
 LONGEST_VALUE: Final = 1_024
 
 

@@ -11,7 +11,8 @@ from analysis.compare.work_terms import METRICS
 from store.queries import REQUEST_LABELS, Window
 
 QUANTILE: Final = "p95"
-"""The default percentile. P99 needs four times as many requests as P95 for the same interval."""
+"""The default percentile. For a confidence interval of the same width, P99 needs four times as many
+requests as P95."""
 MOST_MARGIN: Final = 10.0
 VERSION: Final = "version"
 """The version of vLLM. Requests have no such column, because the version is stored with the starts

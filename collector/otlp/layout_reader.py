@@ -1,7 +1,7 @@
 """Reads metrics messages with a known layout, and passes all other messages to another reader.
 
-The other reader may run on another thread or in another process. For a message with a known layout,
-reading takes less time than passing the message there and receiving its rows.
+The other reader may run on another thread or in another process. It takes less time to read a
+message with a known layout here than to pass it to the other reader and receive the rows.
 """
 
 import logging

@@ -108,8 +108,8 @@ class _WithoutCauses:
         self.nothing_s = self._mean(self._without(self._all))
 
     def adds_s(self, cause: int) -> tuple[float, float]:
-        """Return two numbers of seconds that a cause adds to the slow requests' mean latency: first
-        if it is the only cause, then if all other causes are present."""
+        """Return the seconds that a cause adds to the slow requests' mean latency, as two numbers:
+        the first if it is the only cause, the second if all other causes are present too."""
         alone, others = self._with_and_without(cause)
         return self._mean(alone) - self.nothing_s, self.whole_s - self._mean(others)
 

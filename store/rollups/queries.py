@@ -113,9 +113,9 @@ class Rollups:
             return Hidden(requests=missing, groups=frozenset(self.groups))
         if not self._unnamed:
             return Hidden()
-        # `_other` can have two reasons: the value is not stored by name, or the label set has no
-        # place. The second reason is impossible in the label that a grouping adds to `COMMON`, and
-        # in the model of the second grouping.
+        # A value can be `_other` for two reasons: the value is not stored by name, or there was no
+        # place for its label set. The second reason is impossible in the label that a grouping adds
+        # to `COMMON`, and in the model of the second grouping.
         label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
         if self._older:
             label = None

@@ -93,7 +93,8 @@ def test_longer_answers_share_the_wait_for_an_adapter() -> None:
 
 
 def test_a_restart_is_not_blamed_for_lost_blocks() -> None:
-    """Fewer requests run than before, but blocks are still missing, so there is no backlog."""
+    """Fewer requests run than before, but they wait for blocks. So the KV cache has too few blocks,
+    and the requests are not a backlog of the restart."""
     servers = replace(fleet({"running": 20}, {"running": 40}), starts=[started(960.0)])
     waited = later(quiet(), queue_kv_s=0.6, queue_seats_s=0.2)
     found = shares(asked(waited, servers=servers))

@@ -27,7 +27,7 @@ CONTENT: Final = "first_content"
 """The latency that only some pages show, because rollups and replays do not have it."""
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
-"""The lengths of a step in the compliance history."""
+"""The possible lengths of a step in the compliance history."""
 DECIDERS: Final = ("slo", "size")
 """The ways to detect incidents: by SLO compliance, or by the size of the growth."""
 EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}

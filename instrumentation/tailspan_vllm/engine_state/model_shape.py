@@ -1,6 +1,7 @@
 """Reads the shape of a served model: the configuration values that determine bytes and FLOPs.
 
-Keys and values are reported unchanged from Hugging Face's configuration and vLLM's arguments.
+The keys of Hugging Face's configuration and of vLLM's arguments are reported unchanged, with their
+values.
 `roofline/shape_from_config.py` interprets the keys, so that Tailspan can support further models
 without a new version of the plugin. Only numbers, booleans and type names are reported, never a
 path or the name of a checkpoint. A key inside a part of the configuration has the part's name as

@@ -1,6 +1,7 @@
-"""Store lookups in caches, and what responses report: times of the server, reasoning tokens.
+"""Create the table of cache lookups, and add columns for values that responses report.
 
-Older databases have no lookups, so the table begins empty. In older rows, the new values are null.
+These values are the cache's result, the server's times, and the number of reasoning tokens. Older
+databases have no lookups, so the table begins empty. In older rows, the new values are null.
 """
 
 import sqlalchemy as sa

@@ -1,4 +1,4 @@
-"""Probes of two regions and two endpoints, one of them with rows of its server."""
+"""Probes of two endpoints from two regions. The server of one endpoint has stored rows, too."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -89,7 +89,8 @@ def test_a_load_increase_during_a_deploy_has_a_separate_share() -> None:
 
 
 def test_a_deploy_that_slows_all_requests_slightly_has_a_lasting_effect() -> None:
-    """If all requests take longer, the slowest change little, so the median is compared."""
+    """The deploy adds 20 ms to each request. This is much for a median request, but little for the
+    slowest requests, so the medians are compared too."""
     slower = deployed(later(quiet(), queue_step_s=lambda old: old + 0.02))
     found = asked(slower, Metric.TTFT, fewer_places(256, 128))
     assert found.causes[0].id == "config_change"

@@ -327,7 +327,7 @@ def test_a_ledger_that_fails_repeatedly_is_disabled(
 def test_a_failure_drops_the_accounts_of_running_requests(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An account without one step would look like any other."""
+    """If one step were missing in an account, the account would be wrong without any sign of it."""
     engine.run()
     observer = engine.observers[0]
     engine.scheduler.requests["new"] = fake.request("new")

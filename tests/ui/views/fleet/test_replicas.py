@@ -141,7 +141,8 @@ def test_a_slightly_higher_share_of_slow_requests_is_not_reported() -> None:
 
 
 def test_a_slightly_slower_tail_is_not_reported() -> None:
-    """A replica is not reported for 1.8 times as many slow requests if its P99 is equal."""
+    """A replica with 1.8 times as many slow requests as the other is not reported, because the P99
+    of both is about equal."""
     draw = np.random.default_rng(5)
     codes = (np.arange(6_000) % 2).astype(np.int32)
     ttft_s = draw.lognormal(-2.0, 0.3, 6_000)
