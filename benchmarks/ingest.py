@@ -83,12 +83,12 @@ def family(pid: int) -> list[int]:
 def cpu_s(pid: int) -> dict[str, float]:
     """Return the CPU time of a process and its child processes, by role."""
     used = {
-        "receives, commits": _cpu_s(pid, 11),
+        "receives, commits": process_cpu_s(pid),
         "child processes that have ended": _cpu_s(pid, 13),
     }
     for child in family(pid)[1:]:
         what = DOES.get(_module(child), "other children")
-        used[what] = used.get(what, 0.0) + _cpu_s(child, 11)
+        used[what] = used.get(what, 0.0) + process_cpu_s(child)
     return used
 
 

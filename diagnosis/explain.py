@@ -15,7 +15,7 @@ from diagnosis.claim import Claim, Evidence, divide_terms
 from diagnosis.explanation import Cause, Explanation, PartGrowth, Verdict
 from diagnosis.growth.case import Case, case_of
 from diagnosis.growth.own_work import fit_own_work
-from diagnosis.inputs.hung_engines import UNFINISHED, with_unfinished
+from diagnosis.inputs.hung_engines import unfinished, with_unfinished
 from diagnosis.inputs.littles_law import contradictions
 from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.inputs.same_models import same_model_requests
@@ -164,7 +164,7 @@ def _explain_tails(
     if grown and larger:
         causes, others, unexplained = _causes(case, baseline_s)
         wide = wide_share(slow, share)
-        if causes and wide is not None and not _unfinished(case.slow).any():
+        if causes and wide is not None and not unfinished(case.slow).any():
             wider = case_of(question, servers, now, before, tails, wide, case.work)
             masked = masked_causes(wider, slow, share, [cause.id for cause in causes])
             causes, unexplained = _with_masked(causes, unexplained, masked, baseline_s)
@@ -210,11 +210,11 @@ def _with_causes_beside_hang(
     """
     hang = next((cause for cause in answer.causes if cause.id == engine_hang.ID), None)
     slow, usual = tails
-    unfinished = _unfinished(now)[slow.rows]
+    hung = unfinished(now)[slow.rows]
     share, baseline_s, now_s = answer.tail_share, answer.baseline_s, answer.now_s
-    if hang is None or not unfinished.any() or not share or baseline_s is None or now_s is None:
+    if hang is None or not hung.any() or not share or baseline_s is None or now_s is None:
         return answer
-    ended = slow.only(~unfinished)
+    ended = slow.only(~hung)
     share_of_ended = share_for(ended, usual)
     if share_of_ended is None:
         return answer
@@ -223,7 +223,7 @@ def _with_causes_beside_hang(
     )
     if not beside.causes:
         return answer
-    hang_alone = np.where(unfinished, slow.latency_s, np.minimum(slow.latency_s, baseline_s))
+    hang_alone = np.where(hung, slow.latency_s, np.minimum(slow.latency_s, baseline_s))
     added_s = max(_tail_mean_s(ended, share) - baseline_s, 0.0)
     added_to_hang_s = now_s - float(np.sort(hang_alone)[-slow.tail(share) :].mean())
     of_beside = min((added_s + added_to_hang_s) / 2.0 / (now_s - baseline_s), 1.0)
@@ -242,10 +242,6 @@ def _with_causes_beside_hang(
         causes=sorted((hang, *others), key=lambda cause: -cause.share),
         unexplained=of_beside * (beside.unexplained or 0.0),
     )
-
-
-def _unfinished(requests: Requests) -> BoolArray:
-    return requests.label("outcome").is_value(UNFINISHED)
 
 
 def _tail_mean_s(of: Stretch, share: float) -> float:

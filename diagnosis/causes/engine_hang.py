@@ -8,7 +8,7 @@ from diagnosis.evidence.restarts import ends_of_hangs, hangs_in_window, while_an
 from diagnosis.evidence.start_delays import start_weights
 from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
-from diagnosis.inputs.hung_engines import UNFINISHED, Hang
+from diagnosis.inputs.hung_engines import Hang, unfinished
 from diagnosis.inputs.requests import FloatArray
 from diagnosis.inputs.servers import EngineName
 from diagnosis.question import Span
@@ -24,7 +24,7 @@ def detect(case: Case) -> Claim | None:
     found = hangs_in_window(case)
     if not found:
         return None
-    hung = case.slow.label("outcome").is_value(UNFINISHED)
+    hung = unfinished(case.slow)
     weights: dict[str, float | FloatArray] = dict(start_weights(case, ends_of_hangs(case)))
     meanwhile = while_an_engine_hung(case, case.slow)
     for term, share in wait_weights(case, drivers.AWAY).items():

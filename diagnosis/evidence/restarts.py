@@ -10,7 +10,7 @@ import numpy as np
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.growth.case import Case
 from diagnosis.growth.terms import TERMS, excess_s
-from diagnosis.inputs.hung_engines import UNFINISHED, Hang, hangs
+from diagnosis.inputs.hung_engines import Hang, hangs, unfinished
 from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.latency.parts import selected_latency_s
 from diagnosis.latency.tail import BODY_GROWTH_RATIOS
@@ -54,17 +54,15 @@ def restarts(case: Case) -> list[EngineStart]:
 def hangs_in_window(case: Case) -> list[Hang]:
     """Return the hangs because of which some of the window's requests did not end. If an engine
     continues and finishes its requests, it stalled and did not hang."""
-    unfinished = case.now.label("outcome").is_value(UNFINISHED)
-    if not unfinished.any():  # nearly always
+    hung = unfinished(case.now)
+    if not hung.any():  # nearly always
         return []
     at = case.now.received_unix_ns
     return [
         hang
         for hang in hangs(case.servers.engines)
         if hang.to_unix_ns > case.question.window.from_unix_ns
-        and (
-            unfinished & case.now.of_engine(hang.replica, hang.engine) & (at < hang.to_unix_ns)
-        ).any()
+        and (hung & case.now.of_engine(hang.replica, hang.engine) & (at < hang.to_unix_ns)).any()
     ]
 
 

@@ -30,6 +30,11 @@ _NOT_REACHED: Final = (
 )
 
 
+def unfinished(requests: Requests) -> BoolArray:
+    """Return whether a hung engine did not finish each request: (n,)."""
+    return requests.label("outcome").is_value(UNFINISHED)
+
+
 class Hang(NamedTuple):
     """A time range without a step while requests were in flight, in unix nanoseconds."""
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.inputs.hung_engines import UNFINISHED
+from diagnosis.inputs.hung_engines import unfinished
 from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.question import FROM_RECEIPT, Metric, Question
 
@@ -69,8 +69,8 @@ def latency_s(requests: Requests, metric: Metric) -> FloatArray:
         return number("itl_max_s")
     whole = _answered(requests)
     if metric is Metric.E2E:
-        unfinished = requests.label("outcome").is_value(UNFINISHED)
-        return np.where(whole | unfinished, number("e2e_s"), np.nan)
+        hung = unfinished(requests)
+        return np.where(whole | hung, number("e2e_s"), np.nan)
     gaps = number("output_tokens") - 1.0
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(whole & (gaps > 0), number("decode_s") / gaps, np.nan)
