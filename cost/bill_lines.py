@@ -16,7 +16,7 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class Line:
-    """The cost of one replica in one hour. Fields that end in `_usd` are dollars.
+    """The cost of one replica in one hour.
 
     `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd` + `loading_usd` + `unbilled_usd`. An
     unknown `idle_usd` is included in `requests_usd`.
@@ -37,11 +37,10 @@ class Line:
     unbilled_usd: float
     priced_by: PricedBy | None
     loading_usd: float = 0.0
-    """Cost of the time from the start of a process until its engine was ready."""
 
 
 def sum_lines(lines: Iterable[Line]) -> Line:
-    """Return the sum of one or more lines. Its replica is "", and its hour is the earliest hour."""
+    """Return the sum of one or more lines, with an empty replica and the earliest hour."""
     several = list(lines)
     known_idle = [each.idle_usd for each in several if each.idle_usd is not None]
     known_busy = [each.busy_s for each in several if each.busy_s is not None]

@@ -1,9 +1,8 @@
 """Estimate the highest request rate at which the objectives are met, from noisy time ranges.
 
-Pure. The highest rate of a range that met the objectives would be too high an estimate, for two
-reasons. A range may receive more requests than usual by chance, and an overloaded range may meet
-the objectives by chance. With more ranges, both become more likely. The estimate removes both
-effects:
+Pure. The highest rate among the ranges that met the objectives would be too high. A range may
+receive more requests than usual by chance, and an overloaded range may meet the objectives by
+chance. The estimate removes both effects:
 
 1. Each range's requests are divided into two halves at random. If requests arrive independently at
    a fixed load, the sizes of the two halves are independent of each other. The first halves
@@ -16,8 +15,7 @@ effects:
    empirical distribution function for sampling with incomplete information", Annals of Mathematical
    Statistics 26 (1955): pooling of adjacent violators.
 3. A rate is sustainable if the fitted share of good requests is at least one standard error above
-   the target. The standard error is computed from the differences between ranges. This margin is
-   needed because the fit is least certain at the highest and lowest rates.
+   the target. The standard error is computed from the differences between ranges.
 """
 
 from collections.abc import Sequence
@@ -37,10 +35,9 @@ BAND_REQUESTS: Final = 2_500
 band's rate is 1/√2500 = 2 %."""
 
 BAND_STRETCHES: Final = 6
-"""Minimum number of five-minute ranges in a band: half an hour. The differences between ranges
-cannot be estimated from one range. A fleet with a constant overload of 20 % was simulated. With one
-range per band, it seemed to meet its objective in 14 of 80 simulations. With six ranges per band,
-it did so in 0 of 120 simulations."""
+"""Minimum number of five-minute ranges in a band. A fleet with a constant overload of 20 % was
+simulated: with one range per band, it seemed to meet its objective in 14 of 80 simulations, and
+with six ranges per band in 0 of 120."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ class ObjectiveCounts:
 
     target: float
     good: IntArray
-    """(n,) number of good requests in each range. All objectives have the same ranges."""
+    """(n,) number of good requests in each range."""
     every: IntArray
     """(n,) number of requests that the objective counts in each range."""
 
@@ -80,7 +77,7 @@ def sustainable_rate(
     Args:
         objectives: the counts of each objective. All objectives have the same time ranges.
         length_s: length of a range in seconds.
-        seed: seed of the random division into halves. The same seed gives the same result.
+        seed: seed of the random division into halves.
     """
     if not objectives:
         return SustainableRate(0, None)

@@ -29,7 +29,6 @@ class Charge(NamedTuple):
     lost_s: float = 0.0
     """The part of `billed_s` for requests whose responses were not delivered."""
     weight: float = 0.0
-    """The sum of the weighted tokens."""
     lost_weight: float = 0.0
 
 

@@ -9,10 +9,12 @@ hours in a long range:
 
 T is the length of an interval in seconds, `busy` is the number of seconds in which the engines were
 busy, and E is the energy in joules. The coefficient a is the power of idle GPUs, so the idle energy
-is a·(T − busy). If there are too few minutes, or if the busy shares of the minutes are too similar,
-no line is fitted. Then idle GPUs are assumed to draw the same power as busy GPUs, so the idle
-energy is too high. The rest of the energy is the busy energy. It is divided among the requests in
-proportion to their cost. The energy of unbilled busy time is not assigned to any request.
+is a·(T − busy). The rest of the energy is the busy energy. The busy energy is divided among the
+requests in proportion to their cost. The energy of unbilled busy time is not assigned to any
+request.
+
+If there are too few minutes, or if their busy shares are too similar, no line is fitted. Then idle
+GPUs are assumed to draw the same power as busy GPUs, so the idle energy is too high.
 """
 
 from collections import Counter, defaultdict
@@ -58,8 +60,7 @@ class Energy:
     """CO₂ in grams, including the data centre's overhead. None if the price list has no emissions
     for the region."""
     fitted: bool
-    """Whether the idle power comes from the fit. If false, idle GPUs are assumed to draw the same
-    power as busy GPUs."""
+    """Whether the idle power comes from the fit."""
 
     @property
     def kwh(self) -> float:
@@ -68,9 +69,7 @@ class Energy:
 
 
 def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
-    """Return the energy by replica. Replicas without energy counters are omitted.
-
-    A replica is also omitted if its counters cover less than a minute."""
+    """Return the energy by replica, without replicas whose counters cover less than a minute."""
     drawn = _by_bucket(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
     busy = _busy_shares(accounts, uptime)
     gpus_of = Counter(replica for replica, _ in accounts.gpus.gpus)
@@ -82,7 +81,6 @@ def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, E
         share = np.minimum(1.0, _values_at(busy.get(replica), at))
         whole = seconds > 0.5 * MINUTE_S * gpus
         idle_w, fitted = _idle_w(joules[whole], seconds[whole], share[whole])
-        # Without a fit, an idle GPU is assumed to draw the same power as a busy GPU.
         power_w = joules / seconds if idle_w is None else idle_w
         idle_j = float(np.minimum(joules, power_w * seconds * (1 - share)).sum())
         found[replica] = Energy(
@@ -120,12 +118,9 @@ class GroupEnergy(NamedTuple):
 def energy_by_group(bill: Bill, energies: Mapping[str, Energy]) -> list[GroupEnergy | None]:
     """Return the busy energy of each group.
 
-    A replica's busy energy is divided among the groups in proportion to their cost. A group's
-    energy is None if none of its replicas has both energy counters and a price. The sum over all
-    groups may be less than the busy energy, because the energy of unbilled time is not assigned.
+    A group's energy is None if none of its replicas has both energy counters and a price.
 
     Args:
-        bill: the bill with its groups.
         energies: energy by replica, for the same window.
     """
     busy_usd: dict[str, float] = defaultdict(float)

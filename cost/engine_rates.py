@@ -13,13 +13,7 @@ from telemetry.starts import EngineStart
 
 
 class EngineRates:
-    """The price of each engine.
-
-    Args:
-        accounts: the accounts, which contain the engine starts and the GPUs.
-        prices: the price list.
-        uptime: the engines and their regions.
-    """
+    """The price of each engine."""
 
     def __init__(self, accounts: Accounts, prices: PriceList, uptime: Uptime) -> None:
         self._uptime = uptime
@@ -27,7 +21,7 @@ class EngineRates:
         for start in sorted(accounts.starts, key=lambda each: each.at_unix_ns):
             self._starts[start.replica, start.engine].append(start)
         self._gpus: dict[str, list[str | None]] = defaultdict(list)
-        # Cached, because each hour of an engine needs a price, and matching the patterns is slow.
+        # Cached, because matching the patterns is slow.
         self._rate = cache(
             lambda replica, device, gpus, region: prices.rate(
                 replica=replica, device=device, gpus=gpus, region=region

@@ -56,12 +56,7 @@ class Group:
 
 
 def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[Group]:
-    """Group requests by labels. Sort the groups by cost, or by labels if `by` contains `hour`.
-
-    Args:
-        costs: the cost of the requests.
-        by: the labels, which may include `hour`.
-    """
+    """Group requests by labels. Sort the groups by cost, or by labels if `by` contains `hour`."""
     names, which = grouped(costs.cells, by)
     sums, ledger = costs.cells.sums, costs.cells.reported["billed_s"] != 0
 
@@ -107,12 +102,7 @@ def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[Group]:
 
 
 def grouped(cells: Cells, by: Sequence[str]) -> tuple[list[tuple[str | None, ...]], IntArray]:
-    """Return the labels of each group, and the index of each cell's group: (cells,).
-
-    Args:
-        cells: the requests.
-        by: the labels, which may include `hour`.
-    """
+    """Return the labels of each group, and the index of each cell's group: (cells,)."""
     columns = [(each, list(cells.by).index(each)) for each in by if each != "hour"]
     numbers: dict[tuple[str | None, ...], int] = {}
     of_labels = [
@@ -137,10 +127,9 @@ def _split(
 ) -> tuple[FloatArray, FloatArray, list[dict[str, float]]]:
     """Return the input cost and the output cost of each group, and each group's cost by replica.
 
-    The cost of each replica and hour is divided separately into input and output cost. A window's
-    input cost is the sum over its hours. The tokens of a request are assigned to the hour in which
-    the request was received. If an hour has a cost but no tokens, the input share is the share of
-    prefill in that hour's step time.
+    The cost of each replica and hour is divided separately into input and output cost. The tokens
+    of a request are assigned to the hour in which the request was received. If an hour has a cost
+    but no tokens, the input share is the share of prefill in that hour's step time.
     """
     keys = costs.hours.keys
     pairs, pair = np.unique(which * len(keys) + costs.hours.which, return_inverse=True)

@@ -19,7 +19,6 @@ from telemetry.accounts import Cells
 from telemetry.requests import Outcome
 
 MONTH_S: Final = 730 * 3_600
-"""Seconds in a month, a twelfth of a year."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,6 @@ class BreakEven:
     requests_per_month: float
     tokens_per_month: float
     sustainable: SustainableRate
-    """The highest rate at which the objectives are met."""
 
     @property
     def reachable(self) -> bool | None:
@@ -98,7 +96,7 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
     known here, so every request is priced as a request of mean length.
 
     Raises:
-        NoManagedPrice: there is no price. The message states how to configure one.
+        NoManagedPrice: there is no price.
     """
     at = prices.managed_model(model)
     if at is None or model is None:
@@ -141,9 +139,7 @@ def break_even(
 
     Args:
         usd_per_hour: the cost of all engines per hour, busy or idle.
-        compared: the comparison of each served model. The comparisons must cover all models that
-            the engines serve.
-        sustainable: the highest rate at which the objectives are met.
+        compared: the comparison of each model that the engines serve. No model may be missing.
     """
     requests = sum(each.tokens.requests for each in compared)
     usd = sum(each.usd for each in compared)

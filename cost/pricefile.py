@@ -1,8 +1,5 @@
 """Read a price file as a `PriceList`. An unknown key, a price that is not a number, or a match that
-is not text is an error. If these entries were ignored, the bill would be wrong without notice.
-
-The error message states how to correct the file.
-"""
+is not text is an error. If these entries were ignored, the bill would be wrong without notice."""
 
 from collections.abc import Callable, Mapping
 from datetime import date

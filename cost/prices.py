@@ -129,10 +129,8 @@ class PriceList:
         """Return the price of an engine per second; None if no entry matches.
 
         Args:
-            replica: the replica's name. An entry for the replica overrides an entry for its device.
             device: the device's name, as in `EngineStart.device`.
             gpus: number of devices. None means one device, for example a CPU.
-            region: the engine's region.
         """
         named = _first_match(self.replicas, replica)
         if named is not None:

@@ -19,17 +19,12 @@ from telemetry.requests import PricedBy
 from telemetry.starts import EngineStart
 
 MOST_ENGINES: Final = 10_000
-"""Maximum number of engines.
-
-The clients that send the data choose the engines' names, so the number of names must be limited.
-Above the limit, the engine that was added first is removed.
-"""
+"""Maximum number of engines. A limit is needed, because clients choose the engines' names. Above
+the limit, the engine that was added first is removed."""
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
 _PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))
 _RUNNING, _COST = PLACE["running_at_arrival"], PLACE["cost_usd"]
-"""Indices of columns in a request's row. The last two columns of a row are the cost and the pricing
-method."""
 
 Engine = tuple[str, int]
 _Key = TypeVar("_Key")
@@ -37,11 +32,7 @@ _Value = TypeVar("_Value")
 
 
 class Pricing:
-    """Sets the cost of requests. Thread-safe: `/metrics` reads prices while messages add engines.
-
-    Args:
-        prices: the price list, which does not change.
-    """
+    """Sets the cost of requests. Thread-safe, because `/metrics` reads prices concurrently."""
 
     def __init__(self, prices: PriceList) -> None:
         self._prices = prices
@@ -162,7 +153,7 @@ class Pricing:
 
 
 def _priced(row: Row, cost_usd: float, priced_by: PricedBy) -> Row:
-    return (*row[:_COST], cost_usd, priced_by.value)
+    return (*row[:_COST], cost_usd, priced_by.value)  # the last two columns
 
 
 def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:

@@ -76,12 +76,8 @@ def costs_of(
     """Return the cost of the requests in each cell.
 
     Args:
-        cells: requests by label and hour.
-        hours: the cells' replicas and hours.
-        weighed: the cells' weighted tokens.
         pricing: the price of requests by replica and hour. Replicas and hours without a price are
             absent.
-        weights: token weights by replica and hour.
     """
     nan = float("nan")
     prices = [pricing.get(key) for key in hours.keys]

@@ -11,9 +11,9 @@ second server.
 
 A step's time is reported when the step ends, so the busy time between two samples may exceed the
 elapsed time. The surplus is moved to earlier segments: the time ranges between earlier samples. A
-surplus that does not fit into earlier segments contradicts the samples, for example because of two
-senders with the same start, or because of a reset. This surplus is added to `contradicted_s`
-instead of the busy time, so the busy time never exceeds the uptime.
+surplus that does not fit there contradicts the samples, for example because of a reset. This
+surplus is added to `contradicted_s` and not to the busy time, so the busy time never exceeds the
+uptime.
 """
 
 from collections import defaultdict
@@ -33,7 +33,7 @@ MOST_PROCESSES: Final = 64
 """Maximum number of processes per engine that are checked for overlapping starts, because the check
 is slow.
 
-The processes with the most starts are checked. A server usually has only a few processes.
+The processes with the most starts are checked.
 """
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
@@ -46,8 +46,7 @@ Engine = tuple[str, int]
 class Hour:
     """The times and work of one engine in the part of one hour that lies within the window.
 
-    `work` contains the increase of each reported total. Its keys are the names in
-    `telemetry.accounts.WORK`.
+    `work` contains the increase of each total of `telemetry.accounts.WORK`.
     """
 
     wall_s: float = 0.0
@@ -56,7 +55,6 @@ class Hour:
     If several servers share the engine's name, their seconds are added.
     """
     loading_s: float = 0.0
-    """The part of `wall_s` from the start of the process until the engine was ready."""
     work: dict[str, float] = field(default_factory=dict)
     coefficients: dict[str, float] = field(default_factory=dict)
 
@@ -81,7 +79,6 @@ class Uptime:
     up_s: float = 0.0
     """Seconds in the window in which at least one engine was up."""
     contradicted_s: float = 0.0
-    """Seconds of reported busy time that exceed the elapsed time."""
 
 
 def uptime_of(
@@ -95,8 +92,6 @@ def uptime_of(
     Args:
         samples: engine samples. They include the samples up to GAP_S before and after the window,
             which cover the window's edges.
-        from_unix_ns: the window's start.
-        to_unix_ns: the window's end.
         starts: engine starts, with their loading time.
     """
     hours: dict[tuple[Engine, int], Hour] = {}
@@ -106,8 +101,7 @@ def uptime_of(
     first_ns = samples.first_unix_ns
     parts = np.split(order, np.flatnonzero(np.diff(samples.which[order])) + 1)
     contradicted_s = 0.0
-    # The processes are read in order of time. If two processes report a fit for an hour, the later
-    # process's fit is stored.
+    # In order of time, so that the latest fit of each hour is stored.
     for rows in sorted((each for each in parts if each.size), key=lambda each: first_ns[each[0]]):
         count = samples.counts[int(samples.which[rows[0]])]
         engine = (count.replica, count.engine)
@@ -178,7 +172,7 @@ def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Seg
         known = int(np.argmax(np.isfinite(first)))
         if begun and known == 0:
             each[0] = last[0]
-        elif begun:  # the first samples lack this total
+        elif begun:
             each[rows.size :][intervals.next_places == known] = first[known]
         # A total that decreased was reset; its increase is unknown, but not negative.
         grown[name] = np.maximum(each, 0.0)[order]
@@ -293,13 +287,10 @@ class Sender(NamedTuple):
     start_ns: IntArray
     end_ns: IntArray
     counts_steps: bool
-    """Whether the process sends totals of the engine's steps. One process of each engine sends
-    them."""
 
 
 def _merged_ranges(start_ns: IntArray, end_ns: IntArray) -> Spans:
-    """Return the union of time ranges, in order of time. Ranges that overlap or touch are
-    merged."""
+    """Return the union of time ranges, in order of time."""
     order = np.argsort(start_ns, kind="stable")
     start_ns, end_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
     breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1])
@@ -312,8 +303,7 @@ def _merged_ranges(start_ns: IntArray, end_ns: IntArray) -> Spans:
 def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
     """Return the number of servers that share an engine's name at each instant: (n,).
 
-    Each start of a process that sends totals of the engine's steps counts as one server. Other
-    processes are API servers. If only API servers are up, the number is 1.
+    If only API servers are up, the number is 1.
     """
 
     found = _senders_up([each for each in senders if each.counts_steps], at_ns)
@@ -367,7 +357,6 @@ def presence(
 
 
 def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
-    """Return the time ranges in which each engine was loading, from its starts."""
     found: dict[Engine, list[tuple[int, int]]] = defaultdict(list)
     for each in starts:
         if each.loading_s is not None and 0 < each.loading_s <= MOST_LOADING_S:

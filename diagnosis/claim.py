@@ -1,9 +1,9 @@
 """A detector's claim: the share of each term that its cause explains, with evidence and levers.
 
-Pure. A term is a part of the latency's growth, for example the wait for KV blocks. Several
-detectors may claim the same seconds. `divide_terms` divides these seconds, so that no second is
-explained twice. Claims of tier ROOT (for example a restart or a changed configuration) get their
-full share first. The rest is divided among the claims of tier ORDINARY.
+Pure. A term is a part of the latency's growth, for example the wait for KV blocks. If several
+detectors claim the same seconds, `divide_terms` divides these seconds among them. Claims of tier
+ROOT (for example a restart or a changed configuration) get their full share first. The rest is
+divided among the claims of tier ORDINARY.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -29,8 +29,8 @@ _AFFECTED: Final = (
         ),
     ),
 )
-"""Pairs of terms and prefixes of argument names. Only arguments whose name has one of the prefixes
-can lengthen the terms of the same pair."""
+"""Pairs of terms and prefixes of argument names. Only arguments with one of these prefixes can
+lengthen these terms."""
 
 
 def detect(case: Case) -> Claim | None:

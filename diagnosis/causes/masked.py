@@ -5,9 +5,7 @@ delayed many more requests by a shorter time. It would be found only after the f
 Therefore the detectors run again on a wider tail: a larger share of the slowest requests. For each
 claim in the wider tail, two numbers are computed. `alone` is the time that the claim's cause adds
 to the slow requests' mean latency if it is the only cause. `here` is the time that the cause adds
-if all other causes are present. The shares of the slowest requests do not give these numbers,
-because other requests may be the slowest if one cause is removed. For a masked cause, `alone` is
-large and `here` is small.
+if all other causes are present. For a masked cause, `alone` is large and `here` is small.
 
     share = (alone + here) / 2 / (time that all causes add together)
 
@@ -30,8 +28,7 @@ WIDE: Final = 0.5
 """The share of the window's requests, slowest first, in which masked causes are searched."""
 
 LEAST: Final = 0.08
-"""Minimum share of a masked cause that is reported. Claims with a smaller share in a wide tail are
-mostly noise."""
+"""Minimum share of a masked cause that is reported. Smaller shares are mostly noise."""
 
 _MASKED_BELOW: Final = 0.25
 """A cause is masked if here / alone is at most this value."""
@@ -47,8 +44,6 @@ class MaskedCause(NamedTuple):
     claim: Claim
     share: float
     alone_s: float
-    """Seconds that this cause would add to the slow requests' mean latency if it were the only
-    cause."""
 
 
 def wide_share(slow: Stretch, share: float) -> float | None:
@@ -108,14 +103,13 @@ class _WithoutCauses:
         self.nothing_s = self._mean(self._without(self._all))
 
     def adds_s(self, cause: int) -> tuple[float, float]:
-        """Return the seconds that a cause adds to the slow requests' mean latency, as two numbers:
-        the first if it is the only cause, the second if all other causes are present too."""
+        """Return `alone` and `here` of a cause: the seconds that it adds to the slow requests' mean
+        latency."""
         alone, others = self._with_and_without(cause)
         return self._mean(alone) - self.nothing_s, self.whole_s - self._mean(others)
 
     def of_all(self, cause: int) -> float:
-        """Return a cause's share: the mean of the two numbers that `adds_s` returns, divided by the
-        seconds that all causes add together."""
+        """Return a cause's share, by the formula in the module's docstring."""
         both_s = self.whole_s - self.nothing_s
         return sum(self.adds_s(cause)) / 2.0 / both_s if both_s > 0 else 0.0
 

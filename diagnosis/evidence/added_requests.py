@@ -33,21 +33,19 @@ statistics are larger (Smirnov, 1948)."""
 
 @cached_per_case
 def prompts_were_added(case: Case) -> bool:
-    """Return whether requests with long prompts were added. If all prompts became longer, return
-    False."""
+    """Return whether requests with long prompts were added."""
     return _tenants_added_long(case, "prompt_tokens")
 
 
 @cached_per_case
 def outputs_were_added(case: Case) -> bool:
-    """Return whether requests with long outputs were added. If all outputs became longer, return
-    False."""
+    """Return whether requests with long outputs were added."""
     return _tenants_added_long(case, "output_tokens")
 
 
 def _tenants_added_long(case: Case, tokens: str) -> bool:
     """Return whether some tenants added long requests, and the lengths of the other tenants'
-    requests are as before. If the requests of all tenants changed, return False."""
+    requests are as before."""
     tenants = case.before.label("tenant").values
     lengths = [_of_tenant(case, tokens, each) for each in tenants]
     enough = [each for each in lengths if min(each[0].size, each[1].size) >= LEAST_REQUESTS]
@@ -83,9 +81,9 @@ def long_prompts_fill_steps(case: Case) -> bool:
     """Return whether the added long prompts fill several steps.
 
     A prompt counts as filling several steps if it is longer than two steps. The size of a step is
-    the largest number of prompt tokens that one step computed for other requests. Two steps are
-    required, because decodes and drafts also use tokens of a step, so a prompt that nearly fills
-    one step may need a second step.
+    the largest number of prompt tokens that one step computed for other requests. One step would
+    not be enough: decodes also use tokens of a step, so a prompt that nearly fills one step may
+    need a second step.
 
     Return True if the number of these prompts grew more than the number of shorter prompts. If all
     prompts became longer, growth beyond chance is enough.
@@ -140,8 +138,7 @@ def _of_tenant(case: Case, tokens: str, tenant: str | None) -> tuple[FloatArray,
 
 
 def _by_tenant(requests: Requests, tokens: str) -> dict[str, FloatArray]:
-    """Return the known lengths of each tenant's requests, in the order of the requests. The
-    requests are sorted only once, because there may be thousands of tenants."""
+    """Return the known lengths of each tenant's requests, in the order of the requests."""
     lengths, tenant = computed_tokens(requests, tokens), requests.label("tenant")
     known = np.isfinite(lengths)
     lengths, codes = lengths[known], tenant.codes[known]
@@ -169,12 +166,9 @@ def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale:
     1. The rate of the ordinary requests changed less than the rate of all requests.
 
     2. The lengths of the ordinary requests have the same distribution as before (Kolmogorov-Smirnov
-    test). If all requests became longer, there are fewer short requests among the ordinary
-    requests, and this condition does not hold.
+    test).
 
     Args:
-        now: the lengths in the window.
-        before: the lengths in the baseline.
         scale: the length of the window, divided by the length of the baseline.
     """
     if min(now.size, before.size) < LEAST_REQUESTS:

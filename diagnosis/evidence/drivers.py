@@ -4,8 +4,8 @@ demand for the resource that requests wait for.
 Pure. The cause of a queue is usually outside the queue: more requests, longer prompts, fewer cache
 hits, slower steps. The demand is a product of factors, for example rate × prompt length. The
 logarithm of the demand's growth is therefore the sum of the logarithms of the factors' growths.
-Each factor is a driver, and a driver's share is its logarithm divided by the sum. Only drivers that
-grew get a share. If no driver grew, the wait remains unexplained.
+Each factor is a driver, and a driver's share is its logarithm divided by the sum. If no driver
+grew, the wait remains unexplained.
 """
 
 from collections.abc import Mapping
@@ -44,8 +44,7 @@ FRONTEND, ADAPTERS, BLOCKS, LINK = "frontend", "adapters", "blocks", "link"
 ENCODER = "encoder"
 
 MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
-"""Drivers that add work to a batch. The other drivers make the same work take longer, or move work
-to another replica."""
+"""Drivers that add work to a batch."""
 
 TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW, RETRIES)
 """Drivers that come from outside the server."""
@@ -121,8 +120,6 @@ def for_frontend(case: Case) -> DriverShares:
     """Return the share of each driver in the growth of the API server's work. The work is a
     product: rate × prompt length × time per prompt token. Requests wait for each other, because the
     API server is a single process.
-
-    The time per token is measured on requests that did not wait in the API server.
     """
     demand = case.demand
     prompts = log(max(demand.prompt_now_tokens, 1.0) / max(demand.prompt_before_tokens, 1.0))
@@ -238,8 +235,7 @@ def _adapters(requests: Requests) -> float | None:
     """Return the effective number of adapters in use, multiplied by the share of requests that need
     an adapter.
 
-    The effective number is the exponential of the entropy of the adapters' shares. This effective
-    number equals the number of adapters if all adapters are used equally.
+    The effective number is the exponential of the entropy of the adapters' shares.
     """
     lora = requests.label("lora")
     counts = np.bincount(lora.codes[lora.codes >= 0], minlength=len(lora.values))
@@ -300,8 +296,8 @@ def for_seats(case: Case) -> DriverShares:
     """Return the share of each driver in the growth of the demand for places in the batch. The
     demand is a product: rate × time that a request keeps its place."""
     before_s, _ = _residence_s(case)
-    # More decodes of other requests are a growth of the batch itself, so they are not a driver of
-    # the demand for places.
+    # More decodes of other requests are not a driver, because they are a growth of the batch
+    # itself.
     longer = _why_longer_s(case)
     whole_s = sum(longer.values())
     if before_s > 0 and whole_s > 0:
