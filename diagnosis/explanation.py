@@ -110,9 +110,8 @@ class Explanation:
     """The result of a diagnosis.
 
     `tail_share` is the share of requests that counts as slow. `excess_s` is the growth of the slow
-    requests' mean latency in seconds. It is the sum of the parts' excesses. `unexplained` is the
-    share of the added time that no cause explains. `needed` is the minimum number of requests in
-    each range for a verdict.
+    requests' mean latency in seconds. `unexplained` is the share of the added time that no cause
+    explains. `needed` is the minimum number of requests in each range for a verdict.
     """
 
     question: Question
@@ -133,7 +132,6 @@ class Explanation:
     dimensions: Sequence[RiskRatio] = ()
     dimensions_tested: int = 0
     attainments: Sequence[Attainment] = ()
-    """Attainment of the objectives on this latency, in window and baseline."""
     method: Method = Method.ACCOUNTING
     unexplained_low: float | None = None
     unexplained_high: float | None = None
@@ -157,8 +155,7 @@ class Explanation:
 
     @property
     def unchanged(self) -> bool:
-        """True if the slow requests' mean latency in the window differs from the baseline's by at
-        most a tenth."""
+        """True if the slow requests' mean latency changed by at most `UNCHANGED`."""
         return abs(self.excess_s or 0.0) <= UNCHANGED * (self.baseline_s or 0.0)
 
     @property

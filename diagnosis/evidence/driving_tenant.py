@@ -30,7 +30,6 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
     """Return the tenant that caused most of the growth in tokens; None if no single tenant did.
 
     Args:
-        case: the case to examine.
         tokens: "prompt_tokens" or "output_tokens".
     """
     before, now = (
@@ -54,8 +53,8 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
 
 
 def _added_requests(case: Case, tokens: str) -> float:
-    """Return the number of added requests if all added requests had the same length. The number is
-    computed from the growth of the sum of tokens and of the sum of squared tokens."""
+    """Return the number of added requests, computed from the growth of the sum of tokens and of the
+    sum of squared tokens. All added requests are assumed to have the same length."""
     now, before = (
         np.nan_to_num(computed_tokens(each, tokens)) for each in (case.hot_requests, case.before)
     )
@@ -79,10 +78,8 @@ def _chance_of(share: float, usual_share: float, requests: float) -> float:
 
 
 def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
-    """Return the label, the evidence and the first lever of a claim, all about the driving tenant.
-
-    All three are empty if no single tenant drives the growth.
-    """
+    """Return a claim's label, evidence and first lever about the driving tenant, if there is
+    one."""
     tenant = driving_tenant(case, tokens)
     if tenant is None:
         return {}, [], []

@@ -29,8 +29,7 @@ def prompts_grew_over_window(case: Case) -> bool:
 def log_skew_outside_restarts(case: Case) -> float:
     """Return log(now / before) of the slow servers' share of the requests while no server is away.
 
-    Other times are excluded, because the other servers receive the requests of a server that is
-    away.
+    Other times are excluded, because other servers then serve the absent server's requests.
     """
     apart = case.now.rows(~while_a_server_was_away(case))
     if len(apart) < _FEWEST:

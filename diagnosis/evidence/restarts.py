@@ -67,8 +67,7 @@ def hangs_in_window(case: Case) -> list[Hang]:
 
 
 def ends_of_hangs(case: Case) -> list[EngineStart]:
-    """Return the starts that ended a hang. The first start of the hung engine after a hang ends the
-    hang."""
+    """Return the starts that ended a hang: the hung engine's first start after the hang."""
     found = []
     for hang in hangs_in_window(case):
         ended_by = next(
@@ -119,8 +118,7 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
         after &= engines.at_unix_ns < window.to_unix_ns
         seconds = (engines.at_unix_ns[after] - start.at_unix_ns) / 1e9
         queued = engines.number("waiting")[after] > max(1.0, usual or 0.0)
-        # Find the end of the first period of queueing. The period may contain pauses of up to
-        # `_PAUSE_S`.
+        # The first period of queueing may contain pauses of up to `_PAUSE_S`.
         end = _LEAST_WARM_S
         for second in seconds[queued]:
             if second > end + _PAUSE_S:
@@ -133,10 +131,7 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
 def around_starts(
     case: Case, started: Sequence[EngineStart], requests: Requests | None = None
 ) -> BoolArray:
-    """Return whether each request arrived while a server was away or not yet warm: (n,).
-
-    `requests` defaults to the slow requests.
-    """
+    """Return whether each request arrived while a server was away or not yet warm: (n,)."""
     since_s = since_start_s(case.slow if requests is None else requests, started)
     return np.asarray((since_s > -_LEAD_S) & (since_s < warm_after_s(case, started)))
 
@@ -180,9 +175,8 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     """Return, for each term, the growth at other times divided by the growth around starts, in [0,
     1].
 
-    The growth at other times is measured on the slowest requests that did not arrive around the
-    starts, so the starts did not delay them. The result is empty if there are too few of these
-    requests.
+    The growth at other times is measured on the slowest of the requests that did not arrive around
+    the starts. The result is empty if there are too few of these requests.
     """
     away = case.now.rows(~around_starts(case, started, case.now))
     taken_s = selected_latency_s(away, case.question)
@@ -206,8 +200,7 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
 
 
 def new_configs(case: Case) -> tuple[str, ...]:
-    """Return the server configurations that slow requests report and that no request in the
-    baseline reports."""
+    """Return the server configurations of slow requests that no request of the baseline reports."""
     slow, before = case.slow.label("config"), case.before.label("config")
     known = {before.values[code] for code in np.unique(before.codes) if code >= 0}
     found = [slow.values[code] for code in np.unique(slow.codes) if code >= 0]
@@ -216,10 +209,7 @@ def new_configs(case: Case) -> tuple[str, ...]:
 
 def deploys(case: Case) -> list[EngineStart]:
     """Return the starts that introduced a new configuration: for each engine, the first start with
-    new arguments.
-
-    A later start with the same arguments is not a deploy.
-    """
+    new arguments."""
     configs, seen = new_configs(case), set[tuple[str, int, str]]()
     found = []
     for start in restarts(case):

@@ -27,12 +27,10 @@ _FEWEST: Final = 10
 least 500 repeated requests, and fifteen other faults had at most one."""
 _MOST_AGES: Final = 0.5
 """Minimum share of the aborts of repeated requests that occur at a common age. Clients with a
-timeout abort at the same age, and users who disconnect abort at any age. In the five simulated
-storms, the share was 1. If one half of the clients has another timeout, the share is one half.
-"""
+timeout abort at the same age, and users who disconnect abort at any age. In five simulated storms,
+the share was 1. If half of the clients have another timeout, it is 0.5."""
 _OF_GROWTH: Final = 0.05
-"""Minimum share of the growth of the request rate that the repeated requests cause. A smaller share
-is ignored."""
+"""Minimum share of the growth of the request rate that the repeated requests cause."""
 
 
 class Retries(NamedTuple):
@@ -68,8 +66,8 @@ def first_requests(case: Case) -> tuple[Requests, Requests]:
     """Return the requests of the baseline and of the hot blocks. If there is a retry storm, omit
     the repeated requests.
 
-    Repeated requests are omitted because they do not show which tenants send more: they come from
-    the tenants whose requests took long.
+    Repeated requests do not show which tenants send more, because they come from the tenants whose
+    requests took long.
     """
     if not retries_share(case):
         return case.before, case.hot_requests
@@ -91,12 +89,7 @@ def retries_share(case: Case) -> float:
 
 
 def repeated_requests(requests: Requests, seconds: float) -> Retries:
-    """Return statistics of the requests of a time range that repeat aborted requests.
-
-    Args:
-        requests: the requests of the range, in any order.
-        seconds: length of the range.
-    """
+    """Return statistics of the requests of a time range that repeat aborted requests."""
     repeats = _repeated(requests)
     if repeats is None or not repeats.again.size:
         return NO_RETRIES
@@ -136,7 +129,7 @@ def _keys(requests: Requests) -> IntArray:
 
 class _Repeats(NamedTuple):
     """The m requests that have the same key as an aborted request, and the r pairs of an aborted
-    request and its repetition. The keys are those of `_keys`."""
+    request and its repetition."""
 
     requests: Requests
     place: IntArray
@@ -183,8 +176,7 @@ def _by_chance(repeats: _Repeats, seconds: float) -> float:
     """Return the expected number of aborts after which a request with the same key arrives by
     chance.
 
-    The number is computed from the rate of the requests that are not repetitions. These requests
-    are assumed to arrive at random.
+    The requests that are not repetitions are assumed to arrive at random.
     """
     key = repeats.key
     kinds = int(key.max(initial=0)) + 1

@@ -1,7 +1,6 @@
 """Measure the slowdown of a machine: a slower GPU or CPU lengthens every part of a step.
 
-Pure. The detectors of slow machines use clocks, GPU activity and other processes to find the
-reason.
+Pure.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,8 +49,7 @@ def steady_surplus(case: Case) -> bool:
 def slow_servers_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str, float]:
     """Return the slowdown factor of each slow server for which `shows` finds evidence of a cause.
 
-    The servers are examined separately, because two machines may be slow for different reasons. The
-    median over a slow and a fast machine would describe neither of the two machines.
+    The servers are examined separately, because two machines may be slow for different reasons.
     """
     alone = len(case.slow_servers) <= 1
     found = {}
@@ -67,7 +65,7 @@ def weights_of_slow_servers(
     case: Case, times: Mapping[str, float]
 ) -> dict[str, float | FloatArray]:
     """Return the weights of a claim on the slowdowns of several servers. `times` contains the
-    slowdown factor by server. Each factor applies only to the requests that its server served."""
+    slowdown factor by server."""
     if len(case.slow_servers) <= 1:
         return weights_of_slowdown(case, *times.values())
     found: dict[str, float | FloatArray] = {}

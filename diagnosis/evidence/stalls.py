@@ -51,9 +51,8 @@ def stalled_while_queued_s(case: Case) -> FloatArray:
 def steadiness(case: Case) -> float | None:
     """Return the median of the surplus over the hot blocks' samples, divided by its mean.
 
-    The surplus of a sample is a share of its busy time. The ratio is near 1 if all seconds have a
-    similar surplus, and near 0 if a few seconds have nearly all of the surplus. The result is None
-    if the mean surplus is at most `_NOTICEABLE`, or if there are too few samples.
+    The ratio is near 1 if all seconds have a similar surplus, and near 0 if a few seconds have
+    nearly all of the surplus.
     """
     rise, busy = _hot(case)
     at_work = busy > 0.05

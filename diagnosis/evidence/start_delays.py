@@ -56,7 +56,5 @@ def start_weights(case: Case, started: Sequence[EngineStart]) -> dict[str, float
 
 
 def _runs_more_requests(case: Case) -> bool:
-    """Return whether more requests run concurrently than in the baseline, for example after a
-    backlog."""
     before, now = case.p99("running")
     return before is None or now is None or now > _FULLER * before

@@ -23,8 +23,7 @@ from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
 
 _NOISE: Final = 0.08
-"""A growth up to this value can occur by chance and is ignored. It applies to relative growths (now
-/ before − 1) and to logarithms (log(now / before))."""
+"""A growth up to this value, relative or logarithmic, can occur by chance and is ignored."""
 
 _FLOOD_SHARE: Final = 0.35
 """Minimum share of a flooding tenant in the growth of the request rate."""
@@ -36,8 +35,7 @@ _FLOOD_SHARE_RISE: Final = 1.15
 _OTHERS_GREW: Final = 1.3
 """Maximum ratio (now / before) of the other tenants' rate that counts as fluctuation."""
 _WAITS: Final = 0.1
-"""Minimum share of waiting time in the growth of the latency. With a larger share, requests
-wait."""
+"""Requests wait if waiting time is more than this share of the latency's growth."""
 _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )

@@ -24,9 +24,8 @@ OF_SEATS: Final = ("queue_seats", "queue_unsplit")
 """Terms of the time that requests wait for a place in the batch."""
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
-"""Terms of the time that a fuller batch adds to a step. If more work fills the batch,
-decode_batch_growth claims these terms. If the batch is fuller because the same work takes longer,
-or because the router sends more work to these replicas, another cause claims the terms."""
+"""Terms of the time that a fuller batch adds to a step. decode_batch_growth claims these terms only
+if more work fills the batch."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
 """Terms of the delay by other requests' prefills: the wait for a share of the step's token budget,
@@ -44,9 +43,7 @@ _SURELY_MORE: Final = 0.25
 already reduced by two standard errors."""
 
 _AS_MUCH: Final = 1.0
-"""Other requests' prefills and other requests' decodes both lengthen a decode. If delay by prefills
-/ delay by decodes is at most this value, more concurrent requests explain both delays. If the ratio
-is larger, the excess counts as prefill interference."""
+"""The ratio of `prefill_share` up to which more concurrent requests explain both delays."""
 
 OF_FRONTEND: Final = ("frontend",)
 """Terms of the time that requests wait for the API server."""
@@ -88,8 +85,7 @@ def shared_with_traffic(case: Case) -> dict[str, float]:
     """Return, for each term, the share of the growth that a restart must not claim, because the
     traffic changed at the same time.
 
-    The share is half of the share that the changes of the traffic cause. Five changes count if they
-    are beyond chance: longer prompts, more load, a tenant's flood, routing skew and cache misses.
+    The share is half of the share that the changes of the traffic cause.
     """
     sure = [drivers.LOAD] if case.demand.log_fleet > _SURELY_MORE else []
     if prompts_grew_over_window(case):

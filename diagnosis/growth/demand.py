@@ -60,7 +60,6 @@ class Demand:
     uncached_expected_ratio: float
     uncached_now_ratio: float
     servers: int
-    """Number of servers. If a replica has several engines, each engine is a server."""
 
     log_fleet: float
     """Growth of the whole fleet's request rate, reduced by two standard errors of the counts.

@@ -6,8 +6,6 @@ number of output tokens after the first, and c is the mean length of their conte
 model predicts how long a request of the window would have taken in the baseline. Time beyond the
 prediction is attributed to a slower machine. The additional time for a longer prompt and the
 additional time for a lower hit ratio are computed separately.
-
-Method: non-negative least squares with two or three coefficients, by normal equations.
 """
 
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
 
 _FIT_ROWS: Final = 20_000
-"""Maximum number of requests for the fit. More requests would not improve the coefficients."""
+"""Maximum number of requests for the fit."""
 _FEWEST: Final = 20
 
 
@@ -71,10 +69,7 @@ class OwnWork:
         return self.prefill_s(prompt, prompt - expected)
 
     def seen(self, requests: Requests) -> BoolArray:
-        """Return whether each request's size lies in the range of the baseline's sizes: (n,).
-
-        For other sizes, the prediction is an extrapolation.
-        """
+        """Return whether each request's size lies in the range of the baseline's sizes: (n,)."""
         uncached, output = uncached_tokens(requests), requests.number("output_tokens")
         return np.asarray(
             (uncached >= self.uncached_range[0])
@@ -104,7 +99,6 @@ def computed_tokens(requests: Requests, tokens: str) -> FloatArray:
     """Return the number of tokens that each request computes: (n,). NaN if unknown.
 
     Args:
-        requests: n requests.
         tokens: "prompt_tokens" or "output_tokens". Cached prompt tokens do not count, because they
             are not computed.
     """

@@ -53,9 +53,7 @@ def excess_s(
     Args:
         now: the slow requests to explain.
         baseline: the baseline's slow requests.
-        metric: the latency to explain.
         work: the model fitted to all of the baseline's requests.
-        workload: whether prompts and outputs became longer.
     """
     terms = np.zeros((len(now), len(TERMS)))
     usual = split_s(baseline, metric)

@@ -23,12 +23,8 @@ _SERIES: Final = ("replica", "engine", "gpu", "process", "started_unix_ns")
 
 
 def requests_of(table: pa.Table, extra_columns: Sequence[str] = ()) -> Requests:
-    """Read requests from a table. Only the column `received_unix_ns` is required.
-
-    Args:
-        table: one row per request.
-        extra_columns: additional columns, of any type, to read as labels.
-    """
+    """Read requests from a table, with the extra columns as labels. Only the column
+    `received_unix_ns` is required."""
     names = table.column_names
     return Requests(
         np.asarray(table["received_unix_ns"].to_numpy(), dtype=np.int64),

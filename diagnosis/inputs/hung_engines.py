@@ -80,10 +80,9 @@ def _of_replica(engines: Samples, rows: BoolArray, replica: str) -> Iterator[Han
 def with_unfinished(requests: Requests, engines: Samples) -> Requests:
     """Return the requests, and mark the requests that a hung engine did not finish.
 
-    Returns:
-        All requests. Unfinished requests have the outcome `UNFINISHED`. Their latency is the time
-        from the receipt until the request was given up. If the response had begun, the time that
-        belongs to no phase is decode time. Otherwise the phases are unknown.
+    The marked requests have the outcome `UNFINISHED`. Their latency is the time from the receipt
+    until the request was given up. If the response had begun, the time that belongs to no phase is
+    decode time. Otherwise the phases are unknown.
     """
     found = np.zeros(len(requests), dtype=np.bool_)
     received = requests.received_unix_ns

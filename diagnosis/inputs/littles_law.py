@@ -33,8 +33,6 @@ def contradictions(requests: Requests, engines: Samples, window: Span) -> list[s
     Args:
         requests: the requests of the window, and earlier requests that may still have waited in the
             window.
-        engines: engine samples.
-        window: the time range to compare.
     """
     found = []
     waited_s = _waited_within_s(requests, window)

@@ -22,8 +22,7 @@ LABELS = ("outcome", "model", "lora", "route", "tenant", "region", "replica", "c
 """The label columns of requests. Each column is optional."""
 
 SERVER = "server"
-"""A label that `server_labels` adds if at least one replica has several engines. The label of a
-request is its engine if its replica has several engines, otherwise its replica."""
+"""A label that `server_labels` adds if at least one replica has several engines."""
 
 NUMBERS = (
     *("frontend_s", "handoff_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),

@@ -87,7 +87,6 @@ def _pairs(labels: Labels, number: FloatArray) -> Iterator[tuple[str, int]]:
     rows = np.flatnonzero((labels.codes >= 0) & np.isfinite(number))
     if not rows.size:
         return
-    # A replica has few engines, so there are few distinct pairs.
     pairs = np.unique(number[rows] * len(labels.values) + labels.codes[rows])
     for pair in pairs.astype(np.int64).tolist():
         engine, code = divmod(pair, len(labels.values))

@@ -33,7 +33,6 @@ class Samples:
     server: Labels | None = None
     """The server of each engine sample, if a replica has several engines; otherwise None."""
     _rises: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
-    """A cache of the results of `rises`, because several detectors use the same counter."""
 
     def __len__(self) -> int:
         return int(self.at_unix_ns.size)

@@ -2,15 +2,14 @@
 
 Pure. A request is slow if its latency exceeds the objective's threshold. The attainment fell if two
 conditions hold: the window misses the objective's target, and the share of slow requests rose
-beyond chance. If the window meets the target, there is no incident. If the share of slow requests
-is as large as in the baseline, there is no new incident.
+beyond chance.
 
-The test compares the shares of slow requests in the window and in the baseline. It has one
-correction. Requests of the same minute share their server's state, so slow requests occur in
-bursts. Kish's design effect converts the counts to an effective number of independent requests. The
-design effect is measured from the differences between neighbouring blocks of the baseline, so that
-a slow drift within the baseline does not count as noise. The design effect is not measured in the
-window, because an incident is itself a burst, and the correction would hide it.
+The test compares the shares of slow requests in the window and in the baseline. Requests of the
+same minute share their server's state, so slow requests occur in bursts. To correct for this,
+Kish's design effect converts the counts to an effective number of independent requests. The design
+effect is measured from the differences between neighbouring blocks of the baseline, so that a slow
+drift within the baseline does not count as noise. The design effect is not measured in the window,
+because an incident is itself a burst, and the correction would hide it.
 
 Sources: Agresti and Caffo, The American Statistician 54, 2000 (one slow and one fast request are
 added to each range, so that the test's error rate is also correct for small counts); Kish, Survey
@@ -54,12 +53,10 @@ class Threshold:
     """The threshold that an objective sets for the latency that is explained.
 
     Args:
-        slo: the objective's name.
         seconds: the threshold in seconds.
         budget: the share of requests that may exceed the threshold.
         counts: a function that selects the requests that the objective counts.
-        whole: whether the threshold is the objective's only condition for a good request. If false,
-            the objective has other conditions, and a request within the threshold may still be bad.
+        whole: whether the threshold is the objective's only condition for a good request.
     """
 
     slo: str
@@ -84,7 +81,6 @@ class Attainment:
     standard_errors: float
     """Increase of the share of slow requests, in standard errors."""
     whole: bool = True
-    """Whether the threshold is the objective's only condition for a good request."""
 
     @property
     def decides(self) -> bool:
@@ -121,14 +117,7 @@ class Attainment:
 def attainment(
     now: Requests, before: Requests, question: Question, threshold: Threshold
 ) -> Attainment:
-    """Count the requests that exceed one objective's threshold, in window and baseline.
-
-    Args:
-        now: the window's requests.
-        before: the baseline's requests.
-        question: the latency, and the requests that the question selects.
-        threshold: the objective's threshold.
-    """
+    """Count the requests that exceed one objective's threshold, in window and baseline."""
     slow_now, counted_now = _slow(now, question, threshold)
     slow_before, counted_before = _slow(before, question, threshold)
     at_s = (before.received_unix_ns - question.baseline.from_unix_ns) / 1e9
@@ -158,9 +147,8 @@ def _slow(
     slow = latency > threshold.seconds
     counted = np.isfinite(latency)
     if question.metric in (*FROM_RECEIPT, Metric.QUEUE):
-        # If the client cancelled before the threshold, it is unknown whether the request would have
-        # been slow, and it is not counted. If the client cancelled later, it waited longer than the
-        # threshold, so the request is slow.
+        # A request that the client cancelled before the threshold is not counted: it is unknown
+        # whether the request would have been slow. A request that was cancelled later is slow.
         left = requests.label("outcome").is_value("abort") & ~counted
         left &= requests.number("e2e_s") > threshold.seconds
         if question.metric in (Metric.TTFT, Metric.FIRST_CONTENT):
