@@ -80,7 +80,6 @@ async def start(
     """Start a child process in its own session, so that Ctrl-C does not reach it directly.
 
     Args:
-        name: the child's name in messages.
         command: the command line, with the full path of the program.
         environment: variables to add to the parent's environment.
         log: the file for the child's output, which is overwritten.

@@ -33,9 +33,6 @@ class Evaluating:
     results.
 
     Args:
-        evaluator: evaluates the objectives.
-        clock_unix_ns: returns the current time in unix nanoseconds.
-        leases: the leases of this process.
         evaluated: called after each evaluation, or after the results of the evaluating process were
             read.
     """
@@ -101,8 +98,7 @@ class Evaluating:
         """Evaluate once, or read the results of the process that evaluates.
 
         Raises:
-            StoreError: the database does not respond. The next step continues where this step
-                stopped.
+            StoreError: the database does not respond.
         """
         with self._leases.acting(EVALUATION) as term:
             if term is None:

@@ -47,8 +47,6 @@ def launch(
     """Return the command and environment of the explorer's process.
 
     Args:
-        host: the address to listen on.
-        port: the port to listen on.
         base_path: the URL path under which a proxy serves the explorer, without slashes at start
             and end.
         database_url: a SQLAlchemy URL, or None for the URL in the environment or the default.

@@ -40,7 +40,6 @@ class _KeptChild:
     """A child process that is restarted when it ends.
 
     Args:
-        name: the name of the child and of its `Task`.
         ends: a queue. If the child ends unexpectedly, the child and its exit status are added to
             the queue.
     """
@@ -88,10 +87,7 @@ class KeptExplorer(_KeptChild):
     """Starts the explorer, and restarts it when it ends.
 
     Args:
-        launch: returns the explorer's command line and environment.
-        url: returns the explorer's address.
         logs: the folder of its log.
-        ends: as for `_KeptChild`.
     """
 
     def __init__(
@@ -123,10 +119,8 @@ class KeptSimulator(_KeptChild):
     The fleet runs in a separate process, because computing the backfill would delay the collector.
 
     Args:
-        endpoint: returns the collector's address.
         token: the bearer token that the simulator sends.
         logs: the folder of its log.
-        ends: as for `_KeptChild`.
     """
 
     def __init__(

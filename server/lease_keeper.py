@@ -25,7 +25,6 @@ class LeaseKeeper:
     Renewals have their own thread, so that a slow evaluation does not delay a renewal.
 
     Args:
-        leases: the leases.
         taken: called after a lease was taken, from the thread that renews.
         print_line: prints a line. The second argument is true if the line is an error.
     """

@@ -71,13 +71,10 @@ class IncidentAnswers:
     """Computes and stores the answers of incidents in a thread, one incident after the other.
 
     Args:
-        engine: the database, from `open_database`.
-        objectives: the objectives whose incidents are explained.
         ask: finds the verdict, or None to find it in a separate process.
         found: called after each computation, from the thread.
         evaluates: returns whether this process evaluates the objectives. Only this process computes
             answers.
-        clock_s: returns the current time in unix seconds.
         first_s: seconds from the start until the first computation.
     """
 
@@ -207,8 +204,6 @@ def is_due(
     """Return whether the answer of an incident must be computed now. Pure.
 
     Args:
-        incident: the incident as it is now.
-        answer: the stored answer, or None if no answer is stored.
         tried: the incident's age in seconds and its phase at the last computation in this process,
             which may have failed; None before the first computation.
     """

@@ -36,14 +36,9 @@ class Notifying:
     """The threads that add messages to the outbox after each evaluation, and deliver them.
 
     Args:
-        engine: the database, from `open_database`.
-        objectives: the objectives with notifications.
-        channels: the notification channels.
         explorer_url: returns the explorer's address for links, or None for no links.
         simulated: returns whether any of the received data is simulated.
         print_line: prints a line. The second argument is true if the line is an error.
-        leases: the leases of this process.
-        clock_unix_ns: returns the current time in unix nanoseconds.
         likely_cause: returns the likely cause of an incident if it is known (see `Notifier`).
     """
 

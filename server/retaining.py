@@ -41,8 +41,7 @@ AT_ONCE = 20
 """Number of rollups to compute between two checks whether to stop."""
 
 PROGRESS_EVERY = 1_000
-"""Number of rollups between two progress messages. After an upgrade there may be thousands of
-rollups to compute."""
+"""Number of rollups between two progress messages."""
 
 
 SETTLE_S = 600.0
@@ -72,8 +71,6 @@ class Retaining:
     """The task that computes rollups and deletes old data.
 
     Args:
-        engine: the database, from `open_database`.
-        keep: the retention.
         clock: returns the current time, and the time to which ages of data are compared for
             deletion.
         leases: the leases of this process. Without the lease on retention, nothing is done.
@@ -170,8 +167,7 @@ async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
     stop between them.
 
     Returns:
-        The first error. The error is returned and not raised, so that old data is still deleted. A
-        rollup that cannot be computed does not prevent the computation of other rollups.
+        The first error. The error is returned and not raised, so that old data is still deleted.
     """
     made, progress_at = 0, PROGRESS_EVERY
     failed: Failed = set()

@@ -35,13 +35,13 @@ HELD_PARTS: Final = {
     "queue_grammar": "grammar_s",
     "queue_adapter": "adapter_wait_s",
 }
-"""The reasons for `queue_held`, and the columns with their seconds. The account of a single request
-divides `queue_held` into these parts and a rest. Other explanations do not divide `queue_held`,
-because older rows do not report the reasons."""
+"""The reasons for `queue_held`, and the columns with their seconds. Only the account of a single
+request divides `queue_held` into these parts and a rest, because older rows do not report the
+reasons."""
 
 REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
-"""The names of the decode's parts in an explanation of the time to the first content. In that
-explanation, the decode's parts are the time from the first byte to the first content."""
+"""The names of the decode's parts in an explanation of the time to the first content. There, they
+are parts of the time from the first byte to the first content."""
 
 PHASE: Final = {
     **{part: part.split("_")[0] for part in (*PARTS, *REASONING.values())},

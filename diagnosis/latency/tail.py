@@ -55,8 +55,7 @@ class Stretch:
         return int(self.rows.size)
 
     def tail(self, share: float) -> int:
-        """Return the number of requests in the tail that contains this share of the requests. They
-        are the first requests of the stretch."""
+        """Return the number of requests in the tail that contains this share of the requests."""
         return max(1, int(np.ceil(len(self) * share))) if len(self) else 0
 
     def only(self, chosen: BoolArray) -> "Stretch":
@@ -74,8 +73,6 @@ def stretch(
     Args:
         latency_s: (n,) latencies in seconds; NaN where unknown.
         received_unix_ns: (n,) when each request was received.
-        from_unix_ns: start of the range.
-        seconds: length of the range.
     """
     rows = np.flatnonzero(np.isfinite(latency_s))
     rows = rows[np.argsort(-latency_s[rows])]
@@ -132,9 +129,8 @@ def _ranked(
     Returns: the number of requests of each group in each replicate: (replicates, groups); the sum
     of these requests' latencies: (replicates, groups); the lowest latency of each group: (groups,).
 
-    If there are few requests, each group has a single request. With larger groups, the tail's mean
-    has an error. The error is smaller than the spread of the latencies in the group that contains
-    the tail's threshold.
+    If groups have several requests, the tail's mean has an error. The error is smaller than the
+    spread of the latencies in the group that contains the tail's threshold.
     """
     # Requests beyond this rank practically never belong to a resampled tail.
     reach = min(len(of), 8 * of.tail(share) + MIN_TAIL_REQUESTS)

@@ -28,8 +28,7 @@ class Account:
     """Seconds of each part, in the order of `diagnosis.latency.parts.PARTS`. The reasons for
     `queue_held` are separate parts before the rest of `queue_held`. Parts of 0 s are omitted."""
     delayed_by: Sequence[Delayer]
-    """The requests whose prefill delayed this request, largest delay first. `row` is the index in
-    the argument `requests`."""
+    """The requests whose prefill delayed this request, largest delay first."""
     by_tenant: Sequence[TenantDelay] = ()
     """Delays by the prefill and decode of other requests, summed by tenant, largest delay first.
     The sums include all other requests, not only the requests in `delayed_by`."""

@@ -37,7 +37,6 @@ class TenantDelay:
     """The delay of one request by the requests of one tenant."""
 
     tenant: str | None
-    """The tenant; None if the requests have no tenant."""
     requests: int
     prefill_s: float
     decode_s: float
@@ -63,12 +62,8 @@ def delayers(requests: Requests, victim: int, most: int = 10) -> list[Delayer]:
 
 
 def tenant_delays(requests: Requests, victim: int) -> list[TenantDelay]:
-    """Return by how many seconds each tenant's requests delayed a request, largest delay first.
-
-    Args:
-        requests: the same as for `delayers`.
-        victim: the index of the request in `requests`.
-    """
+    """Return by how many seconds each tenant's requests delayed a request, largest delay first. See
+    `delayers` for the arguments."""
     overlaps = _Overlaps(requests, victim)
     prefill_s, _ = overlaps.prefills()
     decode_s = overlaps.decodes()

@@ -37,14 +37,10 @@ async def serve_stdio(pool: WorkerPool) -> None:
 class McpHost:
     """The MCP server over streamable HTTP, at `PATH`.
 
-    The server has no sessions, so each request is independent. A session that a client does not end
-    would use memory.
+    The server has no sessions, because a session that a client does not end would use memory.
 
     Args:
-        pool: the processes that compute the answers.
-        host: the address to listen on.
         port: the port, or 0 for a free port.
-        access: access control.
     """
 
     def __init__(self, pool: WorkerPool, host: str, port: int, access: EndpointAccess) -> None:

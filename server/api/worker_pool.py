@@ -59,7 +59,6 @@ class WorkerPool:
 
     Args:
         environment: variables to add to the environment of the workers.
-        limits: limits on questions.
     """
 
     def __init__(self, environment: Mapping[str, str], limits: ApiLimits) -> None:
@@ -179,7 +178,6 @@ class _Worker:
         self._timer = asyncio.get_running_loop().call_later(after_s, end, self)
 
     def keep(self) -> None:
-        """Cancel `end_later`."""
         if self._timer is not None:
             self._timer.cancel()
 
