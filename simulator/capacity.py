@@ -2,7 +2,7 @@
 
 Pure. The engine time that a request needs is computed from mean lengths and the step model. The
 number of concurrent requests is computed by a fixed-point iteration. Of the cache hits, only those
-of system prompts are included. No random numbers are used.
+of system prompts are included.
 """
 
 import math

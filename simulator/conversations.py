@@ -23,10 +23,8 @@ class Conversations:
 
     @property
     def mean_tokens(self) -> float:
-        """Return the approximate mean number of prompt tokens.
-
-        It is the length of the prompt in the middle of a conversation.
-        """
+        """Return the number of prompt tokens in the middle of a conversation, which is about the
+        mean."""
         turn = sum(self.turn_tokens) / 2 + 200
         return sum(self.first_tokens) / 2 + turn * (self.turns - 1) / 2
 

@@ -35,7 +35,6 @@ class Dataset:
     """The configuration of the fleet, including everything that its faults require."""
     truth: tuple[Truth, ...]
     requests: list[RequestTimeline]
-    """The requests, in the order in which they were received."""
     samples: list[EngineSample]
     gpus: list[GpuSample]
     starts: list[EngineStart]

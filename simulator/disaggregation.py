@@ -52,7 +52,6 @@ class Disaggregation:
     requests are sent to the decode pool in order of time.
 
     Args:
-        config: the fleet.
         replicas: all servers, the prefill servers first.
         keep: called with the records of each server.
     """
@@ -66,8 +65,7 @@ class Disaggregation:
         self._keep = keep
         self._ids = random.Random(f"{config.seed}:ids")
         self._open: dict[int, Request] = {}
-        """The requests that are at a server, as their clients sent them. The key is the request's
-        id."""
+        """The requests that are at a server, as their clients sent them, by id."""
         self._coming: list[tuple[float, int]] = []
         """A heap of the requests that have ended their prefill: (arrival time at the decode server,
         id)."""

@@ -27,7 +27,6 @@ class FleetConfig:
     """Number of replicas that only do prefill. These are the first replicas, and the other replicas
     only decode. With 0, each replica does both prefill and decode."""
     workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
-    """The traffic of the whole fleet."""
     faults: tuple[Fault, ...] = ()
     engine: EngineConfig = field(default_factory=EngineConfig)
     router: Router = "least_outstanding"

@@ -90,19 +90,14 @@ def run(
 ) -> Sent:
     """Simulate and send until the plan has ended and all data is delivered, or until `stop` is set.
 
-    After `stop` is set, queued data is still sent for up to a few seconds. A run with an end also
-    stops if the collector has accepted no data for `patience_s`.
+    After `stop` is set, queued data is still sent for up to a few seconds.
 
     Args:
-        plan: the fleet to simulate, and the collector.
         stop: an event that stops the run. It can be set from any thread or from a signal handler.
         log_line: called with each line about progress or problems.
-        clock_ns: returns the wall-clock time in unix nanoseconds.
         wait: waits for a number of seconds, or until `stop` is set.
         patience_s: seconds without accepted data after which a run with an end stops.
         progress_s: interval in seconds between reports of the amount of undelivered data.
-
-    Returns: the counts of what was sent and of what was not delivered.
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)

@@ -28,8 +28,6 @@ def ladder(request: Request, block_tokens: int, own: str) -> str | None:
     """Return a request's ladder; None if its prompt is shorter than a block.
 
     Args:
-        request: the request.
-        block_tokens: prompt tokens per block.
         own: a name of the whole prompt. Requests have the same name only if they have the same
             prompt.
     """

@@ -56,8 +56,6 @@ class Replica:
     Args:
         name: the server's `service.instance.id`.
         region: the server's `cloud.region`.
-        model: the served model's name.
-        config: the engine's configuration.
         seed: seed of the random noise and of the ids.
         stalls: returns the stalls of the engine after a given virtual time.
         started_unix_ns: the wall-clock time at virtual time 0.

@@ -21,8 +21,6 @@ def router_span_of(routed: RoutedRequest, resource: Resource, started_unix_ns: i
     span.
 
     Args:
-        routed: the request.
-        resource: the router's resource.
         started_unix_ns: the wall-clock time at virtual time 0.
     """
     operation = "chat" if routed.chat else "text_completion"

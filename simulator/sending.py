@@ -210,10 +210,8 @@ class Sender:
     Args:
         prepare: returns a function that sends the batch once (`OtlpExport.prepare`).
         log_line: called when the collector becomes unreachable, and when it is reachable again.
-        sent: the counters.
         patience_s: maximum number of seconds for which a batch is sent again.
         capacity: maximum number of batches in the queue.
-        clock: returns monotonic seconds.
         pause: waits for a number of seconds, or until the sender is closed.
         receiver: the name of the collector in log messages.
     """
@@ -245,7 +243,6 @@ class Sender:
         self._hurry = threading.Event()
         self._pause = pause or self._hurry.wait
         self._away = False
-        """True if a batch has been dropped and the collector has accepted no batch since."""
         self._failing = False
         """True if the last export failed."""
         self._queued_requests = 0
@@ -288,14 +285,8 @@ class Sender:
         return True
 
     def drain(self, stop: threading.Event, within_s: float = math.inf) -> bool:
-        """Wait until all queued batches have been sent or dropped, or until `stop` is set.
-
-        Args:
-            stop: an event that ends the wait.
-            within_s: time limit.
-
-        Returns: whether the queue is empty.
-        """
+        """Wait until all queued batches have been sent or dropped, or until `stop` is set. Return
+        whether the queue is empty."""
         deadline = time.monotonic() + within_s
         with self._queue.all_tasks_done:
             while (
@@ -308,7 +299,6 @@ class Sender:
         """Send queued batches for about `within_s` seconds, then drop the rest and end the thread.
 
         Args:
-            within_s: time limit in seconds.
             abandon: called if an export still runs at the time limit, to interrupt this export.
         """
         deadline = self._clock() + within_s

@@ -166,12 +166,8 @@ class Workload:
         turns: Turns | None = None,
         row: TraceRow | None = None,
     ) -> Request:
-        """Return a random request.
-
-        Args:
-            chance: the random number generator.
-            row: a row of a trace, from which the lengths are taken; None for random lengths.
-        """
+        """Return a random request. If `row` is given, its lengths are taken from this row of a
+        trace."""
         weights = [tenant.weight for tenant in self.tenants]
         tenant = chance.choices(self.tenants, weights)[0]
         prompt_tokens = self.prompts.draw(chance)

@@ -255,7 +255,6 @@ INJECTIONS: Final[dict[str, Injection]] = {
         rewrite=traffic.larger_images,
     ),
 }
-"""The injections by cause id."""
 
 
 def world_of(config: FleetConfig) -> FleetConfig:

@@ -15,10 +15,7 @@ from simulator.fleet_config import FleetConfig
 from simulator.workload import Request
 
 _TOO_LONG = 0.2
-"""The share of the responses that take longer than the timeout while the batch is full.
-
-While requests also wait in the queue, the share is larger.
-"""
+"""The share of the responses that take longer than the timeout while the batch is full."""
 _SPARE = 2.5
 """The number of batch slots, as a multiple of the usual number of running requests."""
 _BURST_S = 4.0
