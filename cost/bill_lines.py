@@ -1,7 +1,4 @@
-"""Compute a line of the bill: the cost of a replica in one hour, divided into its parts.
-
-Pure.
-"""
+"""Compute a line of the bill: the cost of a replica in one hour, divided into its parts. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,11 +13,8 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class Line:
-    """The cost of one replica in one hour.
-
-    `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd` + `loading_usd` + `unbilled_usd`. An
-    unknown `idle_usd` is included in `requests_usd`.
-    """
+    """The cost of one replica in one hour. `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd`
+    + `loading_usd` + `unbilled_usd`. An unknown `idle_usd` is included in `requests_usd`."""
 
     replica: str
     hour_unix_s: int
@@ -82,9 +76,7 @@ def line_of(
     gone: bool,
 ) -> RequestPricing | None:
     """Return a replica's line for one hour and the price of its requests; None without a price.
-
-    `gone` is true if the store has no complete engine data for this hour.
-    """
+    `gone` is true if the store has no complete engine data for this hour."""
     replica, hour = key
     rated = [
         (rate, None if gone else uptime.hours.get((engine, hour)))

@@ -102,9 +102,7 @@ def sustainable_rate(
 
 
 def _bands(measured: IntArray) -> IntArray:
-    """Return the index of each range's band: (n,). The ranges are in order of decreasing rate.
-
-    The ranges that remain at the end are added to the last band."""
+    """Return the index of each range's band: (n,). The ranges are in order of decreasing rate."""
     band = np.zeros(measured.size, np.int64)
     number, requests, begun = 0, 0, 0
     for place, each in enumerate(measured.tolist()):

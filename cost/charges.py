@@ -1,7 +1,4 @@
-"""Sum the billed seconds and the weighted tokens of each replica and hour.
-
-Pure.
-"""
+"""Sum the billed seconds and the weighted tokens of each replica and hour. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

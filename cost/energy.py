@@ -175,10 +175,8 @@ class _Drawn(NamedTuple):
 
 
 def _by_bucket(gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
-    """Return the joules and seconds of each replica's GPUs, by minute or hour.
-
-    The interval between two readings of a counter is assigned to the minute or hour in which the
-    interval begins."""
+    """Return the joules and seconds of each replica's GPUs, by minute or hour. The interval between
+    two readings of a counter is assigned to the minute or hour in which the interval begins."""
     intervals = CounterSeries.of(
         gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
     ).intervals()
@@ -277,9 +275,7 @@ def _idle_w(joules: FloatArray, seconds: FloatArray, busy: FloatArray) -> tuple[
     """Return the idle power of one GPU in watts (None if unknown), and whether it was fitted.
 
     Args:
-        joules: energy in each minute or hour.
         seconds: GPU-seconds (seconds × number of GPUs) in each minute or hour.
-        busy: the busy share of each minute or hour.
     """
     if joules.size < LEAST_BUCKETS:
         return None, False

@@ -1,7 +1,5 @@
-"""Find the price of each engine by hour, from its reported device or the names of its GPUs.
-
-Pure. An engine has one price per hour: the price of its device at the end of the hour.
-"""
+"""Find the price of each engine by hour, from its reported device or the names of its GPUs. Pure.
+An engine has one price per hour: the price of its device at the end of the hour."""
 
 from collections import defaultdict
 from functools import cache

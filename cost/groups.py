@@ -1,7 +1,4 @@
-"""Compute the cost of requests by label, and the cost of their input and output tokens.
-
-Pure.
-"""
+"""Compute the cost of requests by label, and the cost of their input and output tokens. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,10 +13,8 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class Group:
-    """Requests with the same values of the bill's labels.
-
-    Costs are None if no request has a price.
-    """
+    """Requests with the same values of the bill's labels. Costs are None if no request has a
+    price."""
 
     labels: tuple[str | None, ...]
     requests: int = 0

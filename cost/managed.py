@@ -73,9 +73,8 @@ class NoManagedPrice(Exception):  # noqa: N818 -- a state, not a failure
 
 
 def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
-    """Return the token counts of requests that reached an engine, by requested model.
-
-    Models without tokens are omitted."""
+    """Return the token counts of requests that reached an engine, by requested model. Models
+    without tokens are omitted."""
     model_at, outcome_at = (list(cells.by).index(name) for name in ("model", "outcome"))
     sums: dict[str | None, list[int]] = {}
     for place, group in enumerate(cells.group.tolist()):
@@ -133,9 +132,8 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
 def break_even(
     usd_per_hour: float, compared: Sequence[Comparison], sustainable: SustainableRate
 ) -> BreakEven | None:
-    """Return the request rate at which the engines cost as much as the API.
-
-    None if no traffic can be compared.
+    """Return the request rate at which the engines cost as much as the API; None if no traffic can
+    be compared.
 
     Args:
         usd_per_hour: the cost of all engines per hour, busy or idle.

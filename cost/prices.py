@@ -147,10 +147,8 @@ class PriceList:
         return _first_match(self.managed, model)
 
     def carbon_of(self, region: str | None) -> Carbon | None:
-        """Return the emissions of a region's electricity.
-
-        For an unknown region, the entry whose pattern matches every name is used, if there is one.
-        """
+        """Return the emissions of a region's electricity. For an unknown region, the entry whose
+        pattern matches every name is used, if there is one."""
         return _first_match(self.carbon, region or "unknown")
 
 

@@ -1,7 +1,4 @@
-"""Compute the cost of requests, as columns with one value for each cell.
-
-Pure.
-"""
+"""Compute the cost of requests, as columns with one value for each cell. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

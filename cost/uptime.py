@@ -31,10 +31,7 @@ from telemetry.starts import MOST_LOADING_S, EngineStart
 HOUR_S: Final = 3_600
 MOST_PROCESSES: Final = 64
 """Maximum number of processes per engine that are checked for overlapping starts, because the check
-is slow.
-
-The processes with the most starts are checked.
-"""
+is slow. The processes with the most starts are checked."""
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
 
@@ -44,16 +41,12 @@ Engine = tuple[str, int]
 
 @dataclass(slots=True)
 class Hour:
-    """The times and work of one engine in the part of one hour that lies within the window.
-
-    `work` contains the increase of each total of `telemetry.accounts.WORK`.
-    """
+    """The times and work of one engine in the part of one hour that lies within the window. `work`
+    contains the increase of each total of `telemetry.accounts.WORK`."""
 
     wall_s: float = 0.0
-    """Seconds that the engine was up, including loading.
-
-    If several servers share the engine's name, their seconds are added.
-    """
+    """Seconds that the engine was up, including loading, summed over the servers that share its
+    name."""
     loading_s: float = 0.0
     work: dict[str, float] = field(default_factory=dict)
     coefficients: dict[str, float] = field(default_factory=dict)
@@ -92,7 +85,6 @@ def uptime_of(
     Args:
         samples: engine samples. They include the samples up to GAP_S before and after the window,
             which cover the window's edges.
-        starts: engine starts, with their loading time.
     """
     hours: dict[tuple[Engine, int], Hour] = {}
     regions: dict[str, str | None] = {}
@@ -232,10 +224,7 @@ class _Pieces(NamedTuple):
 
 
 def _by_hour(start_ns: IntArray, end_ns: IntArray, from_unix_ns: int, to_unix_ns: int) -> _Pieces:
-    """Cut the parts of time ranges within the window at whole hours.
-
-    A range of length 0 lies in a single hour.
-    """
+    """Cut the parts of time ranges within the window at whole hours."""
     first = np.maximum(start_ns, from_unix_ns)
     last = np.minimum(end_ns, to_unix_ns)
     momentary = (start_ns == end_ns) & (start_ns >= from_unix_ns) & (start_ns < to_unix_ns)
@@ -301,10 +290,8 @@ def _merged_ranges(start_ns: IntArray, end_ns: IntArray) -> Spans:
 
 
 def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
-    """Return the number of servers that share an engine's name at each instant: (n,).
-
-    If only API servers are up, the number is 1.
-    """
+    """Return the number of servers that share an engine's name at each instant: (n,). If only API
+    servers are up, the number is 1."""
 
     found = _senders_up([each for each in senders if each.counts_steps], at_ns)
     found = np.maximum(found, np.minimum(_senders_up(senders, at_ns), 1))

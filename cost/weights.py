@@ -53,9 +53,7 @@ have a price for cached input. Source: genai-prices 0.2.3."""
 
 
 def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float) -> Weights | None:
-    """Return the token weights of one replica in one hour, from the step models of its engines.
-
-    Return None if no engine reported a step model.
+    """Return the token weights of one replica in one hour; None if no engine reported a step model.
 
     Args:
         requests: number of requests received in that hour.

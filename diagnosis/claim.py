@@ -56,11 +56,8 @@ class Lever:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The share of each term's excess that one cause explains.
-
-    `weights` maps a term to a share in [0, 1]: one number for all slow requests, or an array with
-    one number per request.
-    """
+    """The share of each term's excess that one cause explains. `weights` maps a term to a share in
+    [0, 1]: one number for all slow requests, or an array with one number per request."""
 
     cause: str
     weights: Mapping[str, float | FloatArray]
@@ -76,10 +73,7 @@ Detector = Callable[[Case], Claim | None]
 
 def divide_terms(claims: Sequence[Claim], number: int) -> FloatArray:
     """Return the share of each term of each slow request that each claim gets: (len(claims),
-    number, len(TERMS)).
-
-    The shares of all claims sum to at most 1.
-    """
+    number, len(TERMS)). The shares of all claims sum to at most 1."""
     wanted = np.zeros((len(claims), number, len(TERMS)))
     for place, claim in enumerate(claims):
         for term, weight in claim.weights.items():

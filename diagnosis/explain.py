@@ -1,7 +1,4 @@
-"""Explain why a latency grew, from the columns of requests and server samples.
-
-Pure.
-"""
+"""Explain why a latency grew, from the columns of requests and server samples. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,4 @@
-"""Serialise an explanation as JSON. The keys are part of the public API.
-
-Pure.
-"""
+"""Serialise an explanation as JSON. The keys are part of the public API. Pure."""
 
 from dataclasses import asdict
 from typing import Any, Final

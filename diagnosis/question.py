@@ -1,7 +1,5 @@
 """The question that a diagnosis answers: a latency, a selection of requests, a window, a baseline.
-
-Pure.
-"""
+Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

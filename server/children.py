@@ -41,10 +41,8 @@ class Child:
         return self._process.returncode is None
 
     async def wait(self) -> int:
-        """Wait until the process ends.
-
-        Return its exit status, or the negative number of the signal that ended it.
-        """
+        """Wait until the process ends. Return its exit status, or the negative number of the signal
+        that ended it."""
         return await self._process.wait()
 
     async def stop(self, within_s: float = STOP_S) -> None:

@@ -60,9 +60,7 @@ class Evaluating:
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
         """Trigger an evaluation when a request that has just ended arrives for the first time.
-
-        Called on the event loop.
-        """
+        Called on the event loop."""
         if self._present_seen or not requests:
             return
         rows = RequestRows.of(requests)

@@ -84,11 +84,7 @@ class _KeptChild:
 
 
 class KeptExplorer(_KeptChild):
-    """Starts the explorer, and restarts it when it ends.
-
-    Args:
-        logs: the folder of its log.
-    """
+    """Starts the explorer, and restarts it when it ends."""
 
     def __init__(
         self, launch: Callable[[], Launch], url: Callable[[], str], logs: Path, ends: Ends
@@ -114,14 +110,8 @@ class KeptExplorer(_KeptChild):
 
 
 class KeptSimulator(_KeptChild):
-    """Starts a simulated fleet, and restarts it when it ends.
-
-    The fleet runs in a separate process, because computing the backfill would delay the collector.
-
-    Args:
-        token: the bearer token that the simulator sends.
-        logs: the folder of its log.
-    """
+    """Starts a simulated fleet, and restarts it when it ends. The fleet runs in a separate process,
+    because computing the backfill would delay the collector."""
 
     def __init__(
         self, endpoint: Callable[[], str], token: str | None, logs: Path, ends: Ends

@@ -113,10 +113,7 @@ class Notifying:
 
     def oldest_pending_s(self) -> dict[str, float]:
         """Return the age in seconds of each channel's oldest undelivered message; 0 if there is
-        none.
-
-        Empty if another process sends the notifications.
-        """
+        none. Empty if another process sends the notifications."""
         if self._leases.term(NOTIFICATION) is None:
             return {}
         now_s = self._clock_unix_ns() / 1e9
@@ -175,10 +172,8 @@ class Notifying:
         return self._stop.is_set() or self._leases.term(NOTIFICATION) != term
 
     def _survives(self, step: Callable[[], None], name: str) -> bool:
-        """Run a step, and return whether it succeeded.
-
-        A failure is logged and does not end the thread.
-        """
+        """Run a step, and return whether it succeeded. A failure is logged and does not end the
+        thread."""
         task = self.tasks[name]
         try:
             step()

@@ -1,7 +1,5 @@
-"""Run Tailspan in one event loop: the collector, the exporter and background tasks.
-
-The explorer runs in a child process.
-"""
+"""Run Tailspan in one event loop: the collector, the exporter and background tasks. The explorer
+runs in a child process."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

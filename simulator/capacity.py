@@ -94,8 +94,6 @@ def room_blocks(means: Means, count: float, spread: float) -> float:
 
 
 def pressed(severity: float, ease: float) -> float:
-    """Return the target utilisation of a resource, between 0 and 1.
-
-    At severity 1, the share ease/(1 + ease) of the resource remains unused.
-    """
+    """Return the target utilisation of a resource, between 0 and 1. At severity 1, the share
+    ease/(1 + ease) of the resource remains unused."""
     return severity / (severity + ease)

@@ -1,7 +1,5 @@
-"""Simulate a fleet in virtual time: replicas behind a router, in steps of one second.
-
-Pure. The configuration and its seed determine every record and every sample.
-"""
+"""Simulate a fleet in virtual time: replicas behind a router, in steps of one second. Pure. The
+configuration and its seed determine every record and every sample."""
 
 import heapq
 import random
@@ -57,10 +55,8 @@ class Second:
 
 
 def simulate(config: FleetConfig) -> Iterator[Second]:
-    """Simulate the fleet until every request has ended. Yield one second at a time.
-
-    Before the simulation, `world_of` adds everything to the fleet that its faults require.
-    """
+    """Simulate the fleet until every request has ended. Yield one second at a time. Before the
+    simulation, `world_of` adds everything to the fleet that its faults require."""
     yield from _Fleet(world_of(config)).seconds()
 
 

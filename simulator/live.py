@@ -40,9 +40,7 @@ data."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
 """If the run is further behind the clock than this number of seconds, it sends full batches.
-
-Otherwise it sends one batch per second.
-"""
+Otherwise it sends one batch per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,10 +199,8 @@ class _Batches:
         return self._plan.duration_s is not None and self._sender.away
 
     def add(self, second: Second, at_unix_ns: int) -> None:
-        """Add a simulated second.
-
-        If the batch is full, queue it, and wait while the queue is full.
-        """
+        """Add a simulated second. If the batch is full, queue it, and wait while the queue is
+        full."""
         started_unix_ns = at_unix_ns - round(second.at_s * 1e9)
         self._routed += (
             router_span_of(each, self._router, started_unix_ns) for each in second.routed

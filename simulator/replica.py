@@ -208,10 +208,8 @@ class Replica:
         return self._gpus.sample(at_unix_ns, over_s, self._engine.totals, self.conditions)
 
     def state(self, at_s: float) -> EngineState | None:
-        """Return the engine's state; None while the server is down.
-
-        Call this method only once per sample: the longest step is measured since the last call.
-        """
+        """Return the engine's state; None while the server is down. Call this method only once per
+        sample: the longest step is measured since the last call."""
         if not self.up:
             return None
         engine, totals, config = self._engine, self._engine.totals, self._engine.config
@@ -316,11 +314,8 @@ class Replica:
     def _learn(
         self, prefill_tokens: int, pairs: float, context_tokens: int, decodes: int, took_s: float
     ) -> None:
-        """Add a step to the fit of the step model.
-
-        The plugin in a real engine computes the same fit. So the coefficients, their errors and the
-        time until they are known are realistic.
-        """
+        """Add a step to the fit of the step model. The plugin in a real engine computes the same
+        fit. So the coefficients, their errors and the time until they are known are realistic."""
         self._fit.learn(Work(prefill_tokens, pairs, context_tokens, decodes), took_s)
 
     def _apply(self) -> None:
@@ -481,10 +476,8 @@ def _encoder_s(request: Request, prefill: Parts) -> float | None:
 
 
 def _shared(request: Request) -> tuple[Prefix, ...]:
-    """Return the beginnings of the prompt that other requests may share.
-
-    These are the system prompt, and the whole prompt if it may be sent again.
-    """
+    """Return the beginnings of the prompt that other requests may share. These are the system
+    prompt, and the whole prompt if it may be sent again."""
     found = (request.prefix,) if request.prefix else ()
     if request.prompt is None:
         return found

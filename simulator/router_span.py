@@ -18,11 +18,7 @@ NAME: Final = "router"
 
 def router_span_of(routed: RoutedRequest, resource: Resource, started_unix_ns: int) -> ReadableSpan:
     """Return the span of a request at the router. Each call with the same request returns the same
-    span.
-
-    Args:
-        started_unix_ns: the wall-clock time at virtual time 0.
-    """
+    span."""
     operation = "chat" if routed.chat else "text_completion"
     attributes: dict[str, str | float] = {names.OPERATION_NAME: operation}
     if routed.first_byte_s is not None:

@@ -86,10 +86,8 @@ class Sent:
     rejected_requests: int = 0
     """Number of requests that the collector rejected within accepted batches (partial success)."""
     rejected_points: int = 0
-    """Number of metric data points that the collector rejected within accepted batches.
-
-    A sample has several data points.
-    """
+    """Number of metric data points that the collector rejected within accepted batches. A sample
+    has several data points."""
 
     @property
     def all_delivered(self) -> bool:
@@ -129,10 +127,8 @@ class OtlpExport:
         self._closed = False
 
     def prepare(self, batch: Batch) -> Callable[[], Outcome]:
-        """Return a function that sends the batch once.
-
-        Each call of the function sends the same ids, so a repeated batch creates no duplicates.
-        """
+        """Return a function that sends the batch once. Each call of the function sends the same
+        ids, so a repeated batch creates no duplicates."""
         if isinstance(batch, Requests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
@@ -212,7 +208,6 @@ class Sender:
         log_line: called when the collector becomes unreachable, and when it is reachable again.
         patience_s: maximum number of seconds for which a batch is sent again.
         capacity: maximum number of batches in the queue.
-        pause: waits for a number of seconds, or until the sender is closed.
         receiver: the name of the collector in log messages.
     """
 
@@ -261,10 +256,8 @@ class Sender:
         return self._queued_requests - self._done_requests
 
     def put(self, batch: Batch, stop: threading.Event) -> bool:
-        """Queue a batch, and wait while the queue is full.
-
-        If `stop` is set, do not wait, as in `offer`. Return whether the batch was queued.
-        """
+        """Queue a batch, and wait while the queue is full. If `stop` is set, do not wait, as in
+        `offer`. Return whether the batch was queued."""
         while not stop.is_set():
             try:
                 self._queue.put(batch, timeout=0.2)

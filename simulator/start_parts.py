@@ -27,10 +27,8 @@ SHARES: Final = {
 
 
 def start_span_of(state: EngineState, replica: str) -> ReadableSpan:
-    """Return the span of an engine's start. Each call with the same start returns the same span.
-
-    In the simulator, `started_unix_ns` is the time at which the server was ready.
-    """
+    """Return the span of an engine's start. Each call with the same start returns the same span. In
+    the simulator, `started_unix_ns` is the time at which the server was ready."""
     length_s = state.machine.loading_s or FIRST_S
     parts = {name: share * length_s for name, share in SHARES.items()}
     seed = f"{replica} {state.engine} {state.started_unix_ns}"

@@ -61,10 +61,8 @@ class Request:
     """Number of output tokens after which the client disconnects; None if the client reads the
     whole response."""
     prompt: str | None = None
-    """Name of the prompt; requests with the same name have the same prompt.
-
-    None means that no other request has this prompt.
-    """
+    """Name of the prompt; requests with the same name have the same prompt. None means that no
+    other request has this prompt."""
     timeout_s: float | None = None
     """Seconds after which the client gives up without a complete response; None for no limit."""
     retries: int = 0

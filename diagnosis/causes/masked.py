@@ -67,7 +67,6 @@ def masked_causes(
     """Return the masked causes, in the order of the claims.
 
     Args:
-        wide: the case with wider tails of the window and the baseline.
         slow: the window's requests, slowest first.
         share: the share of the window's requests that is slow.
         named: the causes that were found in the slow requests, largest share first; at least one.

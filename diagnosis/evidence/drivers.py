@@ -217,10 +217,7 @@ def log_of_fewer_blocks(case: Case) -> float:
 
 def demand_share(case: Case, log_of_another: float) -> float:
     """Return the share of a wait that the growth of demand causes. A loss of capacity causes the
-    rest.
-
-    `log_of_another` is the logarithm of the factor by which capacity fell.
-    """
+    rest. `log_of_another` is the logarithm of the factor by which capacity fell."""
     growth = max(case.demand.log_slow_servers, 0.0) + _log_residence(case)
     whole = growth + log_of_another
     return growth / whole if whole > 0 else 1.0
@@ -233,10 +230,7 @@ def _log_residence(case: Case) -> float:
 
 def _adapters(requests: Requests) -> float | None:
     """Return the effective number of adapters in use, multiplied by the share of requests that need
-    an adapter.
-
-    The effective number is the exponential of the entropy of the adapters' shares.
-    """
+    an adapter. The effective number is the exponential of the entropy of the adapters' shares."""
     lora = requests.label("lora")
     counts = np.bincount(lora.codes[lora.codes >= 0], minlength=len(lora.values))
     counts = counts[counts > 0]

@@ -1,7 +1,4 @@
-"""Find the tenant that caused most of the growth of the traffic.
-
-Pure.
-"""
+"""Find the tenant that caused most of the growth of the traffic. Pure."""
 
 from math import exp, log
 from typing import Final

@@ -1,8 +1,5 @@
-"""Measurements of GPUs and hosts, in the baseline and in the window.
-
-Pure. A pair of results is the value in the baseline and the value in the window. None means an
-unknown value.
-"""
+"""Measurements of GPUs and hosts, in the baseline and in the window. Pure. A pair of results is the
+value in the baseline and the value in the window. None means an unknown value."""
 
 import numpy as np
 

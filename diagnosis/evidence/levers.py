@@ -1,8 +1,5 @@
 """Build levers: actions with a flag, the flag's current value and a new value to try. The current
-value comes from the event that an engine sends at its start.
-
-Pure.
-"""
+value comes from the event that an engine sends at its start. Pure."""
 
 from typing import Final
 
@@ -49,11 +46,8 @@ def in_force(case: Case, flag: str) -> Argument | None:
 
 
 def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Lever:
-    """Return a lever that changes a flag.
-
-    If the flag's current value is known, the action's text shows it, for example "(now 512)" or,
-    with a factor, "(512 → 1024)".
-    """
+    """Return a lever that changes a flag. If the flag's current value is known, the action's text
+    shows it, for example "(now 512)" or, with a factor, "(512 → 1024)"."""
     value = in_force(case, flag)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return Lever(action, flag)

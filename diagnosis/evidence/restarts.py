@@ -1,7 +1,4 @@
-"""Find engine starts and hangs that may have delayed the slow requests.
-
-Pure.
-"""
+"""Find engine starts and hangs that may have delayed the slow requests. Pure."""
 
 from collections.abc import Sequence
 

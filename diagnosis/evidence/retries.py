@@ -146,10 +146,7 @@ class _Repeats(NamedTuple):
 
 def _repeated(requests: Requests) -> _Repeats | None:
     """Find the repeated requests. A request counts as the repetition of at most one aborted
-    request.
-
-    Return None if few requests were aborted.
-    """
+    request. Return None if few requests were aborted."""
     aborted = _aborted(requests)
     if aborted.sum() < _FEWEST:
         return None
@@ -174,10 +171,7 @@ def _repeated(requests: Requests) -> _Repeats | None:
 
 def _by_chance(repeats: _Repeats, seconds: float) -> float:
     """Return the expected number of aborts after which a request with the same key arrives by
-    chance.
-
-    The requests that are not repetitions are assumed to arrive at random.
-    """
+    chance. The requests that are not repetitions are assumed to arrive at random."""
     key = repeats.key
     kinds = int(key.max(initial=0)) + 1
     others = np.bincount(key, minlength=kinds) - np.bincount(key[repeats.again], minlength=kinds)

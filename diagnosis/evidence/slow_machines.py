@@ -1,7 +1,4 @@
-"""Measure the slowdown of a machine: a slower GPU or CPU lengthens every part of a step.
-
-Pure.
-"""
+"""Measure the slowdown of a machine: a slower GPU or CPU lengthens every part of a step. Pure."""
 
 from collections.abc import Callable, Mapping
 from math import log
@@ -48,9 +45,7 @@ def steady_surplus(case: Case) -> bool:
 
 def slow_servers_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str, float]:
     """Return the slowdown factor of each slow server for which `shows` finds evidence of a cause.
-
-    The servers are examined separately, because two machines may be slow for different reasons.
-    """
+    The servers are examined separately, because two machines may be slow for different reasons."""
     alone = len(case.slow_servers) <= 1
     found = {}
     for each in case.slow_servers[:_MOST_SERVERS]:

@@ -1,7 +1,4 @@
-"""Measure stalls: the surplus of engine steps that took longer than their work explains.
-
-Pure.
-"""
+"""Measure stalls: the surplus of engine steps that took longer than their work explains. Pure."""
 
 import numpy as np
 
@@ -15,10 +12,8 @@ time."""
 
 
 def stalled_while_queued_s(case: Case) -> FloatArray:
-    """Return the seconds for which the engine was stalled while each slow request waited: (n,).
-
-    If a request's engine is unknown, the mean over the replica's engines is used.
-    """
+    """Return the seconds for which the engine was stalled while each slow request waited: (n,). If
+    a request's engine is unknown, the mean over the replica's engines is used."""
     engines = case.servers.engines
     rise, span = np.nan_to_num(engines.rises(_NAME)), np.nan_to_num(engines.spans_s)
     waited_s = np.nan_to_num(case.slow.number("frontend_s"))

@@ -1,8 +1,5 @@
 """Compute which share of each term engine starts explain, for the slow requests around these
-starts.
-
-Pure.
-"""
+starts. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -31,10 +28,7 @@ _FULLER: Final = 1.1
 
 def start_weights(case: Case, started: Sequence[EngineStart]) -> dict[str, float | FloatArray]:
     """Return the weights of the terms that the starts lengthen; empty if too few of the slow
-    requests were received around the starts.
-
-    The growth that the workload caused is excluded.
-    """
+    requests were received around the starts. The growth that the workload caused is excluded."""
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
     if not started or fresh.mean() < _FEWEST:
         return {}

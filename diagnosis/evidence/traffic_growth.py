@@ -1,7 +1,5 @@
 """Attribute growth of the traffic to all tenants, to one tenant's flood, or to a few long prompts.
-
-Pure.
-"""
+Pure."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """Compute the weights of the waiting terms in a claim, from the drivers of each type of wait.
-
-Pure.
-"""
+Pure."""
 
 from typing import Final
 

@@ -163,11 +163,8 @@ class Case:
     # --- what the servers report -------------------------------------------------------------
 
     def rows_now(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
-        """Select the samples of the slow servers in the hot blocks.
-
-        With `whole_replicas`, the samples of all engines of the slow servers' replicas are
-        selected.
-        """
+        """Select the samples of the slow servers in the hot blocks. With `whole_replicas`, the
+        samples of all engines of the slow servers' replicas are selected."""
         return self._hot(samples.at_unix_ns) & self._of_victims(samples, whole_replicas)
 
     def rows_before(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:

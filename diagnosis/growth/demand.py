@@ -204,10 +204,8 @@ def _server_count(before: Requests, now: Requests) -> int:
 def tenant_growth_of(
     before: Requests, before_s: float, now: Requests, now_s: float
 ) -> TenantGrowth | None:
-    """Return the growth of the tenant whose request rate grew most.
-
-    Return None if no tenant's rate grew, or if the tenant sent too few requests in the window.
-    """
+    """Return the growth of the tenant whose request rate grew most. Return None if no tenant's rate
+    grew, or if the tenant sent too few requests in the window."""
     rates_before, rates_now = _rates(before, before_s), _rates(now, now_s)
     growth = {tenant: rate - rates_before.get(tenant, 0.0) for tenant, rate in rates_now.items()}
     whole = sum(rise for rise in growth.values() if rise > 0)

@@ -52,11 +52,8 @@ class OwnWork:
     def expected_cached_tokens(
         self, prompt_tokens: FloatArray, cached_tokens: FloatArray
     ) -> FloatArray:
-        """Return the number of cached tokens at the baseline's hit ratio: (n,).
-
-        For prompt sizes that the baseline does not contain, the given number of cached tokens is
-        returned.
-        """
+        """Return the number of cached tokens at the baseline's hit ratio: (n,). For prompt sizes
+        that the baseline does not contain, the given number of cached tokens is returned."""
         usual = self.cached_by_size[_sizes(prompt_tokens)]
         cached = np.where(np.isfinite(usual), usual, np.nan_to_num(cached_tokens))
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
@@ -172,10 +169,8 @@ def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
 
 
 def _nonnegative(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the non-negative coefficients with the smallest error.
-
-    For each subset of the coefficients, a fit is computed in which all other coefficients are zero.
-    """
+    """Return the non-negative coefficients with the smallest error. For each subset of the
+    coefficients, a fit is computed in which all other coefficients are zero."""
     scale = np.sqrt((x**2).sum(axis=0))
     scale[scale == 0] = 1.0
     gram, target = (x / scale).T @ (x / scale), (x / scale).T @ y

@@ -1,7 +1,5 @@
-"""Convert the Arrow tables that the store returns to the columns of `diagnosis.inputs`.
-
-Pure. A null becomes NaN. Labels become dictionary-encoded.
-"""
+"""Convert the Arrow tables that the store returns to the columns of `diagnosis.inputs`. Pure. A
+null becomes NaN. Labels become dictionary-encoded."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,8 +1,5 @@
-"""Requests of a time range, as columns.
-
-Pure. Columns use less memory than objects: the data of a million requests is in thirty arrays. An
-unknown number is NaN, and means exclude it.
-"""
+"""Requests of a time range, as columns. Pure. Columns use less memory than objects: the data of a
+million requests is in thirty arrays. An unknown number is NaN, and means exclude it."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -21,10 +21,8 @@ plugin would divide the replica, and rows from other sources would belong to no 
 
 
 def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, Servers]:
-    """Return the requests and the engine samples with the label `server`.
-
-    If a replica is divided into engines, its requests without an engine number have no server.
-    """
+    """Return the requests and the engine samples with the label `server`. If a replica is divided
+    into engines, its requests without an engine number have no server."""
     names = _replicas_with_engines(requests, servers.engines)
     if not names:
         return requests, servers

@@ -1,7 +1,5 @@
-"""Engine samples, GPU samples and engine starts, as columns.
-
-Pure. The increase of a counter over a time range is the sum of its increases from sample to sample.
-"""
+"""Engine samples, GPU samples and engine starts, as columns. Pure. The increase of a counter over a
+time range is the sum of its increases from sample to sample."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +17,8 @@ from telemetry.starts import EngineStart
 
 @dataclass(frozen=True)
 class Samples:
-    """Engine or GPU samples in order of time.
-
-    `series` is a number for the source of a sample's counters: its replica, engine or GPU, process
-    and start of the process.
-    """
+    """Engine or GPU samples in order of time. `series` is a number for the source of a sample's
+    counters: its replica, engine or GPU, process and start of the process."""
 
     at_unix_ns: IntArray
     replica: Labels
@@ -43,10 +38,8 @@ class Samples:
         return np.full(len(self), np.nan) if found is None else found
 
     def rises(self, name: str) -> FloatArray:
-        """Return the counter's increase since the previous sample of the same series, (n,).
-
-        The increase is NaN for the first sample of a series and for samples without the counter.
-        """
+        """Return the counter's increase since the previous sample of the same series, (n,). The
+        increase is NaN for the first sample of a series and for samples without the counter."""
         known = self._rises.get(name)
         if known is not None:
             return known

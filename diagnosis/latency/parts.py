@@ -122,8 +122,8 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
 
     A request's row has no parts for the longest gap (ITL max). So the gap is attributed to the
     interruptions of the decode in this order: preemption, stall, other requests' prefill. Each of
-    these types gets at most its total time in the decode. The rest of the gap is attributed to an
-    ordinary step. The seconds of the three types are upper bounds.
+    these types gets at most its total time in the decode, so its seconds are an upper bound. The
+    rest of the gap is attributed to an ordinary step.
 
     The time to the first content is the sum of TTFT and the reasoning time. A row has no parts for
     the reasoning time, so this time is divided in the same proportions as the whole decode.

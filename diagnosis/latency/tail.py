@@ -41,10 +41,8 @@ divided into this many blocks."""
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The known latencies of a time range, sorted: the slowest request is first.
-
-    `rows` are the indices of the requests. `blocks` are the indices of their blocks (minutes).
-    """
+    """The known latencies of a time range, sorted: the slowest request is first. `rows` are the
+    indices of the requests. `blocks` are the indices of their blocks (minutes)."""
 
     rows: IntArray
     latency_s: FloatArray

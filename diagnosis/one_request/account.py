@@ -1,8 +1,8 @@
 """Split one request's latency into parts, and list the requests that delayed it.
 
-Pure. The parts sum to the end-to-end time. The sum of the delays by other requests' prefills comes
-from the request's row. So does the sum of the delays by other requests' decodes, which the delays
-by tenant also contain. Only the division of these sums among the other requests is an estimate.
+Pure. The parts sum to the end-to-end time. The sums of the delays by other requests' prefills and
+decodes come from the request's row. Only the division of these sums among the other requests is an
+estimate.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -99,10 +99,7 @@ def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Ite
 
 def hangs(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
     """Let an engine take no step until its server is restarted. The restart makes its requests
-    fail.
-
-    In a simulation with an end, the last restart is before the end.
-    """
+    fail. In a simulation with an end, the last restart is before the end."""
     replica, trace = fault.replica % config.replicas, config.workload.trace
     ends_s = trace[-1].at_s if trace else float("inf")
     ends_s = min(fault.end_s, (ends_s if config.duration_s is None else config.duration_s) - 1.0)
@@ -150,10 +147,8 @@ def one_sided(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iter
 
 
 def four_replicas(config: FleetConfig) -> FleetConfig:
-    """Return a fleet of at least four replicas with the same load per replica.
-
-    One replica can then be much slower than the others.
-    """
+    """Return a fleet of at least four replicas with the same load per replica. One replica can then
+    be much slower than the others."""
     if config.replicas >= 4:
         return config
     workload = config.workload

@@ -43,10 +43,8 @@ def burst(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[
 def impatient(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Let clients give up after a timeout, and send the same prompt again at once.
-
-    The number of retries is chosen so that the repeated requests keep the engines' batches full.
-    """
+    """Let clients give up after a timeout, and send the same prompt again at once. The number of
+    retries is chosen so that the repeated requests keep the engines' batches full."""
     engine, workload = config.engine, config.workload
     means = capacity.means_of(workload, engine)
     if workload.trace:

@@ -50,10 +50,8 @@ def outgrowing_answers(
 
 
 def _changed_flag(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
-    """Return the flag that the deploy changes, and the engine's new arguments.
-
-    The fleet's seed and the fault's start determine the flag.
-    """
+    """Return the flag that the deploy changes, and the engine's new arguments. The fleet's seed and
+    the fault's start determine the flag."""
     engine = config.engine
     if (config.seed + round(fault.start_s)) % 2 and not engine.enforce_eager:
         return "model.enforce_eager", replace(engine, enforce_eager=True)

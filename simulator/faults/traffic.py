@@ -66,10 +66,8 @@ def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterat
 
 
 def flood(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Send bursts of one tenant's requests, in addition to the tenant's usual requests.
-
-    During a burst, this tenant's rate is many times the usual rate of the whole fleet.
-    """
+    """Send bursts of one tenant's requests, in addition to the tenant's usual requests. During a
+    burst, this tenant's rate is many times the usual rate of the whole fleet."""
     mean_per_s = _spare_per_s(config) * capacity.pressed(fault.severity, 1.0)
     more = replace(
         config.workload, rate_per_s=5.0 * mean_per_s, tenants=config.workload.tenants[:1], trace=()
@@ -89,10 +87,8 @@ def _prefilling(
     tokens: tuple[int, int],
     share_of_time: float,
 ) -> Iterator[Request]:
-    """Yield requests of one tenant without shared prefixes.
-
-    The prefills of these requests take the share `share_of_time` of the engines' time.
-    """
+    """Yield requests of one tenant without shared prefixes. The prefills of these requests take the
+    share `share_of_time` of the engines' time."""
     longest = config.engine.max_model_len - 1
     shortest, most = min(tokens[0], longest // 2), min(tokens[1], longest - 512)
     each_s = config.engine.step.prefill_s((shortest + most) // 2, 0)
@@ -123,9 +119,7 @@ def huge_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> It
 
 def ramp(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
     """Send additional requests with long contexts and long outputs. The batches grow gradually.
-
-    These requests share their context, so they need almost no prefill.
-    """
+    These requests share their context, so they need almost no prefill."""
     engine = config.engine
     context_tokens, output_tokens = min(2_500, engine.max_model_len // 2), 1_200
     means = capacity.means_of(config.workload, engine)
@@ -248,11 +242,8 @@ def new_schemas(
 def larger_images(
     fault: Fault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Let the encoder take much longer for each image.
-
-    The additional time of all images is limited to a share of the engines' time, so that no queue
-    grows without limit.
-    """
+    """Let the encoder take much longer for each image. The additional time of all images is limited
+    to a share of the engines' time, so that no queue grows without limit."""
     images_per_s = config.rate_per_s * config.workload.image_share
     added_s = min(2.0 * fault.severity, 0.15 * capacity.pressed(fault.severity, 0.5) / images_per_s)
 
