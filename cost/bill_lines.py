@@ -62,7 +62,6 @@ class RequestPricing(NamedTuple):
 
     line: Line | None
     usd_per_s: float
-    """Price per billed second."""
     usd_per_weight: float | None
     """Price per weighted token; None if the ledger reports seconds."""
 

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from telemetry.counter_series import FloatArray, IntArray
 
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests for an estimate. With fewer requests, a rate may meet an objective by
-chance."""
+"""Minimum number of requests for an estimate. A few requests may meet an objective by chance."""
 BAND_REQUESTS: Final = 2_500
 """Minimum number of requests in a band. With 2,500 requests, the relative standard error of the
 band's rate is 1/√2500 = 2 %."""
@@ -42,8 +41,7 @@ with six ranges per band in 0 of 120."""
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveCounts:
-    """The counts of good requests and of all requests for one objective, in time ranges of equal
-    length."""
+    """The counts of good requests and of all requests of one objective, in equal time ranges."""
 
     target: float
     good: IntArray
@@ -57,11 +55,9 @@ class SustainableRate:
     """The highest request rate at which the objectives are met."""
 
     requests: int
-    """Number of requests that the objectives count: the largest number of any objective; 0 without
-    an objective."""
+    """The largest number of requests that an objective counts; 0 without an objective."""
     rps: float | None
-    """The highest rate at which all objectives are met, in requests per second. None if there are
-    too few requests, or if no rate meets the objectives."""
+    """Requests per second; None with too few requests, or if no rate meets the objectives."""
 
     @property
     def known(self) -> bool:
@@ -96,7 +92,7 @@ def sustainable_rate(
     if not met.any():
         return SustainableRate(requests, None)
     best = int(np.argmax(met))
-    # Multiply by two, because only half of the requests measure the rate.
+    # Only half of the requests measure the rate.
     rps = 2.0 * float(measured[band == best].sum()) / (length_s * int((band == best).sum()))
     return SustainableRate(requests, rps)
 
@@ -116,8 +112,7 @@ def _bands(measured: IntArray) -> IntArray:
 
 
 def _bands_that_meet(judged: ObjectiveCounts, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
-    """Return whether each band meets the objective, from the highest rate to the lowest:
-    (bands,)."""
+    """Return whether each band meets the objective, from the highest rate down: (bands,)."""
     good, every = judged.good[order].astype(float), judged.every[order].astype(float)
     block = _pooled(*(_summed(band, each, int(band[-1]) + 1) for each in (good, every)))[band]
     goods, everys = (_summed(block, each, int(block[-1]) + 1) for each in (good, every))
@@ -143,8 +138,7 @@ def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])
-        # Compare a·d ≥ c·b instead of a/b ≥ c/d, because the quotients are not defined for empty
-        # bands.
+        # a·d ≥ c·b instead of a/b ≥ c/d, because a quotient is not defined for an empty band
         while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]

@@ -20,7 +20,6 @@ class Charge(NamedTuple):
 
     requests: int = 0
     ledger: bool = False
-    """Whether a ledger reports billed seconds."""
     billed_s: float = 0.0
     wasted_s: float = 0.0
     lost_s: float = 0.0

@@ -33,19 +33,16 @@ from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 MINUTE_S: Final = 60
 LEAST_BUCKETS: Final = 10
 LEAST_SPREAD: Final = 0.2
-"""Minimum difference between the largest and the smallest busy share. With a smaller difference, a
-and b cannot be fitted separately."""
+"""Minimum difference between the largest and the smallest busy share, to fit a and b separately."""
 MOST_W: Final = 5_000.0
-"""Maximum plausible power of a GPU in watts. If an energy counter rose faster, the counter was
-reset."""
+"""Maximum plausible power of a GPU in watts. If a counter rose faster, the counter was reset."""
 J_PER_KWH: Final = 3.6e6
 
 _NS: Final = 10**9
 
 
 _DENSE: Final = 8
-"""Maximum size of a dense array of sums, as a multiple of the number of values. Up to this size,
-the dense array is faster than sorting the values."""
+"""Up to this size, as a multiple of the number of values, a dense array is faster than sorting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +54,7 @@ class Energy:
     seen_s: float
     """GPU-seconds covered by counters."""
     co2_g: float | None
-    """CO₂ in grams, including the data centre's overhead. None if the price list has no emissions
-    for the region."""
+    """CO₂ in grams, including the data centre's overhead; None if the emissions are unknown."""
     fitted: bool
     """Whether the idle power comes from the fit."""
 
@@ -167,8 +163,6 @@ def _region(replica: str, accounts: Accounts, uptime: Uptime) -> str | None:
 
 
 class _Drawn(NamedTuple):
-    """The energy of a replica's GPUs by minute or hour."""
-
     at_unix_s: IntArray
     joules: FloatArray
     seconds: FloatArray
@@ -240,7 +234,7 @@ def _sums(
     steps = (at - first) // MINUTE_S
     width = int(steps.max()) + 1
     pairs, number = of * width + steps, (int(of.max()) + 1) * width
-    if number > _DENSE * at.size:  # most of a dense array would be empty
+    if number > _DENSE * at.size:
         there, pairs = np.unique(pairs, return_inverse=True)
         number = there.size
     else:
@@ -262,8 +256,7 @@ def _runs(of: IntArray) -> Iterator[tuple[int, slice]]:
 
 
 def _values_at(known: tuple[IntArray, FloatArray] | None, at: IntArray) -> FloatArray:
-    """Return the value at each time in `at`; 0 if the value is unknown. `at` and the times in
-    `known` are sorted."""
+    """Return the value at each time in `at`; 0 if unknown. Both arrays of times are sorted."""
     if known is None:
         return np.zeros(at.size)
     times, values = known
@@ -281,7 +274,7 @@ def _idle_w(joules: FloatArray, seconds: FloatArray, busy: FloatArray) -> tuple[
         return None, False
     if busy.max() - busy.min() < LEAST_SPREAD:
         return None, False
-    # The weights give one hour the same influence on the fit as sixty minutes.
+    # One hour has the same influence on the fit as sixty minutes.
     weight = np.sqrt(seconds)
     columns = np.stack([weight, weight * busy], axis=1)
     (idle_w, more_w), *_ = np.linalg.lstsq(columns, weight * joules / seconds, rcond=None)

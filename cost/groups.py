@@ -13,8 +13,7 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class Group:
-    """Requests with the same values of the bill's labels. Costs are None if no request has a
-    price."""
+    """Requests with the same values of the bill's labels. Costs are None without any price."""
 
     labels: tuple[str | None, ...]
     requests: int = 0

@@ -36,7 +36,6 @@ class Comparison:
     """The cost of a served model's traffic at a managed API."""
 
     model: str
-    """The name under which the model is served."""
     tokens: Tokens
     at: ManagedModel
     usd: float
@@ -60,16 +59,14 @@ class BreakEven:
 
     @property
     def reachable(self) -> bool | None:
-        """Whether the objectives are met at the break-even rate; None if there are too few requests
-        to decide."""
+        """Whether the objectives are met at the break-even rate; None if it cannot be decided."""
         if not self.sustainable.known:
             return None
         return self.sustainable.rps is not None and self.rps <= self.sustainable.rps
 
 
 class NoManagedPrice(Exception):  # noqa: N818 -- a state, not a failure
-    """A served model has no configured managed model, or genai-prices does not contain
-    that model."""
+    """A served model has no configured managed model, or genai-prices does not contain it."""
 
 
 def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
@@ -103,7 +100,7 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
             f"no managed model is configured for {model!r}: add one to the price file, under"
             " managed: match, provider and model as genai-prices names them"
         )
-    # Import here, because the import takes half a second.
+    # the import takes half a second
     from genai_prices import Usage, calc_price
 
     if tokens.requests <= 0 or tokens.prompt + tokens.output <= 0:

@@ -45,8 +45,7 @@ def load_prices(path: Path | None = None) -> PriceList:
 
 
 def prices_in_force(given: Path | None, environment: Mapping[str, str]) -> PriceList:
-    """Return the prices of the given file. Without a file, use the file that the environment
-    variable names."""
+    """Return the prices of the given file, or of the file that the environment names."""
     named = environment.get(ENVIRONMENT_KEY)
     return load_prices(given or (Path(named) if named else None))
 
@@ -119,8 +118,6 @@ def _pue(entry: "_Entry") -> Overhead:
 
 
 class _Entry:
-    """A mapping in the file, with its location for error messages."""
-
     def __init__(self, file: str, where: str, value: object) -> None:
         self.file, self.where = file, where
         if not isinstance(value, dict):

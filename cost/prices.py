@@ -27,8 +27,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class DevicePrice:
-    """The price of one device per hour. `regions` contains the prices that differ in some
-    regions."""
+    """The price of one device per hour. `regions` contains prices that differ from it."""
 
     name: str
     match: tuple[str, ...]
@@ -39,8 +38,7 @@ class DevicePrice:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPrice:
-    """The price per hour of an engine with all its devices. `match` contains patterns of replica
-    names."""
+    """The price per hour of a whole engine. `match` contains patterns of replica names."""
 
     match: tuple[str, ...]
     usd_per_hour: float

@@ -42,7 +42,7 @@ class Pricing:
         """The name of each GPU, by replica."""
         self._models: dict[Engine, tuple[float, ...]] = {}
         self._usd_per_s: dict[tuple[str | None, int | None], float | None] = {}
-        """Cache of prices by engine. The cache is cleared when engines or GPUs are added."""
+        """Cache of prices by engine."""
 
     def update(
         self,
@@ -112,8 +112,7 @@ class Pricing:
         if replica is None:
             return None
         if number is None:
-            # Without an engine number, the price is known only if all engines of the replica cost
-            # the same.
+            # Without an engine number, the price is known only if all engines cost the same.
             engines = [each for each in self._starts if each[0] == replica]
             rates = {self._rate(each) for each in engines}
             return rates.pop() if len(rates) == 1 else self._of(replica, None)
@@ -132,8 +131,7 @@ class Pricing:
         return None if rate is None else rate.usd_per_s
 
     def _modelled_s(self, row: Row) -> float | None:
-        """Return the seconds that the step model predicts for a request, from its tokens and the
-        batch size at its arrival."""
+        """Return the seconds that the step model predicts for a request."""
         if row[_REPLICA] is None or row[_ENGINE] is None:
             return None
         fit = self._models.get((row[_REPLICA], row[_ENGINE]))

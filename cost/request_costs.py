@@ -16,7 +16,7 @@ from telemetry.counter_series import FloatArray
 @dataclass(frozen=True, slots=True)
 class RequestCosts:
     """The cost of the requests in each cell. A cell contains the requests with the same labels in
-    one hour (`telemetry.accounts.Cells`). Each column has one value for each cell."""
+    one hour (`telemetry.accounts.Cells`)."""
 
     cells: Cells
     hours: ReplicaHours
@@ -24,8 +24,7 @@ class RequestCosts:
     priced: BoolArray
     """Whether the replica has a price in this hour."""
     by_tokens: BoolArray
-    """Whether the cost is divided in proportion to weighted tokens, because no ledger reports
-    seconds."""
+    """Whether the cost is divided by weighted tokens, because no ledger reports seconds."""
     usd: FloatArray
     """Cost without waste; 0 without a price."""
     wasted_usd: FloatArray

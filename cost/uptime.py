@@ -45,8 +45,7 @@ class Hour:
     contains the increase of each total of `telemetry.accounts.WORK`."""
 
     wall_s: float = 0.0
-    """Seconds that the engine was up, including loading, summed over the servers that share its
-    name."""
+    """Seconds that the engine was up, including loading. Servers that share its name are summed."""
     loading_s: float = 0.0
     work: dict[str, float] = field(default_factory=dict)
     coefficients: dict[str, float] = field(default_factory=dict)
@@ -67,8 +66,7 @@ class Uptime:
     regions: dict[str, str | None]
     """Region by replica."""
     gaps_s: float
-    """Seconds of gaps within the window. A gap is a time of more than GAP_S between two samples of
-    an engine."""
+    """Seconds of gaps: more than GAP_S between two samples of an engine."""
     up_s: float = 0.0
     """Seconds in the window in which at least one engine was up."""
     contradicted_s: float = 0.0
@@ -145,8 +143,7 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Segments:
-    """Return the segments of one counter: from its start to its first row, within rows, and between
-    rows."""
+    """Return the segments of one counter: before its first row, within rows, and between rows."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
     # The first samples of a counter may lack a total. The increase of this total from the start to
     # its first value is then assigned to the segment that ends at this value.
@@ -166,7 +163,7 @@ def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Seg
             each[0] = last[0]
         elif begun:
             each[rows.size :][intervals.next_places == known] = first[known]
-        # A total that decreased was reset; its increase is unknown, but not negative.
+        # A total that decreased was reset.
         grown[name] = np.maximum(each, 0.0)[order]
     return _Segments(start_ns[order], end_ns[order], grown)
 
@@ -197,7 +194,7 @@ def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
         sums = np.cumsum(surplus_s[first:last][::-1])
         waiting = sums - np.minimum.accumulate(np.minimum(sums, 0.0))
         out = waiting[::-1]
-        carried_s[first:last] = out  # from segment i to segment i − 1
+        carried_s[first:last] = out
         beyond_s[first] += out[0]
     into_s = np.zeros(reported_s.size)
     into_s[:-1] = carried_s[1:-1]
@@ -374,8 +371,7 @@ def _note_coefficients(
     engine: Engine,
     hours: dict[tuple[Engine, int], Hour],
 ) -> None:
-    """Store the latest coefficients of the step model in each hour, because later fits are
-    better."""
+    """Store the latest coefficients of the step model in each hour."""
     starts = samples.first_unix_ns[rows] // _HOUR_NS * HOUR_S
     for name in COEFFICIENTS:
         values = samples.coefficients[name][rows]

@@ -77,7 +77,7 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
         )
         decodes += work["decodes_total"]
     if sequences := requests + decodes:
-        # Added once for all engines, because `requests` counts the whole replica.
+        # `requests` counts the whole replica.
         prefill_s += fixed_s * requests / sequences
         decode_s += fixed_s * decodes / sequences
     if not known or prefill_s + decode_s <= 0:

@@ -68,7 +68,7 @@ class Claim:
 
 
 Detector = Callable[[Case], Claim | None]
-"""A function that returns a claim, or None if the case shows no sign of the cause."""
+"""Returns a claim, or None if the case shows no sign of the cause."""
 
 
 def divide_terms(claims: Sequence[Claim], number: int) -> FloatArray:

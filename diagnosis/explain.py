@@ -44,11 +44,11 @@ MIN_GROWTH_RATIO: Final = 1.10
 there is an incident. The lower bound of the ratio's interval must exceed this minimum."""
 
 CHANCE: Final = 0.01
-"""Error probability of the intervals that decide a verdict. It is smaller than the error
-probability of the displayed intervals, because verdicts are computed more often."""
+"""Error probability of the intervals that decide a verdict. Verdicts are computed often, so it is
+smaller than the error probability of displayed intervals."""
 
 MORE_SLOW_RATIO: Final = 1.6
-"""Minimum growth factor (now / before) of the share of requests that are slower than the start of
+"""Minimum growth ratio (now / before) of the share of requests that are slower than the start of
 the baseline's tail."""
 
 OUTLIER_RATIO: Final = 1.5
@@ -112,8 +112,7 @@ def explain(
         )
     answer = _explain_tails(question, servers, now, before, tails, share, attainments)
     answer = _with_causes_beside_hang(answer, servers, now, before, tails)
-    # `requests` includes the baseline's requests, because some of them may still have waited in the
-    # window.
+    # `requests`: some of the baseline's requests may still have waited in the window.
     return replace(answer, contradictions=contradictions(requests, servers.engines, window))
 
 

@@ -50,11 +50,9 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How well a replay reproduces the slow requests' mean latencies: the measured and the replayed
-    means, in seconds."""
+    """How well a replay reproduces the slow requests' mean latencies, in seconds."""
 
     requests: int
-    """Number of replayed requests in the window."""
     baseline_s: float
     replayed_baseline_s: float
     now_s: float
@@ -63,8 +61,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class PartGrowth:
-    """A part of the latency, and its means in seconds over the slow requests of the baseline and of
-    the window."""
+    """A part of the latency, and its mean seconds over the slow requests of baseline and window."""
 
     part: str
     baseline_s: float
@@ -144,8 +141,7 @@ class Explanation:
 
     @property
     def excess_s(self) -> float | None:
-        """Growth of the slow requests' mean latency in seconds, or None if there is too little
-        data."""
+        """Growth of the slow requests' mean latency in seconds; None without enough data."""
         if self.now_s is None or self.baseline_s is None:
             return None
         return self.now_s - self.baseline_s

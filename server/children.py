@@ -41,8 +41,7 @@ class Child:
         return self._process.returncode is None
 
     async def wait(self) -> int:
-        """Wait until the process ends. Return its exit status, or the negative number of the signal
-        that ended it."""
+        """Wait for the end of the process. Return its exit status, or minus the signal's number."""
         return await self._process.wait()
 
     async def stop(self, within_s: float = STOP_S) -> None:

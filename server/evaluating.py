@@ -53,8 +53,7 @@ class Evaluating:
         self._present_seen = False
         self._due = asyncio.Event()
         self.evaluated_unix_s: float | None = None
-        """The time of the last complete evaluation by this process, or None before the first
-        evaluation."""
+        """The time of the last complete evaluation by this process."""
 
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]

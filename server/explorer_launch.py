@@ -77,8 +77,7 @@ def launch(
         "server.showEmailPrompt": "false",
         "server.fileWatcherType": "none",
         "server.runOnSave": "false",
-        # A config.toml in the working directory must not enable routes that `ui.serving.routes`
-        # blocks.
+        # A config.toml in the working directory must not enable what `ui.serving.routes` blocks.
         "server.enableCORS": "true",
         "server.enableXsrfProtection": "true",
         "server.enableStaticServing": "false",

@@ -1,5 +1,4 @@
-"""Renew the leases of this collector in a thread, and take leases of other collectors that
-expired."""
+"""Renew the leases of this collector in a thread, and take expired leases of other collectors."""
 
 import logging
 import threading

@@ -38,15 +38,12 @@ KEEP_RESOLVED_S = 90 * 86_400
 """Retention of the notifications of resolved incidents and of predictions, in seconds."""
 
 AT_ONCE = 20
-"""Number of rollups to compute between two checks whether to stop."""
 
 PROGRESS_EVERY = 1_000
-"""Number of rollups between two progress messages."""
 
 
 SETTLE_S = 600.0
-"""Maximum time in seconds to compute rollups before old data is deleted. The next step computes the
-remaining rollups."""
+"""Maximum seconds to compute rollups before a deletion. The next step computes the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +90,7 @@ class Retaining:
             StoreError: the database does not respond. Completed work is kept.
         """
         if not self._begun:
-            # Before the first step, wait so that the evaluator can count the stored requests before
-            # they are deleted.
+            # First let the evaluator count the stored requests, which this step may delete.
             self._begun = True
             await asyncio.sleep(EVERY_S)
         with self._leases.acting(RETENTION) as term:
@@ -140,8 +136,7 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
         await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
     await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_RESOLVED_S)
     if keep.hours_ns is not None:
-        # Answers are kept as long as hourly rollups: an answer explains an incident whose requests
-        # are already deleted.
+        # An answer explains an incident whose requests may be deleted, so it is kept longer.
         await asyncio.to_thread(delete_old_answers, engine, (now - keep.hours_ns) // 10**9)
     await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_RESOLVED_S * 10**9)
     await asyncio.to_thread(keep_deleted_until, engine, now)
@@ -152,8 +147,7 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
 
 @contextmanager
 def _raised_later(failures: list[Exception]) -> Iterator[None]:
-    """Add an unexpected error to `failures` instead of raising it, so that the next deletions still
-    run."""
+    """Add an unexpected error to `failures`, so that the next deletions still run."""
     try:
         yield
     except StoreError:

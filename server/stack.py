@@ -88,8 +88,7 @@ run after an upgrade may compute thousands of rollups."""
 GRACE_S = 5.0
 MOST_NAMED = 16
 PROBES = ("/healthz", "/readyz")
-"""Paths for the probes of an orchestrator such as Kubernetes. These paths require no token, and
-allow any Host header."""
+"""Paths for Kubernetes' probes. They require no token, and allow any Host header."""
 UNLEASED = (
     "ClickHouse has no transactions, so collectors cannot agree which of them evaluates objectives,"
     " sends notifications and computes rollups. Run only one `tailspan up` on this database, or set"
@@ -254,7 +253,6 @@ class Stack:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.supervisor = Supervisor()
         self.child_ends: Ends = asyncio.Queue()
-        """Child processes that ended unexpectedly, with their exit status."""
         logs = folder(engine)
         self._explorer = (
             KeptExplorer(self._launch_explorer, lambda: self._explorer_here, logs, self.child_ends)
@@ -359,8 +357,7 @@ class Stack:
             if self._explorer is not None:
                 self._find_explorer_port()
             await asyncio.to_thread(begin, self._engine, self.clock)
-            # Engines report their device only when they start, so read the starts from the
-            # database.
+            # Engines report their device only when they start.
             self._pricing.update(await asyncio.to_thread(in_force, self._engine))
             await asyncio.to_thread(self._evaluator.places.read, self._objectives)
             await self.collector.start()
@@ -411,8 +408,7 @@ class Stack:
         await self._stop()
 
     async def _share_tenants(self) -> None:
-        """On `/metrics`, show the same tenants by name as the other collectors that use the
-        database."""
+        """Export the same tenants by name as the other collectors of the database."""
         tenants = await asyncio.to_thread(exported_tenants, self._engine)
         await asyncio.to_thread(self._exporter.share_tenants, tenants)
 

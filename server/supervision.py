@@ -77,8 +77,7 @@ class Supervisor:
         self._running.clear()
 
     def report(self) -> list[tuple[Task, str | None]]:
-        """Return all components, sorted by name, each with the reason why it does not work (None if
-        it works)."""
+        """Return all components by name, each with the reason why it does not work, or None."""
         now = self._clock_unix_s()
         return [(self._tasks[name], self._tasks[name].ailment(now)) for name in sorted(self._tasks)]
 

@@ -23,8 +23,7 @@ class Means(NamedTuple):
     output_tokens: float
     prefill_s: float
     shared_tokens: float
-    """Mean number of tokens in the shared prompt prefix, which the engine computes and stores only
-    once."""
+    """Mean number of tokens in the shared prefix, which the engine computes only once."""
 
     def stretched(self, outputs: float) -> "Means":
         """Return a copy in which the outputs are longer by the factor `outputs`."""

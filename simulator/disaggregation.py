@@ -42,7 +42,7 @@ class _Pool:
 
 
 Keep = Callable[[Replica, Sequence[RequestRecord]], None]
-"""A function that receives the records of ended requests that a replica returned."""
+"""Receives the records of requests that ended at a replica."""
 
 
 class Disaggregation:
@@ -67,8 +67,7 @@ class Disaggregation:
         self._open: dict[int, Request] = {}
         """The requests that are at a server, as their clients sent them, by id."""
         self._coming: list[tuple[float, int]] = []
-        """A heap of the requests that have ended their prefill: (arrival time at the decode server,
-        id)."""
+        """A heap of prefilled requests: (arrival time at the decode server, id)."""
         self.ended: list[RoutedRequest] = []
         """The requests that the router has answered. The caller empties this list."""
         self.lost = 0

@@ -41,4 +41,4 @@ class ForeignWorld:
 
 
 _WORLD = -1
-"""The `source` of the changes by a foreign world. The sources of faults are 0 and above."""
+"""The `source` of a foreign world's changes. The sources of faults are 0 and above."""

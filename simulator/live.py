@@ -35,12 +35,10 @@ SAMPLES_PER_BATCH = 240
 CLOSE_S = 5.0
 """Maximum number of seconds in which the remaining data is sent after a stop."""
 PROGRESS_S = 5.0
-"""Interval in seconds at which a run that waits for the collector reports the amount of undelivered
-data."""
+"""Interval in seconds of reports about the amount of undelivered data."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
-"""If the run is further behind the clock than this number of seconds, it sends full batches.
-Otherwise it sends one batch per second."""
+"""Beyond this delay in seconds, a run sends full batches instead of one batch per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +46,6 @@ class Plan:
     """The fleet to simulate, and the collector that receives its data."""
 
     endpoint: str
-    """Base address of an OTLP/HTTP collector."""
     fleet: FleetConfig
     """The configuration of the fleet. `run` sets its `started_unix_ns` and `duration_s`, which it
     computes from `backfill_s` and `duration_s` of the plan."""
@@ -199,8 +196,7 @@ class _Batches:
         return self._plan.duration_s is not None and self._sender.away
 
     def add(self, second: Second, at_unix_ns: int) -> None:
-        """Add a simulated second. If the batch is full, queue it, and wait while the queue is
-        full."""
+        """Add a simulated second. If the batch is full, queue it, even if this takes a wait."""
         started_unix_ns = at_unix_ns - round(second.at_s * 1e9)
         self._routed += (
             router_span_of(each, self._router, started_unix_ns) for each in second.routed
@@ -219,8 +215,7 @@ class _Batches:
             self._sender.put(self._samples(), self._stop)
 
     def flush(self) -> None:
-        """Queue the collected seconds. If the queue is full, drop the seconds and count the dropped
-        data."""
+        """Queue the collected seconds, or drop and count them if the queue is full."""
         if self._records or self._routed:
             self._sender.offer(self._requests())
         if self._states or self._gpus:

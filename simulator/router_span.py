@@ -11,14 +11,12 @@ from tailspan_vllm import names
 from simulator.disaggregation import RoutedRequest
 
 SCOPE: Final = InstrumentationScope("tailspan.simulated_router")
-"""The scope is not the plugin's scope, because a router does not run the plugin."""
+"""A router does not run the plugin, so the scope differs."""
 NAME: Final = "router"
-"""The router's `service.instance.id`."""
 
 
 def router_span_of(routed: RoutedRequest, resource: Resource, started_unix_ns: int) -> ReadableSpan:
-    """Return the span of a request at the router. Each call with the same request returns the same
-    span."""
+    """Return the span of a request at the router: the same span at each call."""
     operation = "chat" if routed.chat else "text_completion"
     attributes: dict[str, str | float] = {names.OPERATION_NAME: operation}
     if routed.first_byte_s is not None:

@@ -39,7 +39,6 @@ from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample
 
 EXPORT_S = 5.0
-"""Timeout of one message in seconds."""
 PATIENCE_S = 60.0
 """Maximum number of seconds for which a batch is sent again before it is dropped."""
 QUEUED_BATCHES = 128
@@ -56,7 +55,7 @@ class Requests:
 
     records: Sequence[tuple[RequestRecord, Resource]]
     routed: Sequence[ReadableSpan] = ()
-    """The spans of requests at the router. They are not counted as requests."""
+    """The spans of requests at the router, which are not counted as requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +77,14 @@ class Sent:
     """Counts of the data that was sent, dropped or rejected."""
 
     requests: int = 0
-    """Number of requests in batches that the collector accepted, including requests that it
-    rejected within such a batch."""
+    """Number of requests in accepted batches, including rejected requests."""
     samples: int = 0
     dropped_requests: int = 0
     dropped_samples: int = 0
     rejected_requests: int = 0
-    """Number of requests that the collector rejected within accepted batches (partial success)."""
+    """Number of rejected requests in accepted batches (partial success)."""
     rejected_points: int = 0
-    """Number of metric data points that the collector rejected within accepted batches. A sample
-    has several data points."""
+    """Number of rejected metric data points in accepted batches. A sample has several of them."""
 
     @property
     def all_delivered(self) -> bool:
@@ -127,8 +124,8 @@ class OtlpExport:
         self._closed = False
 
     def prepare(self, batch: Batch) -> Callable[[], Outcome]:
-        """Return a function that sends the batch once. Each call of the function sends the same
-        ids, so a repeated batch creates no duplicates."""
+        """Return a function that sends the batch once. It sends the same ids at each call, so a
+        repeated batch creates no duplicates."""
         if isinstance(batch, Requests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
@@ -171,7 +168,7 @@ class OtlpExport:
         return outcome
 
     def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> None:
-        """Send the engine starts that were not sent before. If this fails, the samples are still
+        """Send the engine starts that were not sent before. After a failure, samples are still
         sent."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
@@ -239,7 +236,6 @@ class Sender:
         self._pause = pause or self._hurry.wait
         self._away = False
         self._failing = False
-        """True if the last export failed."""
         self._queued_requests = 0
         self._done_requests = 0
         self._thread = threading.Thread(target=self._run, name="simulator-sender", daemon=True)

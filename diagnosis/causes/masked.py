@@ -25,7 +25,7 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.latency.tail import MOST_WIDE_TAIL, Stretch
 
 WIDE: Final = 0.5
-"""The share of the window's requests, slowest first, in which masked causes are searched."""
+"""The share of the slowest requests in which masked causes are searched."""
 
 LEAST: Final = 0.08
 """Minimum share of a masked cause that is reported. Smaller shares are mostly noise."""
@@ -34,8 +34,8 @@ _MASKED_BELOW: Final = 0.25
 """A cause is masked if here / alone is at most this value."""
 
 _SAME_CAUSE: Final = 0.3
-"""Minimum share, in the wider tail, of the slowest requests' largest cause. If its share is
-smaller, the wider tail has a different problem, and no masked causes are searched."""
+"""Minimum share of the slowest requests' largest cause in the wider tail. If its share is smaller,
+the wider tail has a different problem."""
 
 
 class MaskedCause(NamedTuple):
@@ -47,8 +47,7 @@ class MaskedCause(NamedTuple):
 
 
 def wide_share(slow: Stretch, share: float) -> float | None:
-    """Return the share of the window's requests in which masked causes are searched. Return None if
-    the tail already has this share or a larger one."""
+    """Return the share in which masked causes are searched; None if the tail is already as wide."""
     wide = min(WIDE, MOST_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
 
@@ -94,16 +93,15 @@ class _WithoutCauses:
         self._slow, self._share = slow, share
         self._latency_s = slow.latency_s[: len(wide.slow)]
         usual_s = float((self._latency_s - wide.terms.sum(axis=1)).mean())
-        # If a cause is removed, a request does not become faster than the usual mean. If the
-        # fastest request of the wider tail is already faster than that, its latency is the minimum.
+        # Without a cause, a request takes the usual mean, or the wider tail's minimum if that is
+        # less.
         self._least_s = min(usual_s, float(self._latency_s[-1]))
         self._all = self._taken.sum(axis=0)
         self.whole_s = self._mean(self._latency_s)
         self.nothing_s = self._mean(self._without(self._all))
 
     def adds_s(self, cause: int) -> tuple[float, float]:
-        """Return `alone` and `here` of a cause: the seconds that it adds to the slow requests' mean
-        latency."""
+        """Return `alone` and `here` of a cause, in seconds."""
         alone, others = self._with_and_without(cause)
         return self._mean(alone) - self.nothing_s, self.whole_s - self._mean(others)
 

@@ -17,8 +17,7 @@ from diagnosis.growth.own_work import computed_tokens
 from diagnosis.inputs.requests import FloatArray, IntArray, Requests
 
 LEAST_REQUESTS: Final = 20
-"""Minimum number of requests in each range for a comparison of lengths. With fewer requests, the
-distribution of the lengths is too uncertain."""
+"""Minimum number of requests in each range for a comparison of lengths."""
 
 LEAST_EXCESS: Final = 3.1
 """Minimum excess of long requests over the expected number, in standard deviations. The excess is
@@ -44,8 +43,7 @@ def outputs_were_added(case: Case) -> bool:
 
 
 def _tenants_added_long(case: Case, tokens: str) -> bool:
-    """Return whether some tenants added long requests, and the lengths of the other tenants'
-    requests are as before."""
+    """Return whether some tenants added long requests, while the other tenants' lengths stayed."""
     tenants = case.before.label("tenant").values
     lengths = [_of_tenant(case, tokens, each) for each in tenants]
     enough = [each for each in lengths if min(each[0].size, each[1].size) >= LEAST_REQUESTS]
@@ -53,8 +51,7 @@ def _tenants_added_long(case: Case, tokens: str) -> bool:
         return _tenant_added_long(
             *_of_tenant(case, tokens, None), case.hot_s / case.baseline_observed_s
         )
-    # The rates of all tenants may also have grown by a common factor. The smallest growth of a
-    # tenant is used as this factor.
+    # The rates of all tenants may also have grown by a common factor: the smallest growth.
     scale = min(now.size / before.size for before, now in enough)
     added = {
         name
@@ -112,8 +109,7 @@ def added_per_s(case: Case, tenant: str, tokens: str) -> float:
 
 
 def without_added(case: Case, tenant: str) -> float:
-    """Return the ratio (now / before) of a tenant's request rate, without the long requests that
-    were added."""
+    """Return the ratio (now / before) of a tenant's request rate, without added long requests."""
     scale = case.hot_s / case.baseline_observed_s
     found = []
     for tokens in ("prompt_tokens", "output_tokens"):
@@ -124,8 +120,7 @@ def without_added(case: Case, tenant: str) -> float:
 
 
 def _of_tenant(case: Case, tokens: str, tenant: str | None) -> tuple[FloatArray, FloatArray]:
-    """Return the lengths before and now, of one tenant's requests; of all requests if `tenant` is
-    None."""
+    """Return the lengths before and now of a tenant's requests, or of all requests."""
     ranges = case.before, case.hot_requests
     if tenant is None:
         before, now = (computed_tokens(each, tokens) for each in ranges)
@@ -152,8 +147,7 @@ def _by_tenant(requests: Requests, tokens: str) -> dict[str, FloatArray]:
 
 
 def added_above(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
-    """Return the length above which requests were added; infinite if none were. For the arguments,
-    see `were_added`."""
+    """Return the length above which requests were added; infinite if none (see `were_added`)."""
     return longer_than(now, before, scale) if were_added(now, before, scale) else inf
 
 

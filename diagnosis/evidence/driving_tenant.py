@@ -19,8 +19,7 @@ _RISE: Final = 1.5
 """Minimum ratio (now / before) of the driving tenant's tokens per second."""
 
 _CHANCE: Final = 0.01
-"""Maximum probability that a tenant sends the driving tenant's share of the added requests by
-chance."""
+"""Maximum probability that a tenant's share of the added requests is due to chance."""
 
 
 def driving_tenant(case: Case, tokens: str) -> str | None:
@@ -75,8 +74,7 @@ def _chance_of(share: float, usual_share: float, requests: float) -> float:
 
 
 def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
-    """Return a claim's label, evidence and first lever about the driving tenant, if there is
-    one."""
+    """Return a claim's label, evidence and first lever about the driving tenant, if any."""
     tenant = driving_tenant(case, tokens)
     if tenant is None:
         return {}, [], []

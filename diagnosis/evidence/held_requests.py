@@ -14,8 +14,7 @@ from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 _HELD: Final = 0.1
-"""If waits for adapters cause more than this share of the latency's growth, adapters are being
-loaded."""
+"""Adapters are being loaded if waits for them cause more than this share of the growth."""
 
 
 def held_share(case: Case, reason: str) -> FloatArray:
@@ -47,8 +46,7 @@ def adapters_are_loading(case: Case) -> bool:
     before, now = case.mean("waiting_loras")
     if now is not None and now > 1.5 * (before or 0.0) + 0.02:
         return True
-    # Samples are taken once per second and miss most short waits. The requests' rows include these
-    # waits.
+    # Samples, taken once per second, miss most short waits.
     alone = _reported(case, "adapter_wait_s", needs_adapter(case) * (1.0 - fetches_kv(case)))
     held_s = float((case.terms[:, TERM_INDEX["queue_held"]] * alone).mean())
     return now is not None and held_s > _HELD * float(np.maximum(case.terms.mean(axis=0), 0).sum())

@@ -30,8 +30,7 @@ def rate_limit(tenant: str, before: float, now: float) -> Lever:
 
 
 _LEAST_RATE: Final = 0.01
-"""Minimum share of the requests that a rate limit admits, so that a tenant without earlier requests
-is not blocked completely."""
+"""Minimum admitted share, so that a tenant without earlier requests is not blocked completely."""
 
 
 def in_force(case: Case, flag: str) -> Argument | None:

@@ -17,8 +17,7 @@ _FEWEST = 20
 
 @cached_per_case
 def prompts_grew_over_window(case: Case) -> bool:
-    """Return whether prompts became longer over the whole window. The whole window is used, because
-    a minute contains too few very long prompts."""
+    """Return whether prompts became longer over the window. A minute has few very long prompts."""
     before, now = (each.number("prompt_tokens") for each in (case.before, case.now))
     return case.workload.prompts_grew or grew(before, now)
 

@@ -20,8 +20,7 @@ _ENOUGH = 20
 _FEWEST = 8
 _MORE = 1.5
 _ERRORS = 2.0
-"""The share of slow requests must exceed `_MORE` times the baseline's share by this many standard
-errors."""
+"""Minimum excess of slow requests over `_MORE` times the baseline's share, in standard errors."""
 _LEAST_WARM_S = 15.0
 _AWAY_S = 30.0
 """A server is assumed to be away for this many seconds before its start."""
@@ -52,7 +51,7 @@ def hangs_in_window(case: Case) -> list[Hang]:
     """Return the hangs because of which some of the window's requests did not end. If an engine
     continues and finishes its requests, it stalled and did not hang."""
     hung = unfinished(case.now)
-    if not hung.any():  # nearly always
+    if not hung.any():
         return []
     at = case.now.received_unix_ns
     return [
@@ -100,7 +99,7 @@ def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatAr
 
 
 def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
-    """Return the seconds from a start until the queue has its usual length again; at most 120. If
+    """Return the seconds, at most 120, from a start until the queue has its usual length again. If
     there are several starts, return the largest value."""
     engines, window = case.servers.engines, case.question.window
     usual, _ = case.p99("waiting")
@@ -134,8 +133,7 @@ def around_starts(
 
 
 def cold(case: Case) -> BoolArray:
-    """Return whether the server of each of the window's requests started at most two minutes before
-    or after the request: (n,)."""
+    """Return whether each request's server started within two minutes of the request: (n,)."""
     at = case.now.received_unix_ns
     found = np.zeros(at.size, dtype=np.bool_)
     for start in restarts(case):
@@ -190,8 +188,7 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     return {
         term: min(max(float(without_starts_s[index] / here[index]), 0.0), 1.0)
         for index, term in enumerate(TERMS)
-        # Stalls are always attributed to the start, because new batch shapes cause stalls long
-        # after it.
+        # New batch shapes cause stalls long after a start.
         if here[index] > 0 and not term.endswith("_stall")
     }
 
@@ -205,8 +202,7 @@ def new_configs(case: Case) -> tuple[str, ...]:
 
 
 def deploys(case: Case) -> list[EngineStart]:
-    """Return the starts that introduced a new configuration: for each engine, the first start with
-    new arguments."""
+    """Return each engine's first start with each new configuration."""
     configs, seen = new_configs(case), set[tuple[str, int, str]]()
     found = []
     for start in restarts(case):

@@ -18,8 +18,7 @@ _AGAIN_US: Final = 2_000_000
 most about a second before the second retry. Source: INITIAL_RETRY_DELAY of the OpenAI client,
 doubled once."""
 _NOTICED_US: Final = 250_000
-"""Maximum time by which the repeated request may arrive before the server notices the disconnect,
-in microseconds."""
+"""Maximum time from the repeated request to the server's notice of the disconnect, in µs."""
 _SAME_AGE: Final = 0.1
 """Two ages of aborted requests that differ by at most this share count as the same timeout."""
 _FEWEST: Final = 10
@@ -40,13 +39,12 @@ class Retries(NamedTuple):
     share: float
     """Share of the arrivals."""
     age_s: float | None
-    """The median age at which the repeated requests were aborted; None if no request was
-    repeated."""
+    """The median age at which the repeated requests were aborted."""
     same_age: float
     """Share of the aborts of repeated requests at about the median age."""
     number: float
     tenant: str | None
-    """The tenant that sent nearly all of the repeated requests; None if there is no such tenant."""
+    """The tenant that sent nearly all of the repeated requests, if there is one."""
 
 
 NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
@@ -118,8 +116,7 @@ def _aborted(requests: Requests) -> BoolArray:
 
 
 def _keys(requests: Requests) -> IntArray:
-    """Return the key of each request: a number for its tenant, model, adapter and prompt length:
-    (n,)."""
+    """Return a number for each request's tenant, model, adapter and prompt length: (n,)."""
     found = np.nan_to_num(requests.number("prompt_tokens"), nan=-1.0).astype(np.int64)
     for name in ("tenant", "model", "lora"):
         label = requests.label(name)

@@ -12,8 +12,7 @@ from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
 
 _SLOWER = 1.08
-"""Minimum slowdown factor that counts as a slower machine. Smaller factors occur between two
-ordinary hours."""
+"""Minimum slowdown factor of a slower machine. Ordinary hours have smaller factors."""
 _MOST_SERVERS = 16
 """Maximum number of servers that are examined separately."""
 _STEADY = 0.5
@@ -22,8 +21,7 @@ does not explain. If the ratio is lower, the surplus comes from stalls and not f
 
 
 def slowdown_of(case: Case) -> float | None:
-    """Return the factor by which the machine is slower than in the baseline. Return None if the
-    machine is not slower, or if the data is missing."""
+    """Return the machine's slowdown factor. None if the machine is not slower, or without data."""
     pace = case.machine_slowdown
     if pace is not None and pace > _SLOWER:
         return pace
@@ -59,8 +57,7 @@ def slow_servers_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str,
 def weights_of_slow_servers(
     case: Case, times: Mapping[str, float]
 ) -> dict[str, float | FloatArray]:
-    """Return the weights of a claim on the slowdowns of several servers. `times` contains the
-    slowdown factor by server."""
+    """Return the weights of a claim on the slowdown factors `times` of several servers."""
     if len(case.slow_servers) <= 1:
         return weights_of_slowdown(case, *times.values())
     found: dict[str, float | FloatArray] = {}
@@ -77,7 +74,7 @@ def weights_of_slowdown(case: Case, times: float) -> dict[str, float | FloatArra
     weights = wait_weights(case, drivers.PACE)
     weights |= {"prefill_own": 1.0, "decode_own": 1.0 - drivers.drafts_share(case)}
     # A slower machine also has a fuller batch. The part of the batch's growth that exceeds the
-    # growth of the traffic is attributed to the slowdown.
+    # traffic's growth is attributed to the slowdown.
     load = max(case.demand.log_slow_servers, 0.0)
     fuller = log(times) / (log(times) + load) if load > 0 else 1.0
     for term in ("prefill_others_decode", "decode_others_decode"):

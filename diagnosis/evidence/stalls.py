@@ -7,8 +7,7 @@ from diagnosis.inputs.requests import FloatArray
 
 _NAME = "stall_s_total"
 _NOTICEABLE = 0.02
-"""A surplus is ignored as an error of the step model if it is below this share of a sample's
-time."""
+"""A surplus below this share of a sample's time is ignored as an error of the step model."""
 
 
 def stalled_while_queued_s(case: Case) -> FloatArray:
@@ -59,8 +58,7 @@ def steadiness(case: Case) -> float | None:
 
 
 def surplus_ratio(case: Case) -> float | None:
-    """Return the sum of the surplus in the hot blocks, divided by the step time that the work
-    explains."""
+    """Return the surplus in the hot blocks, divided by the step time that the work explains."""
     rise, busy = _hot(case)
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None

@@ -1,4 +1,4 @@
-"""Attribute growth of the traffic to all tenants, to one tenant's flood, or to a few long prompts.
+"""Attribute growth of the traffic to all tenants, one tenant's flood or a few long prompts.
 Pure."""
 
 from collections.abc import Callable
@@ -39,10 +39,9 @@ _WAITED_FOR: Final = (
 )
 
 _FEWEST: Final = 10
-"""Minimum number of requests for a mean or median."""
 _CHANCE_SHARE: Final = 0.25
-"""The growth of the mean and of the median prompt may differ by chance by up to this share of the
-mean prompt's growth."""
+"""The growths of the mean and of the median prompt differ by chance by up to this share of the mean
+prompt's growth."""
 
 
 class Rates(NamedTuple):
@@ -52,8 +51,7 @@ class Rates(NamedTuple):
     before_per_s: float
     now_per_s: float
     log_growth: float
-    """log(now / before) of the request rate, reduced by two standard errors (see
-    `Demand.log_fleet`)."""
+    """log(now / before) of the request rate, reduced as `Demand.log_fleet`."""
 
 
 @cached_per_case
@@ -91,8 +89,7 @@ def flooded(case: Case) -> bool:
 
 
 def _others_wait(case: Case) -> bool:
-    """Return whether requests wait. If no requests wait, a tenant's additional requests only fill
-    the batch."""
+    """Return whether requests wait. Otherwise, additional requests only fill the batch."""
     if case.question.metric in (Metric.TPOT, Metric.ITL_MAX):
         return False  # these latencies contain no waiting time
     waits = case.grown_s(*_WAITED_FOR)
@@ -181,6 +178,5 @@ def _prompts(requests: Requests, without: str | None) -> FloatArray:
 
 
 def _heaviest_tenant(case: Case) -> str | None:
-    """Return the tenant whose prompt tokens per second grew most."""
     before, now = token_rates(case, "prompt_tokens")
     return max(now, key=lambda tenant: now[tenant] - before.get(tenant, 0.0), default=None)

@@ -1,5 +1,4 @@
-"""Compute the weights of the waiting terms in a claim, from the drivers of each type of wait.
-Pure."""
+"""Compute the weights of the waiting terms in a claim, from the drivers of each wait. Pure."""
 
 from typing import Final
 
@@ -19,7 +18,7 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
 OF_SEATS: Final = ("queue_seats", "queue_unsplit")
-"""Terms of the time that requests wait for a place in the batch."""
+"""Waits for a place in the batch."""
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
 """Terms of the time that a fuller batch adds to a step. decode_batch_growth claims these terms only
@@ -30,26 +29,23 @@ OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_pr
 and the additional time of longer steps."""
 
 OF_STEP: Final = ("handoff", "queue_step")
-"""Terms of the time that requests wait for a step to end. The engine accepts new requests only
-between two steps."""
+"""Waits for the end of a step. The engine accepts new requests only between two steps."""
 
 OF_BLOCKS: Final = ("queue_kv",)
-"""Terms of the time that requests wait for KV blocks."""
+"""Waits for KV blocks."""
 
 _SURELY_MORE: Final = 0.25
-"""A growth whose logarithm is above this value is not due to chance. The logarithms of rates are
-already reduced by two standard errors."""
+"""A growth whose logarithm is above this value is not due to chance."""
 
 _AS_MUCH: Final = 1.0
 """The ratio of `prefill_share` up to which more concurrent requests explain both delays."""
 
 OF_FRONTEND: Final = ("frontend",)
-"""Terms of the time that requests wait for the API server."""
+"""Waits for the API server."""
 
 
 def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
-    """Return the weights of the waiting terms: the share of each wait that the drivers in `chosen`
-    cause."""
+    """Return the weights of the waiting terms: the share of each wait that these drivers cause."""
     weights: dict[str, float | FloatArray] = {}
     of_seats = drivers.for_seats(case)
     of_batch = {name: share for name, share in of_seats.items() if name not in drivers.MORE_WORK}

@@ -51,8 +51,7 @@ class Case:
     only: str | None = None
     """The only server to examine. None examines all servers with slow requests."""
     cache: dict[object, Any] = field(default_factory=dict)
-    """Results that several detectors use. The key is usually the function that computed the
-    result."""
+    """Shared results, usually by the function that computed them."""
 
     @cached_property
     def slow(self) -> Requests:
@@ -125,8 +124,7 @@ class Case:
 
     @cached_property
     def slow_servers(self) -> tuple[str, ...]:
-        """The servers that served nearly all slow requests. The server with the most slow requests
-        is first."""
+        """The servers of nearly all slow requests, the server with the most slow requests first."""
         if self.only is not None:
             return (self.only,)
         server = self.slow.server
@@ -140,8 +138,7 @@ class Case:
 
     @cached_property
     def slow_replicas(self) -> tuple[str, ...]:
-        """The replicas of the slow servers. The replica of the server with the most slow requests
-        is first."""
+        """The slow servers' replicas, in the order of `slow_servers`."""
         return replicas_of(self.slow_servers, self.servers.divided)
 
     def where_of(self, *servers: str) -> dict[str, str]:
@@ -163,8 +160,7 @@ class Case:
     # --- what the servers report -------------------------------------------------------------
 
     def rows_now(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
-        """Select the samples of the slow servers in the hot blocks. With `whole_replicas`, the
-        samples of all engines of the slow servers' replicas are selected."""
+        """Select the samples of the slow servers, or of their whole replicas, in the hot blocks."""
         return self._hot(samples.at_unix_ns) & self._of_victims(samples, whole_replicas)
 
     def rows_before(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:

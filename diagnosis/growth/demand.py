@@ -19,8 +19,7 @@ _FEWEST: Final = 5
 _ENOUGH: Final = 20
 """Minimum number of requests to compute a hit ratio."""
 _MOST: Final = 0.6
-"""Minimum share of a single tenant in the growth of the request rate, so that the tenant's cache
-misses count as new traffic."""
+"""Minimum share of a tenant in the growth of the rate, so that its misses count as new traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +30,12 @@ class TenantGrowth:
     before_per_s: float
     now_per_s: float
     share_of_growth: float
-    """The tenant's growth, divided by the sum of the growths of all tenants whose rate grew: in (0,
-    1]."""
+    """The tenant's share of the summed growths of the tenants whose rate grew: in (0, 1]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Changes of the traffic. Rates are in requests per second. `log_*` fields are growths: log(now
-    / before)."""
+    """Changes of the traffic. Rates are in requests/s. `log_*` fields are log(now / before)."""
 
     fleet_before_per_s: float
     fleet_now_per_s: float
@@ -66,8 +63,7 @@ class Demand:
     Without the reduction, the growth would be too high: slow requests are more frequent when many
     requests arrive by chance, so the hot blocks contain more requests than usual."""
     log_slow_servers: float
-    """Growth of the request rate at the slow servers, reduced by two standard errors of the
-    counts."""
+    """Growth of the request rate at the slow servers, reduced in the same way."""
 
     @property
     def log_skew(self) -> float:

@@ -59,8 +59,7 @@ class OwnWork:
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
 
     def expected_prefill_s(self, requests: Requests) -> FloatArray:
-        """Return the seconds of own prefill that the model predicts at the baseline's hit ratio:
-        (n,)."""
+        """Return the predicted seconds of own prefill at the baseline's hit ratio: (n,)."""
         prompt = requests.number("prompt_tokens")
         expected = self.expected_cached_tokens(prompt, requests.number("cached_tokens"))
         return self.prefill_s(prompt, prompt - expected)
@@ -86,8 +85,8 @@ def _sizes(tokens: FloatArray) -> NDArray[np.intp]:
 
 
 def uncached_tokens(requests: Requests) -> FloatArray:
-    """Return the number of prompt tokens that were computed: (n,). If a request reports no number
-    of cached tokens, all its prompt tokens count as computed."""
+    """Return the number of computed prompt tokens: (n,). Without a reported number of cached
+    tokens, all prompt tokens count as computed."""
     cached = np.nan_to_num(requests.number("cached_tokens"))
     return np.asarray(np.maximum(requests.number("prompt_tokens") - cached, 0.0))
 

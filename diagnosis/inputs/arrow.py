@@ -15,7 +15,6 @@ from telemetry.counter_series import IntArray, series_numbers
 from telemetry.starts import EngineStart
 
 REQUEST_COLUMNS: Final = ("received_unix_ns", *NUMBERS, *LABELS)
-"""The columns of requests that an explanation needs."""
 
 _SERIES: Final = ("replica", "engine", "gpu", "process", "started_unix_ns")
 
@@ -61,8 +60,7 @@ def servers_of(
     starts: Sequence[EngineStart] = (),
     cold_starts: Sequence[ColdStart] = (),
 ) -> Servers:
-    """Return engine samples, GPU samples, engine starts and the parts of the starts as one
-    object."""
+    """Return the engine samples, GPU samples, starts and parts of starts as one object."""
     sampled = no_samples() if gpus is None else samples_of(gpus)
     return Servers(samples_of(engines), sampled, starts, cold_starts)
 

@@ -17,7 +17,7 @@ from diagnosis.inputs.servers import Samples
 from telemetry.engines import HUNG_S
 
 UNFINISHED: Final = "unfinished"
-"""The outcome of a request that a hung engine did not finish."""
+"""Outcome of a request that a hung engine did not finish."""
 
 _SLOT_NS: Final = 5 * 10**9
 """Length of a time slot in nanoseconds. An engine may have several front ends, and each front end
@@ -47,7 +47,7 @@ class Hang(NamedTuple):
 def hangs(engines: Samples) -> list[Hang]:
     """Return the hangs that samples show, in order of replica, engine and time."""
     age_s, in_flight = engines.number("last_step_age_s"), engines.number("in_flight")
-    if not (age_s > HUNG_S).any():  # nearly always
+    if not (age_s > HUNG_S).any():
         return []
     found: list[Hang] = []
     for replica in engines.replica.values:

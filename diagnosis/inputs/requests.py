@@ -36,14 +36,12 @@ NUMBERS = (
     "others_prefill_tokens_max",
     "engine",
 )
-"""The numeric columns of requests. A name that ends in `_s` is in seconds. Each column is
-optional."""
+"""The numeric columns of requests. Names that end in `_s` are in seconds. All are optional."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A dictionary-encoded column of labels: row i has the label `values[codes[i]]`. A code of −1
-    means unknown."""
+    """A dictionary-encoded column: row i has the label `values[codes[i]]`; code −1 is unknown."""
 
     codes: NDArray[np.int32]
     values: tuple[str, ...]
@@ -61,8 +59,7 @@ class Labels:
 
 
 class LazyColumns(Mapping[str, _Column]):
-    """Columns that are converted when they are first used. A question uses only about five of the
-    thirty columns."""
+    """Columns that are converted on first use. A question uses about five of the thirty columns."""
 
     def __init__(self, given: Mapping[str, _Given], make: Callable[[_Given], _Column]) -> None:
         self._given: Mapping[str, Any] = given
@@ -135,8 +132,7 @@ class Requests:
 
     @property
     def server(self) -> Labels:
-        """The server of each request: its engine if the replica has several engines, otherwise its
-        replica."""
+        """The server of each request: its replica, or its engine if the replica has several."""
         return self.label(SERVER if SERVER in self.labels else "replica")
 
     def of_engine(self, replica: str, engine: float | None = None) -> BoolArray:

@@ -47,8 +47,7 @@ def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, 
 
 
 def where_of(chosen: Sequence[str], divided: Mapping[str, EngineName]) -> dict[str, str]:
-    """Return the labels that all of these servers have in common: replica and engine, only the
-    replica, or no labels."""
+    """Return the labels that all these servers have: replica and engine, only replica, or none."""
     if len(chosen) == 1 and chosen[0] in divided:
         name = divided[chosen[0]]
         return {"replica": name.replica, "engine": str(name.engine)}
@@ -64,7 +63,6 @@ def replicas_of(chosen: Iterable[str], divided: Mapping[str, EngineName]) -> tup
 
 
 def _replicas_with_engines(requests: Requests, engines: Samples) -> list[EngineName]:
-    """Return the engines of all replicas with several engines."""
     replica, number = requests.label("replica"), requests.number("engine")
     numbered = np.isfinite(number)
     if not numbered.any():
@@ -96,8 +94,7 @@ def _mostly(numbered: BoolArray, there: BoolArray) -> bool:
 
 
 def _labels(replica: Labels, number: FloatArray, names: Sequence[EngineName]) -> Labels:
-    """Return the server of each row: the engine if the replica is divided into engines, otherwise
-    the replica."""
+    """Return the server of each row: its replica, or its engine if the replica is divided."""
     values = (*replica.values, *(name.server for name in names))
     codes = replica.codes.copy()
     for divided in dict.fromkeys(name.replica for name in names):

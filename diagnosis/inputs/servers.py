@@ -48,8 +48,7 @@ class Samples:
 
     @property
     def spans_s(self) -> FloatArray:
-        """Return the seconds since the previous sample of the same series: (n,). NaN for a series'
-        first sample."""
+        """Return the seconds since the series' previous sample: (n,). NaN for the first sample."""
         return self._counters.apart_s
 
     @cached_property
@@ -57,16 +56,14 @@ class Samples:
         return CounterSeries.of(self.series, self.at_unix_ns)
 
     def rate(self, name: str, rows: BoolArray) -> float | None:
-        """Return a counter's increase per second over the selected samples; None if no sample
-        reports it."""
+        """Return a counter's increase per second over the selected samples; None if unknown."""
         rise, spans = self.rises(name)[rows], self.spans_s[rows]
         known = np.isfinite(rise) & np.isfinite(spans)
         seconds = float(spans[known].sum())
         return float(rise[known].sum()) / seconds if seconds > 0 else None
 
     def ratio(self, part: str, whole: str, rows: BoolArray) -> float | None:
-        """Return the increase of the counter `part`, divided by the increase of the counter
-        `whole`. Return None if `whole` did not increase."""
+        """Return counter `part`'s increase per increase of counter `whole`; None if unknown."""
         above, below = self.rises(part)[rows], self.rises(whole)[rows]
         known = np.isfinite(above) & np.isfinite(below)
         total = float(below[known].sum())
@@ -112,5 +109,4 @@ class Servers:
     starts: Sequence[EngineStart] = ()
     cold_starts: Sequence[ColdStart] = ()
     divided: Mapping[str, EngineName] = field(default_factory=dict)
-    """The engines of replicas with several engines. The key is the engine's label in the column
-    `server`."""
+    """The engines of replicas with several engines, by label in the column `server`."""

@@ -29,8 +29,7 @@ from diagnosis.latency.parts import selected_latency_s
 from diagnosis.question import FROM_RECEIPT, Metric, Question
 
 FEWEST: Final = 30
-"""Minimum number of requests in each time range. With fewer requests, a single slow request would
-be more than 3 % of the requests."""
+"""Minimum number of requests in each range. One slow request is then at most 3.3 % of them."""
 
 CRITICAL_Z: Final = 1.645
 """Critical value of a one-sided test, in standard errors. If nothing changed, one test in 20 still
@@ -68,8 +67,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """Numbers of requests in baseline and window: of counted requests, and of requests above an
-    objective's threshold."""
+    """Counts in baseline and window: counted requests, and requests above the threshold."""
 
     slo: str
     threshold_s: float
@@ -140,8 +138,7 @@ def attainment(
 def _slow(
     requests: Requests, question: Question, threshold: Threshold
 ) -> tuple[BoolArray, BoolArray]:
-    """Return two masks, both (n,): the requests that exceeded the threshold, and the counted
-    requests."""
+    """Return two masks, both (n,): the requests above the threshold, and the counted requests."""
     latency = selected_latency_s(requests, question)
     selected = threshold.counts(requests) & requests.matching(question.where)
     slow = latency > threshold.seconds
@@ -177,8 +174,7 @@ def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, second
 
 
 def _rise_of_slow_share(counted: tuple[int, int], slow: tuple[int, int], effect: float) -> float:
-    """Return the increase of the share of slow requests in standard errors; negative if the share
-    fell."""
+    """Return the increase of the share of slow requests in standard errors."""
     if not all(counted):
         return 0.0
     shares, variance = [], 0.0

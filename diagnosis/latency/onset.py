@@ -34,8 +34,7 @@ def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> i
             return window.from_unix_ns + int(
                 block / now.block_count * (window.to_unix_ns - window.from_unix_ns)
             )
-        # Slow requests were already more frequent than usual before this block, so the onset is
-        # earlier.
+        # Slow requests were already frequent before this block, so the onset is earlier.
         end = block
     return None
 

@@ -48,7 +48,6 @@ PHASE: Final = {
     **dict.fromkeys(HELD_PARTS, "queue"),
     "handoff": "frontend",
 }
-"""The phase of each part."""
 
 
 def latency_s(requests: Requests, metric: Metric) -> FloatArray:
@@ -101,8 +100,7 @@ def gaps(requests: Requests, metric: Metric) -> FloatArray:
 
 
 def selected_latency_s(requests: Requests, question: Question) -> FloatArray:
-    """Return the latency of each request that the question selects, in seconds: (n,). NaN for all
-    other requests."""
+    """Return the selected requests' latency in seconds: (n,). NaN for all other requests."""
     latency = latency_s(requests, question.metric)
     if not question.where:
         return latency
@@ -149,8 +147,7 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
             _fill_reasoning(requests, parts)
         if metric is Metric.TPOT:
             parts /= np.maximum(requests.number("output_tokens") - 1.0, 1.0)[:, None]
-    # Time that no phase contains is delivery. If the phases are unknown, the whole latency is
-    # unsplit.
+    # Time that no phase contains is delivery. Without phases, the whole latency is unsplit.
     rest = np.nan_to_num(total) - parts.sum(axis=1)
     known = np.isfinite(requests.number("decode_s" if metric is Metric.TPOT else "queue_s"))
     edge = metric in FROM_RECEIPT
@@ -165,8 +162,7 @@ def _fill_phase(requests: Requests, phase: str, inside: tuple[str, ...], parts: 
     known = np.isfinite(split).all(axis=1)
     for place, part in enumerate(inside):
         parts[:, PART_INDEX[f"{phase}_{part}"]] = np.where(known, split[:, place], 0.0)
-    # A phase and the sum of its parts may differ by a rounding error. The difference is added to
-    # the phase.
+    # The phase and the sum of its parts may differ by a rounding error.
     parts[:, PART_INDEX[f"{phase}_unsplit"]] = whole - np.where(known, split.sum(axis=1), 0.0)
 
 

@@ -34,8 +34,7 @@ FALSE_DISCOVERIES: Final = 0.05
 _FEWEST: Final = 5
 _Z: Final = 1.96
 _MOST_VALUES: Final = 40
-"""Maximum number of values that are tested per dimension. The most frequent values among the slow
-requests are tested."""
+"""Number of values tested per dimension: the most frequent values among the slow requests."""
 
 _SIZES: Final = {
     "prompt_tokens": (0, 256, 1024, 4096, 16384),

@@ -16,8 +16,7 @@ import numpy as np
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray
 
 SHARES: Final = (0.01, 0.05, 0.10, 0.25, 0.5)
-"""Candidate tail shares. The smallest share whose tail has at least `MIN_TAIL_REQUESTS` requests is
-used."""
+"""Candidate tail shares. The smallest share with at least `MIN_TAIL_REQUESTS` requests is used."""
 
 MIN_TAIL_REQUESTS: Final = 15
 """Minimum number of requests in a tail. The mean of fewer requests is too uncertain."""
@@ -35,8 +34,7 @@ REPLICATES: Final = 400
 GROUPS: Final = 1_000
 BLOCK_S: Final = 60.0
 MIN_BLOCKS: Final = 12
-"""Minimum number of blocks. Blocks last a minute, but a time range shorter than twelve minutes is
-divided into this many blocks."""
+"""Minimum number of blocks. In a short range, the blocks are shorter than a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +147,7 @@ def _sizes(of: Stretch) -> IntArray:
 
 
 def shares_over(of: Stretch, threshold_s: float, drawn: FloatArray) -> FloatArray:
-    """Return the share of requests that are slower than a threshold, in each replicate:
-    (replicates,)."""
+    """Return the share of requests slower than a threshold, in each replicate: (replicates,)."""
     over = np.bincount(of.blocks[of.latency_s > threshold_s], minlength=of.block_count)
     return np.asarray((drawn @ over) / np.maximum(drawn @ _sizes(of), 1.0))
 

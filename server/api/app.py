@@ -113,8 +113,7 @@ class _Questions:
 
 
 def _message(request: Request, query: bytes) -> Mapping[str, Any]:
-    """Return the message to the process that answers; raise ValueError if the query is
-    malformed."""
+    """Return the message to the worker. Raise ValueError if the query is malformed."""
     name = request.path_params["name"]
     if name == OPENAPI and not query:
         return {"ask": "openapi"}

@@ -80,8 +80,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
 
 
 async def _call_tool(pool: WorkerPool, message: Mapping[str, Any]) -> CallToolResult:
-    """Call a tool and return its result. An error is also returned as a result, so that the model
-    can read it."""
+    """Call a tool. An error is also returned as a result, so that the model can read the error."""
     try:
         async with pool.reply_to(message) as reply:
             failed = reply.head["status"] != HTTPStatus.OK

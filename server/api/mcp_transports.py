@@ -20,8 +20,7 @@ from server.endpoint_access import EndpointAccess
 PATH: Final = "/mcp"
 GRACE_S: Final = 5.0
 MOST_BODY_BYTES: Final = 64 * 1024
-"""Maximum size of a message in bytes. A tool call has fewer than 64 parameters, each of at most
-1,000 characters."""
+"""Maximum size of a message in bytes. A tool call has up to 64 parameters of 1,000 characters."""
 
 
 async def serve_stdio(pool: WorkerPool) -> None:
@@ -78,8 +77,7 @@ class McpHost:
         Raises:
             ListenError: the port is not available.
         """
-        # Start before the sessions' task group, which would wrap a ListenError in an exception
-        # group.
+        # The sessions' task group would wrap a ListenError in an exception group.
         await self._http.start()
         async with self._sessions.run():
             try:

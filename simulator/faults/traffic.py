@@ -23,8 +23,7 @@ def _poisson(
 
 
 def _spare_per_s(config: FleetConfig) -> float:
-    """Return the number of requests per second that the fleet can serve in addition to its ordinary
-    traffic."""
+    """Return the requests per second that the fleet can serve beyond its ordinary traffic."""
     means = capacity.means_of(config.workload, config.engine)
     if config.prefill_replicas:
         whole, _ = _narrowest_pool(config)
@@ -103,16 +102,14 @@ def _prefilling(
 
 
 def long_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Send many prompts that each fit into one long step. With the default settings, they have
-    5,000 to 8,000 tokens."""
+    """Send many prompts that each fit into one long step (by default, 5,000 to 8,000 tokens)."""
     most = config.engine.max_num_batched_tokens - config.engine.max_num_seqs
     share = 0.4 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (most * 5 // 8, most), share)
 
 
 def huge_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Sometimes send a prompt that is so long that it uses the whole token budget of several
-    steps."""
+    """Sometimes send a prompt that uses the whole token budget of several steps."""
     share = 0.5 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (24_000, 32_000), share)
 
@@ -165,8 +162,7 @@ def _scaled_lengths(
 def longer_prompts(
     fault: Fault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Make all prompts longer. The additional tokens are not in the cache, so they must be
-    computed."""
+    """Make all prompts longer. The additional tokens are not in the cache."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * means.prefill_s
     more = max(0.6 - usual, 0.1) * capacity.pressed(fault.severity, 1.0)
@@ -187,13 +183,12 @@ def longer_outputs(
 def unique_prompts(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Move the shared text away from the beginning of some prompts, so that it is not found in the
-    cache."""
+    """Move the shared text of some prompts from the beginning, so that it is not in the cache."""
     share = min(1.0, 0.35 + 0.4 * fault.severity)
     talk = config.workload.conversations
     if talk is not None:
-        # Only as many turns are changed as the engines have capacity for, because a changed turn
-        # computes the whole conversation again.
+        # A changed turn computes the whole conversation again, so only as many turns are changed as
+        # the engines have capacity for.
         each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
         usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
         free = max(0.1, 0.6 - (1 - talk.share) * usual)
@@ -258,8 +253,7 @@ def larger_images(
 def hard_drafts(
     fault: Fault, _config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Let some requests belong to a new task, for which the draft model predicts most tokens
-    wrong."""
+    """Let some requests belong to a new task, which the draft model predicts badly."""
     share = min(1.0, 0.3 + 0.3 * fault.severity)
 
     def rewrite(request: Request) -> Request:
