@@ -4,10 +4,9 @@ Pure. Between two samples that are at most GAP_S apart, the engine is assumed to
 totals are assumed to grow evenly. A longer gap is neither billed nor counted as idle, because the
 machine may not have been rented during the gap. Totals start at 0 when the process starts.
 
-If two processes report totals of the steps of an engine with the same name at the same time, two
-servers share this name. Each server uses a machine, so the time of both servers is billed. A
-process that reports no totals of steps is an API server of the engine. It does not count as a
-second server.
+If two processes report step totals for the same engine name at the same time, two servers share
+this name. Each server uses a machine, so the time of both servers is billed. A process without step
+totals is an API server of the engine, and not a second server.
 
 A step's time is reported when the step ends, so the busy time between two samples may exceed the
 elapsed time. The surplus is moved to earlier segments: the time ranges between earlier samples. A
@@ -45,7 +44,8 @@ class Hour:
     contains the increase of each total of `telemetry.accounts.WORK`."""
 
     wall_s: float = 0.0
-    """Seconds that the engine was up, including loading. Servers that share its name are summed."""
+    """Seconds that the engine was up, including loading: the sum over the servers that share its
+    name."""
     loading_s: float = 0.0
     work: dict[str, float] = field(default_factory=dict)
     coefficients: dict[str, float] = field(default_factory=dict)

@@ -151,7 +151,8 @@ class Notifying:
     def _run(self, sender: ChannelSender, wake: threading.Event) -> None:
         def deliver() -> None:
             with self._leases.acting(NOTIFICATION) as term:
-                # The outbox must have been filled in this term. Incidents may have ended before.
+                # Deliver only after the outbox was filled in this term. Older messages may be about
+                # incidents that have ended.
                 if term is None or term != self._term:
                     return
                 ended = partial(self._ended, term)

@@ -43,7 +43,7 @@ PROGRESS_EVERY = 1_000
 
 
 SETTLE_S = 600.0
-"""Maximum seconds to compute rollups before a deletion. The next step computes the others."""
+"""Maximum seconds to compute rollups before old data is deleted. The next step continues."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class FleetConfig:
     """Properties of the servers that a replay does not model; None for none."""
     seed: int = 1
     duration_s: float | None = None
-    """Seconds during which requests arrive. None: no end, or the end of the trace."""
+    """Seconds during which requests arrive. None means no end, or the end of a trace."""
     started_unix_ns: int = 0
     """The wall-clock time at virtual time 0."""
 

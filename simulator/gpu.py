@@ -46,7 +46,7 @@ _CLOCK_STEP_HZ = 15_000_000
 _MEMORY_CLOCK_HZ = 2_619_000_000
 _IDLE_W, _RANGE_W = 110.0, 560.0
 _WAITING_ACTIVITY = 0.2
-"""Share of the multiprocessors that are active while they wait for a slow rank."""
+"""Share of a GPU's multiprocessors that are active while the GPU waits for a slow rank."""
 _FOREIGN_ACTIVITY, _FOREIGN_BANDWIDTH, _FOREIGN_BYTES = 0.4, 0.2, 5 * 2**30
 _STEP_LINK_BYTES = 2 * 32 * 4096 * 2
 """Bytes that each rank exchanges per token, in two all-reduces per layer."""

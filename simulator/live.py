@@ -196,7 +196,7 @@ class _Batches:
         return self._plan.duration_s is not None and self._sender.away
 
     def add(self, second: Second, at_unix_ns: int) -> None:
-        """Add a simulated second. If the batch is full, queue it, even if this takes a wait."""
+        """Add a simulated second. Queue each full batch, and wait while the queue is full."""
         started_unix_ns = at_unix_ns - round(second.at_s * 1e9)
         self._routed += (
             router_span_of(each, self._router, started_unix_ns) for each in second.routed

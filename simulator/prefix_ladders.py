@@ -37,7 +37,7 @@ def ladder(request: Request, block_tokens: int, own: str) -> str | None:
     shared, name = 0, ""
     if request.prefix is not None:
         shared = bisect_right(POSITIONS, request.prefix.tokens // block_tokens)
-        # As in vLLM, different adapters share no KV blocks.
+        # As in vLLM, requests with different adapters share no KV blocks.
         name = f"{request.lora}/{request.prefix.name}"
     ends, begins = RUNG_CHARS * (1 + rungs), RUNG_CHARS * (1 + min(shared, rungs))
     return f"{block_tokens}:{_EMPTY}{_rungs(name)[RUNG_CHARS:begins]}{_digests(own)[begins:ends]}"

@@ -11,7 +11,7 @@ from tailspan_vllm import names
 from simulator.disaggregation import RoutedRequest
 
 SCOPE: Final = InstrumentationScope("tailspan.simulated_router")
-"""A router does not run the plugin, so the scope differs."""
+"""A router does not run the plugin, so its scope is not the plugin's scope."""
 NAME: Final = "router"
 
 

@@ -168,8 +168,7 @@ class OtlpExport:
         return outcome
 
     def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> None:
-        """Send the engine starts that were not sent before. After a failure, samples are still
-        sent."""
+        """Send the engine starts that were not sent before. A failure does not stop the samples."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(

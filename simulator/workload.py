@@ -135,7 +135,7 @@ class Workload:
     def arrivals(
         self, seed: str, from_s: float = 0.0, to_s: float = float("inf")
     ) -> Iterator[Request]:
-        """Yield the requests that arrive from `from_s` until before `to_s`, in order of time."""
+        """Yield the requests that arrive in [`from_s`, `to_s`), in order of time."""
         chance = random.Random(seed)
         turns = Turns(self.conversations) if self.conversations else None
         if self.trace:

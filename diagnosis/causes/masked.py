@@ -34,8 +34,8 @@ _MASKED_BELOW: Final = 0.25
 """A cause is masked if here / alone is at most this value."""
 
 _SAME_CAUSE: Final = 0.3
-"""Minimum share of the slowest requests' largest cause in the wider tail. If its share is smaller,
-the wider tail has a different problem."""
+"""Minimum share, in the wider tail, of the slowest requests' largest cause. If its share is
+smaller, the wider tail has a different problem."""
 
 
 class MaskedCause(NamedTuple):

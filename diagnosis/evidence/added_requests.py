@@ -43,7 +43,7 @@ def outputs_were_added(case: Case) -> bool:
 
 
 def _tenants_added_long(case: Case, tokens: str) -> bool:
-    """Return whether some tenants added long requests, while the other tenants' lengths stayed."""
+    """Return whether some tenants added long requests and the others' lengths did not change."""
     tenants = case.before.label("tenant").values
     lengths = [_of_tenant(case, tokens, each) for each in tenants]
     enough = [each for each in lengths if min(each[0].size, each[1].size) >= LEAST_REQUESTS]

@@ -44,14 +44,14 @@ class Demand:
     prompt_before_tokens: float
     prompt_now_tokens: float
     log_prompt: float
-    """Growth of the mean own prefill time that longer prompts cause, computed at the baseline's hit
+    """Effect of longer prompts: the growth of the mean own prefill time at the baseline's hit
     ratio. Prefill time grows faster than the token count, because of attention."""
     log_uncached: float
-    """Growth of the mean own prefill time that the change of the hit ratio causes. Prompts of a
-    size that the baseline does not contain do not count as misses."""
+    """Effect of cache misses on the mean own prefill time. Prompts of a size that the baseline does
+    not contain do not count as misses."""
     log_new_traffic_misses: float
-    """The growth of the mean own prefill time that the cache misses of one tenant's additional
-    requests cause. It is not included in `log_uncached`."""
+    """Effect of the cache misses of one tenant's additional requests. It is not included in
+    `log_uncached`."""
     output_before_tokens: float
     output_now_tokens: float
     uncached_expected_ratio: float

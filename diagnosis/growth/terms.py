@@ -94,7 +94,8 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
 
 
 def _merge_prompt_length(terms: FloatArray) -> None:
-    """Divide the term of longer prompts between cache misses and a slower machine."""
+    """Divide the term of longer prompts between the terms of cache misses and of a slower machine,
+    in proportion to the means of these two terms."""
     missed, slower = (
         max(float(terms[:, TERM_INDEX[term]].mean()), 0.0)
         for term in ("prefill_uncached", "prefill_own")
