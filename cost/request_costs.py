@@ -24,7 +24,8 @@ class RequestCosts:
     priced: BoolArray
     """Whether the replica has a price in this hour."""
     by_tokens: BoolArray
-    """Whether the cost is divided by weighted tokens, because no ledger reports seconds."""
+    """Whether the cost is divided in proportion to weighted tokens, because no ledger reports
+    seconds."""
     usd: FloatArray
     """Cost without waste; 0 without a price."""
     wasted_usd: FloatArray

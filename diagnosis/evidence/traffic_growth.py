@@ -51,7 +51,7 @@ class Rates(NamedTuple):
     before_per_s: float
     now_per_s: float
     log_growth: float
-    """log(now / before) of the request rate, reduced as `Demand.log_fleet`."""
+    """log(now / before) of the request rate, reduced in the same way as `Demand.log_fleet`."""
 
 
 @cached_per_case
