@@ -8,13 +8,12 @@ cost of work that the engine repeated after evictions. `idle` is the cost of the
 `loading` is the cost of the time from the start of a process until its engine was ready. `unbilled`
 is the cost of the rest of the busy time: steps of requests that have not ended, and of requests
 whose row was lost. `unbilled` is negative if the requests were billed for more seconds than their
-engine reports as busy. `idle` and `loading` are never negative.
+engine reports as busy.
 
 Without a ledger, an engine's time is divided among the requests in proportion to their weighted
 tokens, and `priced_by` is `tokens`.
 
-For hours without engine data, as in older databases, the bill contains only `requests` and
-`wasted`.
+For hours without engine data, the bill contains only `requests` and `wasted`.
 
 Pure. The bill uses current prices, not the prices at the time of a request.
 """
@@ -37,8 +36,7 @@ from telemetry.accounts import Accounts
 
 
 class Unpriced(NamedTuple):
-    """A server without a price: its `device` matches no entry of the price list, or is unknown
-    (None)."""
+    """A server without a price: no price matches its `device`, or `device` is None (unknown)."""
 
     replica: str
     device: str | None
@@ -55,13 +53,11 @@ class Bill:
     by: tuple[str, ...]
     lines: Sequence[Line]
     groups: Sequence[Group]
-    """The groups, the most expensive first."""
     costs: RequestCosts
     rates: Mapping[str, Sequence[Rate]]
     """The latest price of each engine, by replica."""
     unpriced: Sequence[Unpriced]
     weights: Mapping[Key, Weights]
-    """The weights of input and output tokens, by replica and hour."""
     uptime: Uptime
 
     @property
@@ -71,18 +67,14 @@ class Bill:
 
     @property
     def engines(self) -> float:
-        """Mean number of engines that were up, over the time in which at least one was up.
-
-        A pod and its replacement count as one engine."""
+        """Mean number of engines that were up, over the time in which at least one was up. A pod
+        and its replacement count as one engine."""
         return self._wall_s / self.uptime.up_s if self.uptime.up_s else 0.0
 
     @property
     def usd_per_hour(self) -> float:
         """Mean cost of all engines per hour, over the time in which at least one engine was up.
-
-        Idle engines are included. The mean is computed from engine-seconds, so a replica and its
-        replacement are not counted twice.
-        """
+        Idle engines are included. A replica and its replacement are not counted twice."""
         if not self.uptime.up_s:  # no time has passed if each engine has only one sample
             return sum(rate.usd_per_hour for rates in self.rates.values() for rate in rates)
         usd = sum(line.bill_usd for line in self.lines if line.wall_s)
@@ -99,7 +91,6 @@ def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
     Args:
         accounts: the accounts of the window. Their requests are summed by labels and hour
             (`Cells`), and these labels must include `by`.
-        prices: the price list.
         by: labels to group by, possibly with `hour`; empty for a single group.
     """
     uptime = uptime_of(

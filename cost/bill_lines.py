@@ -1,7 +1,4 @@
-"""Compute a line of the bill: the cost of a replica in one hour, divided into its parts.
-
-Pure.
-"""
+"""Compute a line of the bill: the cost of a replica in one hour, divided into its parts. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,11 +13,8 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class Line:
-    """The cost of one replica in one hour. Fields that end in `_usd` are dollars.
-
-    `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd` + `loading_usd` + `unbilled_usd`. An
-    unknown `idle_usd` is included in `requests_usd`.
-    """
+    """The cost of one replica in one hour. `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd`
+    + `loading_usd` + `unbilled_usd`. An unknown `idle_usd` is included in `requests_usd`."""
 
     replica: str
     hour_unix_s: int
@@ -37,11 +31,10 @@ class Line:
     unbilled_usd: float
     priced_by: PricedBy | None
     loading_usd: float = 0.0
-    """Cost of the time from the start of a process until its engine was ready."""
 
 
 def sum_lines(lines: Iterable[Line]) -> Line:
-    """Return the sum of one or more lines. Its replica is "", and its hour is the earliest hour."""
+    """Return the sum of one or more lines, with an empty replica and the earliest hour."""
     several = list(lines)
     known_idle = [each.idle_usd for each in several if each.idle_usd is not None]
     known_busy = [each.busy_s for each in several if each.busy_s is not None]
@@ -69,7 +62,6 @@ class RequestPricing(NamedTuple):
 
     line: Line | None
     usd_per_s: float
-    """Price per billed second."""
     usd_per_weight: float | None
     """Price per weighted token; None if the ledger reports seconds."""
 
@@ -83,9 +75,7 @@ def line_of(
     gone: bool,
 ) -> RequestPricing | None:
     """Return a replica's line for one hour and the price of its requests; None without a price.
-
-    `gone` is true if the store has no complete engine data for this hour.
-    """
+    `gone` is true if the store has no complete engine data for this hour."""
     replica, hour = key
     rated = [
         (rate, None if gone else uptime.hours.get((engine, hour)))

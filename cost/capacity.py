@@ -1,9 +1,8 @@
 """Estimate the highest request rate at which the objectives are met, from noisy time ranges.
 
-Pure. The highest rate of a range that met the objectives would be too high an estimate, for two
-reasons. A range may receive more requests than usual by chance, and an overloaded range may meet
-the objectives by chance. With more ranges, both become more likely. The estimate removes both
-effects:
+Pure. The highest rate among the ranges that met the objectives would be too high. A range may
+receive more requests than usual by chance, and an overloaded range may meet the objectives by
+chance. The estimate removes both effects:
 
 1. Each range's requests are divided into two halves at random. If requests arrive independently at
    a fixed load, the sizes of the two halves are independent of each other. The first halves
@@ -16,8 +15,7 @@ effects:
    empirical distribution function for sampling with incomplete information", Annals of Mathematical
    Statistics 26 (1955): pooling of adjacent violators.
 3. A rate is sustainable if the fitted share of good requests is at least one standard error above
-   the target. The standard error is computed from the differences between ranges. This margin is
-   needed because the fit is least certain at the highest and lowest rates.
+   the target. The standard error is computed from the differences between ranges.
 """
 
 from collections.abc import Sequence
@@ -30,27 +28,24 @@ from numpy.typing import NDArray
 from telemetry.counter_series import FloatArray, IntArray
 
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests for an estimate. With fewer requests, a rate may meet an objective by
-chance."""
+"""Minimum number of requests for an estimate. A few requests may meet an objective by chance."""
 BAND_REQUESTS: Final = 2_500
 """Minimum number of requests in a band. With 2,500 requests, the relative standard error of the
 band's rate is 1/√2500 = 2 %."""
 
 BAND_STRETCHES: Final = 6
-"""Minimum number of five-minute ranges in a band: half an hour. The differences between ranges
-cannot be estimated from one range. A fleet with a constant overload of 20 % was simulated. With one
-range per band, it seemed to meet its objective in 14 of 80 simulations. With six ranges per band,
-it did so in 0 of 120 simulations."""
+"""Minimum number of five-minute ranges in a band. A fleet with a constant overload of 20 % was
+simulated: with one range per band, it seemed to meet its objective in 14 of 80 simulations, and
+with six ranges per band in 0 of 120."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveCounts:
-    """The counts of good requests and of all requests for one objective, in time ranges of equal
-    length."""
+    """The counts of good requests and of all requests of one objective, in equal time ranges."""
 
     target: float
     good: IntArray
-    """(n,) number of good requests in each range. All objectives have the same ranges."""
+    """(n,) number of good requests in each range."""
     every: IntArray
     """(n,) number of requests that the objective counts in each range."""
 
@@ -60,11 +55,9 @@ class SustainableRate:
     """The highest request rate at which the objectives are met."""
 
     requests: int
-    """Number of requests that the objectives count: the largest number of any objective; 0 without
-    an objective."""
+    """The largest number of requests that an objective counts; 0 without an objective."""
     rps: float | None
-    """The highest rate at which all objectives are met, in requests per second. None if there are
-    too few requests, or if no rate meets the objectives."""
+    """Requests per second; None with too few requests, or if no rate meets the objectives."""
 
     @property
     def known(self) -> bool:
@@ -80,7 +73,7 @@ def sustainable_rate(
     Args:
         objectives: the counts of each objective. All objectives have the same time ranges.
         length_s: length of a range in seconds.
-        seed: seed of the random division into halves. The same seed gives the same result.
+        seed: seed of the random division into halves.
     """
     if not objectives:
         return SustainableRate(0, None)
@@ -99,15 +92,13 @@ def sustainable_rate(
     if not met.any():
         return SustainableRate(requests, None)
     best = int(np.argmax(met))
-    # Multiply by two, because only half of the requests measure the rate.
+    # Only half of the requests measure the rate.
     rps = 2.0 * float(measured[band == best].sum()) / (length_s * int((band == best).sum()))
     return SustainableRate(requests, rps)
 
 
 def _bands(measured: IntArray) -> IntArray:
-    """Return the index of each range's band: (n,). The ranges are in order of decreasing rate.
-
-    The ranges that remain at the end are added to the last band."""
+    """Return the index of each range's band: (n,). The ranges are in order of decreasing rate."""
     band = np.zeros(measured.size, np.int64)
     number, requests, begun = 0, 0, 0
     for place, each in enumerate(measured.tolist()):
@@ -121,8 +112,7 @@ def _bands(measured: IntArray) -> IntArray:
 
 
 def _bands_that_meet(judged: ObjectiveCounts, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
-    """Return whether each band meets the objective, from the highest rate to the lowest:
-    (bands,)."""
+    """Return whether each band meets the objective, from the highest rate down: (bands,)."""
     good, every = judged.good[order].astype(float), judged.every[order].astype(float)
     block = _pooled(*(_summed(band, each, int(band[-1]) + 1) for each in (good, every)))[band]
     goods, everys = (_summed(block, each, int(block[-1]) + 1) for each in (good, every))
@@ -148,8 +138,7 @@ def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])
-        # Compare a·d ≥ c·b instead of a/b ≥ c/d, because the quotients are not defined for empty
-        # bands.
+        # a·d ≥ c·b instead of a/b ≥ c/d, because a quotient is not defined for an empty band
         while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]

@@ -1,7 +1,4 @@
-"""Sum the billed seconds and the weighted tokens of each replica and hour.
-
-Pure.
-"""
+"""Sum the billed seconds and the weighted tokens of each replica and hour. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -23,13 +20,11 @@ class Charge(NamedTuple):
 
     requests: int = 0
     ledger: bool = False
-    """Whether a ledger reports billed seconds."""
     billed_s: float = 0.0
     wasted_s: float = 0.0
     lost_s: float = 0.0
     """The part of `billed_s` for requests whose responses were not delivered."""
     weight: float = 0.0
-    """The sum of the weighted tokens."""
     lost_weight: float = 0.0
 
 

@@ -9,10 +9,12 @@ hours in a long range:
 
 T is the length of an interval in seconds, `busy` is the number of seconds in which the engines were
 busy, and E is the energy in joules. The coefficient a is the power of idle GPUs, so the idle energy
-is a·(T − busy). If there are too few minutes, or if the busy shares of the minutes are too similar,
-no line is fitted. Then idle GPUs are assumed to draw the same power as busy GPUs, so the idle
-energy is too high. The rest of the energy is the busy energy. It is divided among the requests in
-proportion to their cost. The energy of unbilled busy time is not assigned to any request.
+is a·(T − busy). The rest of the energy is the busy energy. The busy energy is divided among the
+requests in proportion to their cost. The energy of unbilled busy time is not assigned to any
+request.
+
+If there are too few minutes, or if their busy shares are too similar, no line is fitted. Then idle
+GPUs are assumed to draw the same power as busy GPUs, so the idle energy is too high.
 """
 
 from collections import Counter, defaultdict
@@ -31,19 +33,16 @@ from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 MINUTE_S: Final = 60
 LEAST_BUCKETS: Final = 10
 LEAST_SPREAD: Final = 0.2
-"""Minimum difference between the largest and the smallest busy share. With a smaller difference, a
-and b cannot be fitted separately."""
+"""Minimum difference between the largest and the smallest busy share, to fit a and b separately."""
 MOST_W: Final = 5_000.0
-"""Maximum plausible power of a GPU in watts. If an energy counter rose faster, the counter was
-reset."""
+"""Maximum plausible power of a GPU in watts. If a counter rose faster, the counter was reset."""
 J_PER_KWH: Final = 3.6e6
 
 _NS: Final = 10**9
 
 
 _DENSE: Final = 8
-"""Maximum size of a dense array of sums, as a multiple of the number of values. Up to this size,
-the dense array is faster than sorting the values."""
+"""Up to this size, as a multiple of the number of values, a dense array is faster than sorting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +54,9 @@ class Energy:
     seen_s: float
     """GPU-seconds covered by counters."""
     co2_g: float | None
-    """CO₂ in grams, including the data centre's overhead. None if the price list has no emissions
-    for the region."""
+    """CO₂ in grams, including the data centre's overhead; None if the emissions are unknown."""
     fitted: bool
-    """Whether the idle power comes from the fit. If false, idle GPUs are assumed to draw the same
-    power as busy GPUs."""
+    """Whether the idle power comes from the fit."""
 
     @property
     def kwh(self) -> float:
@@ -68,9 +65,7 @@ class Energy:
 
 
 def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
-    """Return the energy by replica. Replicas without energy counters are omitted.
-
-    A replica is also omitted if its counters cover less than a minute."""
+    """Return the energy by replica, without replicas whose counters cover less than a minute."""
     drawn = _by_bucket(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
     busy = _busy_shares(accounts, uptime)
     gpus_of = Counter(replica for replica, _ in accounts.gpus.gpus)
@@ -82,7 +77,6 @@ def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, E
         share = np.minimum(1.0, _values_at(busy.get(replica), at))
         whole = seconds > 0.5 * MINUTE_S * gpus
         idle_w, fitted = _idle_w(joules[whole], seconds[whole], share[whole])
-        # Without a fit, an idle GPU is assumed to draw the same power as a busy GPU.
         power_w = joules / seconds if idle_w is None else idle_w
         idle_j = float(np.minimum(joules, power_w * seconds * (1 - share)).sum())
         found[replica] = Energy(
@@ -120,12 +114,9 @@ class GroupEnergy(NamedTuple):
 def energy_by_group(bill: Bill, energies: Mapping[str, Energy]) -> list[GroupEnergy | None]:
     """Return the busy energy of each group.
 
-    A replica's busy energy is divided among the groups in proportion to their cost. A group's
-    energy is None if none of its replicas has both energy counters and a price. The sum over all
-    groups may be less than the busy energy, because the energy of unbilled time is not assigned.
+    A group's energy is None if none of its replicas has both energy counters and a price.
 
     Args:
-        bill: the bill with its groups.
         energies: energy by replica, for the same window.
     """
     busy_usd: dict[str, float] = defaultdict(float)
@@ -172,18 +163,14 @@ def _region(replica: str, accounts: Accounts, uptime: Uptime) -> str | None:
 
 
 class _Drawn(NamedTuple):
-    """The energy of a replica's GPUs by minute or hour."""
-
     at_unix_s: IntArray
     joules: FloatArray
     seconds: FloatArray
 
 
 def _by_bucket(gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
-    """Return the joules and seconds of each replica's GPUs, by minute or hour.
-
-    The interval between two readings of a counter is assigned to the minute or hour in which the
-    interval begins."""
+    """Return the joules and seconds of each replica's GPUs, by minute or hour. The interval between
+    two readings of a counter is assigned to the minute or hour in which the interval begins."""
     intervals = CounterSeries.of(
         gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
     ).intervals()
@@ -247,7 +234,7 @@ def _sums(
     steps = (at - first) // MINUTE_S
     width = int(steps.max()) + 1
     pairs, number = of * width + steps, (int(of.max()) + 1) * width
-    if number > _DENSE * at.size:  # most of a dense array would be empty
+    if number > _DENSE * at.size:
         there, pairs = np.unique(pairs, return_inverse=True)
         number = there.size
     else:
@@ -269,8 +256,7 @@ def _runs(of: IntArray) -> Iterator[tuple[int, slice]]:
 
 
 def _values_at(known: tuple[IntArray, FloatArray] | None, at: IntArray) -> FloatArray:
-    """Return the value at each time in `at`; 0 if the value is unknown. `at` and the times in
-    `known` are sorted."""
+    """Return the value at each time in `at`; 0 if unknown. Both arrays of times are sorted."""
     if known is None:
         return np.zeros(at.size)
     times, values = known
@@ -282,15 +268,13 @@ def _idle_w(joules: FloatArray, seconds: FloatArray, busy: FloatArray) -> tuple[
     """Return the idle power of one GPU in watts (None if unknown), and whether it was fitted.
 
     Args:
-        joules: energy in each minute or hour.
         seconds: GPU-seconds (seconds × number of GPUs) in each minute or hour.
-        busy: the busy share of each minute or hour.
     """
     if joules.size < LEAST_BUCKETS:
         return None, False
     if busy.max() - busy.min() < LEAST_SPREAD:
         return None, False
-    # The weights give one hour the same influence on the fit as sixty minutes.
+    # One hour has the same influence on the fit as sixty minutes.
     weight = np.sqrt(seconds)
     columns = np.stack([weight, weight * busy], axis=1)
     (idle_w, more_w), *_ = np.linalg.lstsq(columns, weight * joules / seconds, rcond=None)

@@ -1,7 +1,5 @@
-"""Find the price of each engine by hour, from its reported device or the names of its GPUs.
-
-Pure. An engine has one price per hour: the price of its device at the end of the hour.
-"""
+"""Find the price of each engine by hour, from its reported device or the names of its GPUs. Pure.
+An engine has one price per hour: the price of its device at the end of the hour."""
 
 from collections import defaultdict
 from functools import cache
@@ -13,13 +11,7 @@ from telemetry.starts import EngineStart
 
 
 class EngineRates:
-    """The price of each engine.
-
-    Args:
-        accounts: the accounts, which contain the engine starts and the GPUs.
-        prices: the price list.
-        uptime: the engines and their regions.
-    """
+    """The price of each engine."""
 
     def __init__(self, accounts: Accounts, prices: PriceList, uptime: Uptime) -> None:
         self._uptime = uptime
@@ -27,7 +19,7 @@ class EngineRates:
         for start in sorted(accounts.starts, key=lambda each: each.at_unix_ns):
             self._starts[start.replica, start.engine].append(start)
         self._gpus: dict[str, list[str | None]] = defaultdict(list)
-        # Cached, because each hour of an engine needs a price, and matching the patterns is slow.
+        # Cached, because matching the patterns is slow.
         self._rate = cache(
             lambda replica, device, gpus, region: prices.rate(
                 replica=replica, device=device, gpus=gpus, region=region

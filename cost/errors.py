@@ -2,5 +2,4 @@
 
 
 class PriceError(Exception):
-    """A price file is invalid or cannot be read. The message contains the file, the key, the value
-    and the allowed values."""
+    """A price file is invalid or cannot be read. The message states how to correct the file."""

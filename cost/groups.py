@@ -1,7 +1,4 @@
-"""Compute the cost of requests by label, and the cost of their input and output tokens.
-
-Pure.
-"""
+"""Compute the cost of requests by label, and the cost of their input and output tokens. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,10 +13,7 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class Group:
-    """Requests with the same values of the bill's labels.
-
-    Costs are None if no request has a price.
-    """
+    """Requests with the same values of the bill's labels. Costs are None without any price."""
 
     labels: tuple[str | None, ...]
     requests: int = 0
@@ -56,12 +50,7 @@ class Group:
 
 
 def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[Group]:
-    """Group requests by labels. Sort the groups by cost, or by labels if `by` contains `hour`.
-
-    Args:
-        costs: the cost of the requests.
-        by: the labels, which may include `hour`.
-    """
+    """Group requests by labels. Sort the groups by cost, or by labels if `by` contains `hour`."""
     names, which = grouped(costs.cells, by)
     sums, ledger = costs.cells.sums, costs.cells.reported["billed_s"] != 0
 
@@ -107,12 +96,7 @@ def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[Group]:
 
 
 def grouped(cells: Cells, by: Sequence[str]) -> tuple[list[tuple[str | None, ...]], IntArray]:
-    """Return the labels of each group, and the index of each cell's group: (cells,).
-
-    Args:
-        cells: the requests.
-        by: the labels, which may include `hour`.
-    """
+    """Return the labels of each group, and the index of each cell's group: (cells,)."""
     columns = [(each, list(cells.by).index(each)) for each in by if each != "hour"]
     numbers: dict[tuple[str | None, ...], int] = {}
     of_labels = [
@@ -137,10 +121,9 @@ def _split(
 ) -> tuple[FloatArray, FloatArray, list[dict[str, float]]]:
     """Return the input cost and the output cost of each group, and each group's cost by replica.
 
-    The cost of each replica and hour is divided separately into input and output cost. A window's
-    input cost is the sum over its hours. The tokens of a request are assigned to the hour in which
-    the request was received. If an hour has a cost but no tokens, the input share is the share of
-    prefill in that hour's step time.
+    The cost of each replica and hour is divided separately into input and output cost. The tokens
+    of a request are assigned to the hour in which the request was received. If an hour has a cost
+    but no tokens, the input share is the share of prefill in that hour's step time.
     """
     keys = costs.hours.keys
     pairs, pair = np.unique(which * len(keys) + costs.hours.which, return_inverse=True)

@@ -19,7 +19,6 @@ from telemetry.accounts import Cells
 from telemetry.requests import Outcome
 
 MONTH_S: Final = 730 * 3_600
-"""Seconds in a month, a twelfth of a year."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,6 @@ class Comparison:
     """The cost of a served model's traffic at a managed API."""
 
     model: str
-    """The name under which the model is served."""
     tokens: Tokens
     at: ManagedModel
     usd: float
@@ -58,26 +56,22 @@ class BreakEven:
     requests_per_month: float
     tokens_per_month: float
     sustainable: SustainableRate
-    """The highest rate at which the objectives are met."""
 
     @property
     def reachable(self) -> bool | None:
-        """Whether the objectives are met at the break-even rate; None if there are too few requests
-        to decide."""
+        """Whether the objectives are met at the break-even rate; None if it cannot be decided."""
         if not self.sustainable.known:
             return None
         return self.sustainable.rps is not None and self.rps <= self.sustainable.rps
 
 
 class NoManagedPrice(Exception):  # noqa: N818 -- a state, not a failure
-    """A served model has no configured managed model, or genai-prices does not contain
-    that model."""
+    """A served model has no configured managed model, or genai-prices does not contain it."""
 
 
 def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
-    """Return the token counts of requests that reached an engine, by requested model.
-
-    Models without tokens are omitted."""
+    """Return the token counts of requests that reached an engine, by requested model. Models
+    without tokens are omitted."""
     model_at, outcome_at = (list(cells.by).index(name) for name in ("model", "outcome"))
     sums: dict[str | None, list[int]] = {}
     for place, group in enumerate(cells.group.tolist()):
@@ -98,7 +92,7 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
     known here, so every request is priced as a request of mean length.
 
     Raises:
-        NoManagedPrice: there is no price. The message states how to configure one.
+        NoManagedPrice: there is no price.
     """
     at = prices.managed_model(model)
     if at is None or model is None:
@@ -106,7 +100,7 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
             f"no managed model is configured for {model!r}: add one to the price file, under"
             " managed: match, provider and model as genai-prices names them"
         )
-    # Import here, because the import takes half a second.
+    # the import takes half a second
     from genai_prices import Usage, calc_price
 
     if tokens.requests <= 0 or tokens.prompt + tokens.output <= 0:
@@ -135,15 +129,12 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
 def break_even(
     usd_per_hour: float, compared: Sequence[Comparison], sustainable: SustainableRate
 ) -> BreakEven | None:
-    """Return the request rate at which the engines cost as much as the API.
-
-    None if no traffic can be compared.
+    """Return the request rate at which the engines cost as much as the API; None if no traffic can
+    be compared.
 
     Args:
         usd_per_hour: the cost of all engines per hour, busy or idle.
-        compared: the comparison of each served model. The comparisons must cover all models that
-            the engines serve.
-        sustainable: the highest rate at which the objectives are met.
+        compared: the comparison of each model that the engines serve. No model may be missing.
     """
     requests = sum(each.tokens.requests for each in compared)
     usd = sum(each.usd for each in compared)

@@ -1,8 +1,5 @@
 """Read a price file as a `PriceList`. An unknown key, a price that is not a number, or a match that
-is not text is an error. If these entries were ignored, the bill would be wrong without notice.
-
-The error message states how to correct the file.
-"""
+is not text is an error. If these entries were ignored, the bill would be wrong without notice."""
 
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -48,8 +45,7 @@ def load_prices(path: Path | None = None) -> PriceList:
 
 
 def prices_in_force(given: Path | None, environment: Mapping[str, str]) -> PriceList:
-    """Return the prices of the given file. Without a file, use the file that the environment
-    variable names."""
+    """Return the prices of the given file, or of the file that the environment names."""
     named = environment.get(ENVIRONMENT_KEY)
     return load_prices(given or (Path(named) if named else None))
 
@@ -122,8 +118,6 @@ def _pue(entry: "_Entry") -> Overhead:
 
 
 class _Entry:
-    """A mapping in the file, with its location for error messages."""
-
     def __init__(self, file: str, where: str, value: object) -> None:
         self.file, self.where = file, where
         if not isinstance(value, dict):

@@ -27,8 +27,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class DevicePrice:
-    """The price of one device per hour. `regions` contains the prices that differ in some
-    regions."""
+    """The price of one device per hour. `regions` contains prices that differ from it."""
 
     name: str
     match: tuple[str, ...]
@@ -39,8 +38,7 @@ class DevicePrice:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPrice:
-    """The price per hour of an engine with all its devices. `match` contains patterns of replica
-    names."""
+    """The price per hour of a whole engine. `match` contains patterns of replica names."""
 
     match: tuple[str, ...]
     usd_per_hour: float
@@ -129,10 +127,8 @@ class PriceList:
         """Return the price of an engine per second; None if no entry matches.
 
         Args:
-            replica: the replica's name. An entry for the replica overrides an entry for its device.
             device: the device's name, as in `EngineStart.device`.
             gpus: number of devices. None means one device, for example a CPU.
-            region: the engine's region.
         """
         named = _first_match(self.replicas, replica)
         if named is not None:
@@ -149,10 +145,8 @@ class PriceList:
         return _first_match(self.managed, model)
 
     def carbon_of(self, region: str | None) -> Carbon | None:
-        """Return the emissions of a region's electricity.
-
-        For an unknown region, the entry whose pattern matches every name is used, if there is one.
-        """
+        """Return the emissions of a region's electricity. For an unknown region, the entry whose
+        pattern matches every name is used, if there is one."""
         return _first_match(self.carbon, region or "unknown")
 
 

@@ -19,17 +19,12 @@ from telemetry.requests import PricedBy
 from telemetry.starts import EngineStart
 
 MOST_ENGINES: Final = 10_000
-"""Maximum number of engines.
-
-The clients that send the data choose the engines' names, so the number of names must be limited.
-Above the limit, the engine that was added first is removed.
-"""
+"""Maximum number of engines. A limit is needed, because clients choose the engines' names. Above
+the limit, the engine that was added first is removed."""
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
 _PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))
 _RUNNING, _COST = PLACE["running_at_arrival"], PLACE["cost_usd"]
-"""Indices of columns in a request's row. The last two columns of a row are the cost and the pricing
-method."""
 
 Engine = tuple[str, int]
 _Key = TypeVar("_Key")
@@ -37,11 +32,7 @@ _Value = TypeVar("_Value")
 
 
 class Pricing:
-    """Sets the cost of requests. Thread-safe: `/metrics` reads prices while messages add engines.
-
-    Args:
-        prices: the price list, which does not change.
-    """
+    """Sets the cost of requests. Thread-safe, because `/metrics` reads prices concurrently."""
 
     def __init__(self, prices: PriceList) -> None:
         self._prices = prices
@@ -51,7 +42,7 @@ class Pricing:
         """The name of each GPU, by replica."""
         self._models: dict[Engine, tuple[float, ...]] = {}
         self._usd_per_s: dict[tuple[str | None, int | None], float | None] = {}
-        """Cache of prices by engine. The cache is cleared when engines or GPUs are added."""
+        """Cache of prices by engine."""
 
     def update(
         self,
@@ -121,8 +112,7 @@ class Pricing:
         if replica is None:
             return None
         if number is None:
-            # Without an engine number, the price is known only if all engines of the replica cost
-            # the same.
+            # Without an engine number, the price is known only if all engines cost the same.
             engines = [each for each in self._starts if each[0] == replica]
             rates = {self._rate(each) for each in engines}
             return rates.pop() if len(rates) == 1 else self._of(replica, None)
@@ -141,8 +131,7 @@ class Pricing:
         return None if rate is None else rate.usd_per_s
 
     def _modelled_s(self, row: Row) -> float | None:
-        """Return the seconds that the step model predicts for a request, from its tokens and the
-        batch size at its arrival."""
+        """Return the seconds that the step model predicts for a request."""
         if row[_REPLICA] is None or row[_ENGINE] is None:
             return None
         fit = self._models.get((row[_REPLICA], row[_ENGINE]))
@@ -162,7 +151,7 @@ class Pricing:
 
 
 def _priced(row: Row, cost_usd: float, priced_by: PricedBy) -> Row:
-    return (*row[:_COST], cost_usd, priced_by.value)
+    return (*row[:_COST], cost_usd, priced_by.value)  # the last two columns
 
 
 def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:

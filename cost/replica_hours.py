@@ -1,7 +1,4 @@
-"""Assign each cell the index of its replica and hour.
-
-Pure.
-"""
+"""Assign each cell the index of its replica and hour. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,4 @@
-"""Compute the cost of requests, as columns with one value for each cell.
-
-Pure.
-"""
+"""Compute the cost of requests, as columns with one value for each cell. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +16,7 @@ from telemetry.counter_series import FloatArray
 @dataclass(frozen=True, slots=True)
 class RequestCosts:
     """The cost of the requests in each cell. A cell contains the requests with the same labels in
-    one hour (`telemetry.accounts.Cells`). Each column has one value for each cell."""
+    one hour (`telemetry.accounts.Cells`)."""
 
     cells: Cells
     hours: ReplicaHours
@@ -76,12 +73,8 @@ def costs_of(
     """Return the cost of the requests in each cell.
 
     Args:
-        cells: requests by label and hour.
-        hours: the cells' replicas and hours.
-        weighed: the cells' weighted tokens.
         pricing: the price of requests by replica and hour. Replicas and hours without a price are
             absent.
-        weights: token weights by replica and hour.
     """
     nan = float("nan")
     prices = [pricing.get(key) for key in hours.keys]

@@ -4,16 +4,15 @@ Pure. Between two samples that are at most GAP_S apart, the engine is assumed to
 totals are assumed to grow evenly. A longer gap is neither billed nor counted as idle, because the
 machine may not have been rented during the gap. Totals start at 0 when the process starts.
 
-If two processes report totals of the steps of an engine with the same name at the same time, two
-servers share this name. Each server uses a machine, so the time of both servers is billed. A
-process that reports no totals of steps is an API server of the engine. It does not count as a
-second server.
+If two processes report step totals for the same engine name at the same time, two servers share
+this name. Each server uses a machine, so the time of both servers is billed. A process without step
+totals is an API server of the engine, and not a second server.
 
 A step's time is reported when the step ends, so the busy time between two samples may exceed the
 elapsed time. The surplus is moved to earlier segments: the time ranges between earlier samples. A
-surplus that does not fit into earlier segments contradicts the samples, for example because of two
-senders with the same start, or because of a reset. This surplus is added to `contradicted_s`
-instead of the busy time, so the busy time never exceeds the uptime.
+surplus that does not fit there contradicts the samples, for example because of a reset. This
+surplus is added to `contradicted_s` and not to the busy time, so the busy time never exceeds the
+uptime.
 """
 
 from collections import defaultdict
@@ -31,10 +30,7 @@ from telemetry.starts import MOST_LOADING_S, EngineStart
 HOUR_S: Final = 3_600
 MOST_PROCESSES: Final = 64
 """Maximum number of processes per engine that are checked for overlapping starts, because the check
-is slow.
-
-The processes with the most starts are checked. A server usually has only a few processes.
-"""
+is slow. The processes with the most starts are checked."""
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
 
@@ -44,19 +40,13 @@ Engine = tuple[str, int]
 
 @dataclass(slots=True)
 class Hour:
-    """The times and work of one engine in the part of one hour that lies within the window.
-
-    `work` contains the increase of each reported total. Its keys are the names in
-    `telemetry.accounts.WORK`.
-    """
+    """The times and work of one engine in the part of one hour that lies within the window. `work`
+    contains the increase of each total of `telemetry.accounts.WORK`."""
 
     wall_s: float = 0.0
-    """Seconds that the engine was up, including loading.
-
-    If several servers share the engine's name, their seconds are added.
-    """
+    """Seconds that the engine was up, including loading: the sum over the servers that share its
+    name."""
     loading_s: float = 0.0
-    """The part of `wall_s` from the start of the process until the engine was ready."""
     work: dict[str, float] = field(default_factory=dict)
     coefficients: dict[str, float] = field(default_factory=dict)
 
@@ -76,12 +66,10 @@ class Uptime:
     regions: dict[str, str | None]
     """Region by replica."""
     gaps_s: float
-    """Seconds of gaps within the window. A gap is a time of more than GAP_S between two samples of
-    an engine."""
+    """Seconds of gaps: more than GAP_S between two samples of an engine."""
     up_s: float = 0.0
     """Seconds in the window in which at least one engine was up."""
     contradicted_s: float = 0.0
-    """Seconds of reported busy time that exceed the elapsed time."""
 
 
 def uptime_of(
@@ -95,9 +83,6 @@ def uptime_of(
     Args:
         samples: engine samples. They include the samples up to GAP_S before and after the window,
             which cover the window's edges.
-        from_unix_ns: the window's start.
-        to_unix_ns: the window's end.
-        starts: engine starts, with their loading time.
     """
     hours: dict[tuple[Engine, int], Hour] = {}
     regions: dict[str, str | None] = {}
@@ -106,8 +91,7 @@ def uptime_of(
     first_ns = samples.first_unix_ns
     parts = np.split(order, np.flatnonzero(np.diff(samples.which[order])) + 1)
     contradicted_s = 0.0
-    # The processes are read in order of time. If two processes report a fit for an hour, the later
-    # process's fit is stored.
+    # In order of time, so that the latest fit of each hour is stored.
     for rows in sorted((each for each in parts if each.size), key=lambda each: first_ns[each[0]]):
         count = samples.counts[int(samples.which[rows[0]])]
         engine = (count.replica, count.engine)
@@ -159,8 +143,7 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Segments:
-    """Return the segments of one counter: from its start to its first row, within rows, and between
-    rows."""
+    """Return the segments of one counter: before its first row, within rows, and between rows."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
     # The first samples of a counter may lack a total. The increase of this total from the start to
     # its first value is then assigned to the segment that ends at this value.
@@ -178,9 +161,9 @@ def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Seg
         known = int(np.argmax(np.isfinite(first)))
         if begun and known == 0:
             each[0] = last[0]
-        elif begun:  # the first samples lack this total
+        elif begun:
             each[rows.size :][intervals.next_places == known] = first[known]
-        # A total that decreased was reset; its increase is unknown, but not negative.
+        # A total that decreased was reset.
         grown[name] = np.maximum(each, 0.0)[order]
     return _Segments(start_ns[order], end_ns[order], grown)
 
@@ -211,7 +194,7 @@ def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
         sums = np.cumsum(surplus_s[first:last][::-1])
         waiting = sums - np.minimum.accumulate(np.minimum(sums, 0.0))
         out = waiting[::-1]
-        carried_s[first:last] = out  # from segment i to segment i − 1
+        carried_s[first:last] = out
         beyond_s[first] += out[0]
     into_s = np.zeros(reported_s.size)
     into_s[:-1] = carried_s[1:-1]
@@ -238,10 +221,7 @@ class _Pieces(NamedTuple):
 
 
 def _by_hour(start_ns: IntArray, end_ns: IntArray, from_unix_ns: int, to_unix_ns: int) -> _Pieces:
-    """Cut the parts of time ranges within the window at whole hours.
-
-    A range of length 0 lies in a single hour.
-    """
+    """Cut the parts of time ranges within the window at whole hours."""
     first = np.maximum(start_ns, from_unix_ns)
     last = np.minimum(end_ns, to_unix_ns)
     momentary = (start_ns == end_ns) & (start_ns >= from_unix_ns) & (start_ns < to_unix_ns)
@@ -293,13 +273,10 @@ class Sender(NamedTuple):
     start_ns: IntArray
     end_ns: IntArray
     counts_steps: bool
-    """Whether the process sends totals of the engine's steps. One process of each engine sends
-    them."""
 
 
 def _merged_ranges(start_ns: IntArray, end_ns: IntArray) -> Spans:
-    """Return the union of time ranges, in order of time. Ranges that overlap or touch are
-    merged."""
+    """Return the union of time ranges, in order of time."""
     order = np.argsort(start_ns, kind="stable")
     start_ns, end_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
     breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1])
@@ -310,11 +287,8 @@ def _merged_ranges(start_ns: IntArray, end_ns: IntArray) -> Spans:
 
 
 def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
-    """Return the number of servers that share an engine's name at each instant: (n,).
-
-    Each start of a process that sends totals of the engine's steps counts as one server. Other
-    processes are API servers. If only API servers are up, the number is 1.
-    """
+    """Return the number of servers that share an engine's name at each instant: (n,). If only API
+    servers are up, the number is 1."""
 
     found = _senders_up([each for each in senders if each.counts_steps], at_ns)
     found = np.maximum(found, np.minimum(_senders_up(senders, at_ns), 1))
@@ -367,7 +341,6 @@ def presence(
 
 
 def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
-    """Return the time ranges in which each engine was loading, from its starts."""
     found: dict[Engine, list[tuple[int, int]]] = defaultdict(list)
     for each in starts:
         if each.loading_s is not None and 0 < each.loading_s <= MOST_LOADING_S:
@@ -398,8 +371,7 @@ def _note_coefficients(
     engine: Engine,
     hours: dict[tuple[Engine, int], Hour],
 ) -> None:
-    """Store the latest coefficients of the step model in each hour, because later fits are
-    better."""
+    """Store the latest coefficients of the step model in each hour."""
     starts = samples.first_unix_ns[rows] // _HOUR_NS * HOUR_S
     for name in COEFFICIENTS:
         values = samples.coefficients[name][rows]

@@ -13,7 +13,7 @@ sequence in prefill. Cached tokens have no cost, because they are not computed.
 
 The weights of a replica and hour are computed only from the steps, requests and tokens of that
 hour. So the cost of an hour is divided in the same way in every window that contains the whole
-hour. The input and output costs of a window are the sums over its hours.
+hour.
 """
 
 from collections import defaultdict
@@ -53,15 +53,11 @@ have a price for cached input. Source: genai-prices 0.2.3."""
 
 
 def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float) -> Weights | None:
-    """Return the token weights of one replica in one hour, from the step models of its engines.
-
-    Return None if no engine reported a step model.
+    """Return the token weights of one replica in one hour; None if no engine reported a step model.
 
     Args:
-        hours: the times and work of each engine of the replica in this hour.
         requests: number of requests received in that hour.
         prompt: number of input tokens, without cached tokens.
-        output: number of output tokens.
     """
     prefill_s = decode_s = fixed_s = decodes = 0.0
     known = False
@@ -81,7 +77,7 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
         )
         decodes += work["decodes_total"]
     if sequences := requests + decodes:
-        # Added once for all engines, because `requests` counts the whole replica.
+        # `requests` counts the whole replica.
         prefill_s += fixed_s * requests / sequences
         decode_s += fixed_s * decodes / sequences
     if not known or prefill_s + decode_s <= 0:
@@ -101,13 +97,7 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
 
 
 def by_replica_hour(uptime: Uptime, cells: Cells, at: ReplicaHours) -> dict[Key, Weights]:
-    """Return the weights of each replica for each hour in which it received requests.
-
-    Args:
-        uptime: the engines' time and work.
-        cells: the requests.
-        at: the cells' replicas and hours.
-    """
+    """Return the weights of each replica for each hour in which it received requests."""
     hours: dict[Key, list[Hour]] = defaultdict(list)
     for ((replica, _), start), hour in uptime.hours.items():
         hours[replica, start].append(hour)

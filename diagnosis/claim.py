@@ -1,9 +1,9 @@
 """A detector's claim: the share of each term that its cause explains, with evidence and levers.
 
-Pure. A term is a part of the latency's growth, for example the wait for KV blocks. Several
-detectors may claim the same seconds. `divide_terms` divides these seconds, so that no second is
-explained twice. Claims of tier ROOT (for example a restart or a changed configuration) get their
-full share first. The rest is divided among the claims of tier ORDINARY.
+Pure. A term is a part of the latency's growth, for example the wait for KV blocks. If several
+detectors claim the same seconds, `divide_terms` divides these seconds among them. Claims of tier
+ROOT (for example a restart or a changed configuration) get their full share first. The rest is
+divided among the claims of tier ORDINARY.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -56,11 +56,8 @@ class Lever:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The share of each term's excess that one cause explains.
-
-    `weights` maps a term to a share in [0, 1]: one number for all slow requests, or an array with
-    one number per request.
-    """
+    """The share of each term's excess that one cause explains. `weights` maps a term to a share in
+    [0, 1]: one number for all slow requests, or an array with one number per request."""
 
     cause: str
     weights: Mapping[str, float | FloatArray]
@@ -71,15 +68,12 @@ class Claim:
 
 
 Detector = Callable[[Case], Claim | None]
-"""A function that returns a claim, or None if the case shows no sign of the cause."""
+"""Returns a claim, or None if the case shows no sign of the cause."""
 
 
 def divide_terms(claims: Sequence[Claim], number: int) -> FloatArray:
     """Return the share of each term of each slow request that each claim gets: (len(claims),
-    number, len(TERMS)).
-
-    The shares of all claims sum to at most 1.
-    """
+    number, len(TERMS)). The shares of all claims sum to at most 1."""
     wanted = np.zeros((len(claims), number, len(TERMS)))
     for place, claim in enumerate(claims):
         for term, weight in claim.weights.items():

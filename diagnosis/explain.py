@@ -1,7 +1,4 @@
-"""Explain why a latency grew, from the columns of requests and server samples.
-
-Pure. Uses no clock, socket or SQL. The same columns give the same explanation.
-"""
+"""Explain why a latency grew, from the columns of requests and server samples. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,11 +44,11 @@ MIN_GROWTH_RATIO: Final = 1.10
 there is an incident. The lower bound of the ratio's interval must exceed this minimum."""
 
 CHANCE: Final = 0.01
-"""Error probability of the intervals that decide a verdict. It is smaller than the error
-probability of the displayed intervals, because verdicts are computed more often."""
+"""Error probability of the intervals that decide a verdict. Verdicts are computed often, so it is
+smaller than the error probability of displayed intervals."""
 
 MORE_SLOW_RATIO: Final = 1.6
-"""Minimum growth factor (now / before) of the share of requests that are slower than the start of
+"""Minimum growth ratio (now / before) of the share of requests that are slower than the start of
 the baseline's tail."""
 
 OUTLIER_RATIO: Final = 1.5
@@ -87,12 +84,10 @@ def explain(
     """Explain the growth of a latency between two time ranges.
 
     Args:
-        requests: requests of all clients in the window and in the baseline. Requests outside both
-            ranges are ignored. The question's filter selects the requests whose latency is
-            explained, but the evidence also comes from the other requests.
-        servers: engine and GPU samples of both ranges, and engine starts, also those before the
-            ranges.
-        question: the latency to explain, the filter of requests, the window and the baseline.
+        requests: requests of all clients in the window and in the baseline. The question's filter
+            selects the requests whose latency is explained, but the evidence also comes from the
+            other requests.
+        servers: samples of both ranges, and engine starts, also those before the ranges.
         thresholds: thresholds that objectives set for this latency. If a threshold has enough
             requests, it decides whether there is an incident. Otherwise the size of the growth
             decides.
@@ -117,8 +112,7 @@ def explain(
         )
     answer = _explain_tails(question, servers, now, before, tails, share, attainments)
     answer = _with_causes_beside_hang(answer, servers, now, before, tails)
-    # `requests` includes the baseline's requests, because some of them may still have waited in the
-    # window.
+    # `requests`: some of the baseline's requests may still have waited in the window.
     return replace(answer, contradictions=contradictions(requests, servers.engines, window))
 
 
@@ -257,7 +251,7 @@ def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metri
     used if an objective was missed more often.
 
     A larger share may be needed, because a few outliers of the baseline may be slower than all
-    requests of the window that missed the objective. If the mean grew at no share, return `share`.
+    requests of the window that missed the objective.
     """
     longest = max(len(each) for each in tails)
     widest = min(1.0, MOST_WIDE_TAIL / longest)
@@ -338,9 +332,8 @@ def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], list[Cause], fl
 def _with_masked(
     causes: Sequence[Cause], unexplained: float, masked: Sequence[MaskedCause], baseline_s: float
 ) -> tuple[list[Cause], float]:
-    """Return the causes including the masked causes, and the unexplained share. The shares of the
-    other causes and the unexplained share are reduced in proportion, so that all shares sum to
-    1."""
+    """Return the causes including the masked causes, and the unexplained share. The other shares
+    are reduced in proportion, so that all shares sum to 1."""
     found = []
     for each in masked:
         alone = Evidence(

@@ -1,8 +1,5 @@
-"""The result of a diagnosis.
-
-Pure. Seconds are means over the slow requests. A share is a share of the added time: the sum of the
-terms that grew.
-"""
+"""The result of a diagnosis. Pure. Seconds are means over the slow requests. A share is a share of
+the added time: the sum of the terms that grew."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,11 +50,9 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How well a replay reproduces the slow requests' mean latencies: the measured and the replayed
-    means, in seconds."""
+    """How well a replay reproduces the slow requests' mean latencies, in seconds."""
 
     requests: int
-    """Number of replayed requests in the window."""
     baseline_s: float
     replayed_baseline_s: float
     now_s: float
@@ -66,8 +61,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class PartGrowth:
-    """A part of the latency, and its means in seconds over the slow requests of the baseline and of
-    the window."""
+    """A part of the latency, and its mean seconds over the slow requests of baseline and window."""
 
     part: str
     baseline_s: float
@@ -110,9 +104,8 @@ class Explanation:
     """The result of a diagnosis.
 
     `tail_share` is the share of requests that counts as slow. `excess_s` is the growth of the slow
-    requests' mean latency in seconds. It is the sum of the parts' excesses. `unexplained` is the
-    share of the added time that no cause explains. `needed` is the minimum number of requests in
-    each range for a verdict.
+    requests' mean latency in seconds. `unexplained` is the share of the added time that no cause
+    explains. `needed` is the minimum number of requests in each range for a verdict.
     """
 
     question: Question
@@ -133,7 +126,6 @@ class Explanation:
     dimensions: Sequence[RiskRatio] = ()
     dimensions_tested: int = 0
     attainments: Sequence[Attainment] = ()
-    """Attainment of the objectives on this latency, in window and baseline."""
     method: Method = Method.ACCOUNTING
     unexplained_low: float | None = None
     unexplained_high: float | None = None
@@ -149,16 +141,14 @@ class Explanation:
 
     @property
     def excess_s(self) -> float | None:
-        """Growth of the slow requests' mean latency in seconds, or None if there is too little
-        data."""
+        """Growth of the slow requests' mean latency in seconds; None without enough data."""
         if self.now_s is None or self.baseline_s is None:
             return None
         return self.now_s - self.baseline_s
 
     @property
     def unchanged(self) -> bool:
-        """True if the slow requests' mean latency in the window differs from the baseline's by at
-        most a tenth."""
+        """True if the slow requests' mean latency changed by at most `UNCHANGED`."""
         return abs(self.excess_s or 0.0) <= UNCHANGED * (self.baseline_s or 0.0)
 
     @property

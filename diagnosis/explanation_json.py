@@ -1,7 +1,4 @@
-"""Serialise an explanation as JSON. The keys are part of the public API.
-
-Pure.
-"""
+"""Serialise an explanation as JSON. The keys are part of the public API. Pure."""
 
 from dataclasses import asdict
 from typing import Any, Final
@@ -15,8 +12,7 @@ PHASES: Final = ("frontend", "queue", "prefill", "decode", "reasoning", "deliver
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
-    """Return the explanation as a JSON object. Instants are in unix seconds, and an unknown value
-    is null."""
+    """Return the explanation as a JSON object. Instants are unix seconds, unknown values null."""
     question = explanation.question
     return {
         "verdict": explanation.verdict.value,
@@ -96,8 +92,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
     return {
         "id": cause.id,
         "share": cause.share,
-        # Null for `Method.ACCOUNTING`: it was not measured how often an interval contains the true
-        # share.
+        # Null for `Method.ACCOUNTING`, see `Cause`.
         "share_low": cause.low,
         "share_high": cause.high,
         "evidence": [asdict(each) for each in cause.evidence],

@@ -1,7 +1,4 @@
-"""The question that a diagnosis answers: a latency, a selection of requests, a window, a baseline.
-
-Pure.
-"""
+"""The question that a diagnosis answers: a latency, requests, a window and a baseline. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -41,10 +41,7 @@ class Child:
         return self._process.returncode is None
 
     async def wait(self) -> int:
-        """Wait until the process ends.
-
-        Return its exit status, or the negative number of the signal that ended it.
-        """
+        """Wait for the end of the process. Return its exit status, or minus the signal's number."""
         return await self._process.wait()
 
     async def stop(self, within_s: float = STOP_S) -> None:
@@ -80,7 +77,6 @@ async def start(
     """Start a child process in its own session, so that Ctrl-C does not reach it directly.
 
     Args:
-        name: the child's name in messages.
         command: the command line, with the full path of the program.
         environment: variables to add to the parent's environment.
         log: the file for the child's output, which is overwritten.

@@ -49,4 +49,3 @@ class Access:
 
 
 OPEN = Access()
-"""Access without credentials."""

@@ -3,8 +3,7 @@
 The kernel ends the command when its parent ends, even if the parent is killed with SIGKILL. This
 script sets the kernel option, and then executes the command. The option cannot be set in
 `preexec_fn`: that would run Python code after the fork of a process with threads, and could
-deadlock. A pipe to the parent is not used either: it would need a thread in every command, or a
-third process that could also be killed.
+deadlock.
 
 Only Linux has this option. On other systems the command may outlive its parent. Source: prctl(2),
 PR_SET_PDEATHSIG, which remains set after an exec.

@@ -22,7 +22,6 @@ class EndpointAccess:
     roles: Roles | None = None
     """The roles that tokens can have, or None if no roles are configured."""
     own_token: str | None = field(default=None, repr=False)
-    """The token that Tailspan's own simulator sends."""
     explorer_host: str | None = None
     """The address that the explorer listens on, or None for the address of the other ports."""
 

@@ -33,9 +33,6 @@ class Evaluating:
     results.
 
     Args:
-        evaluator: evaluates the objectives.
-        clock_unix_ns: returns the current time in unix nanoseconds.
-        leases: the leases of this process.
         evaluated: called after each evaluation, or after the results of the evaluating process were
             read.
     """
@@ -56,16 +53,13 @@ class Evaluating:
         self._present_seen = False
         self._due = asyncio.Event()
         self.evaluated_unix_s: float | None = None
-        """The time of the last complete evaluation by this process, or None before the first
-        evaluation."""
+        """The time of the last complete evaluation by this process."""
 
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
         """Trigger an evaluation when a request that has just ended arrives for the first time.
-
-        Called on the event loop.
-        """
+        Called on the event loop."""
         if self._present_seen or not requests:
             return
         rows = RequestRows.of(requests)
@@ -101,8 +95,7 @@ class Evaluating:
         """Evaluate once, or read the results of the process that evaluates.
 
         Raises:
-            StoreError: the database does not respond. The next step continues where this step
-                stopped.
+            StoreError: the database does not respond.
         """
         with self._leases.acting(EVALUATION) as term:
             if term is None:

@@ -47,8 +47,6 @@ def launch(
     """Return the command and environment of the explorer's process.
 
     Args:
-        host: the address to listen on.
-        port: the port to listen on.
         base_path: the URL path under which a proxy serves the explorer, without slashes at start
             and end.
         database_url: a SQLAlchemy URL, or None for the URL in the environment or the default.
@@ -79,8 +77,7 @@ def launch(
         "server.showEmailPrompt": "false",
         "server.fileWatcherType": "none",
         "server.runOnSave": "false",
-        # A config.toml in the working directory must not enable routes that `ui.serving.routes`
-        # blocks.
+        # A config.toml in the working directory must not enable what `ui.serving.routes` blocks.
         "server.enableCORS": "true",
         "server.enableXsrfProtection": "true",
         "server.enableStaticServing": "false",

@@ -27,8 +27,7 @@ longer backfill or more traffic would delay the explorer's first page too much
 
 
 def first_past_s(now_unix_ns: int) -> tuple[int, int]:
-    """Return start and end of the past data (backfill) that a simulator started now would send, in
-    unix seconds."""
+    """Return start and end of the past data of a simulator that starts now, in unix seconds."""
     now_s = now_unix_ns // 10**9
     return now_s - round(parse_s(FIRST_LOOK["backfill"])), now_s
 
@@ -40,7 +39,6 @@ class _KeptChild:
     """A child process that is restarted when it ends.
 
     Args:
-        name: the name of the child and of its `Task`.
         ends: a queue. If the child ends unexpectedly, the child and its exit status are added to
             the queue.
     """
@@ -85,14 +83,7 @@ class _KeptChild:
 
 
 class KeptExplorer(_KeptChild):
-    """Starts the explorer, and restarts it when it ends.
-
-    Args:
-        launch: returns the explorer's command line and environment.
-        url: returns the explorer's address.
-        logs: the folder of its log.
-        ends: as for `_KeptChild`.
-    """
+    """Starts the explorer, and restarts it when it ends."""
 
     def __init__(
         self, launch: Callable[[], Launch], url: Callable[[], str], logs: Path, ends: Ends
@@ -118,16 +109,8 @@ class KeptExplorer(_KeptChild):
 
 
 class KeptSimulator(_KeptChild):
-    """Starts a simulated fleet, and restarts it when it ends.
-
-    The fleet runs in a separate process, because computing the backfill would delay the collector.
-
-    Args:
-        endpoint: returns the collector's address.
-        token: the bearer token that the simulator sends.
-        logs: the folder of its log.
-        ends: as for `_KeptChild`.
-    """
+    """Starts a simulated fleet, and restarts it when it ends. The fleet runs in a separate process,
+    because computing the backfill would delay the collector."""
 
     def __init__(
         self, endpoint: Callable[[], str], token: str | None, logs: Path, ends: Ends

@@ -1,5 +1,4 @@
-"""Renew the leases of this collector in a thread, and take leases of other collectors that
-expired."""
+"""Renew the leases of this collector in a thread, and take expired leases of other collectors."""
 
 import logging
 import threading
@@ -25,7 +24,6 @@ class LeaseKeeper:
     Renewals have their own thread, so that a slow evaluation does not delay a renewal.
 
     Args:
-        leases: the leases.
         taken: called after a lease was taken, from the thread that renews.
         print_line: prints a line. The second argument is true if the line is an error.
     """

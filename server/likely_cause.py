@@ -38,8 +38,7 @@ FIRST_S: Final = 60.0
 """Seconds from the start of Tailspan until the first computation. Until then, the explorer compiles
 the replay (ui/serving/compiling.py), and a computation would delay the explorer's first page."""
 AGAIN_S: Final = 300
-"""Seconds until the next computation, if the last computation found no cause of an open
-incident."""
+"""Seconds until the next computation, if the last one found no cause of an open incident."""
 RECENT_S: Final = 86_400
 """Answers of incidents that ended more than this many seconds ago are not computed again after an
 upgrade. They are shown with the version of the method that computed them."""
@@ -71,13 +70,10 @@ class IncidentAnswers:
     """Computes and stores the answers of incidents in a thread, one incident after the other.
 
     Args:
-        engine: the database, from `open_database`.
-        objectives: the objectives whose incidents are explained.
         ask: finds the verdict, or None to find it in a separate process.
         found: called after each computation, from the thread.
         evaluates: returns whether this process evaluates the objectives. Only this process computes
             answers.
-        clock_s: returns the current time in unix seconds.
         first_s: seconds from the start until the first computation.
     """
 
@@ -103,7 +99,6 @@ class IncidentAnswers:
         self._tried: dict[Key, tuple[int, Phase]] = {}
         """The age in seconds and the phase of each incident at its last computation."""
         self._done: set[Key] = set()
-        """The incidents that have ended and whose last answer is stored."""
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="likely-cause", daemon=True)
@@ -207,15 +202,12 @@ def is_due(
     """Return whether the answer of an incident must be computed now. Pure.
 
     Args:
-        incident: the incident as it is now.
-        answer: the stored answer, or None if no answer is stored.
         tried: the incident's age in seconds and its phase at the last computation in this process,
             which may have failed; None before the first computation.
     """
     tried_s, tried_phase = tried or (0, None)
     if incident.ended_unix_s is not None:
-        # Do not repeat a computation that failed: an ended incident does not change, so it would
-        # fail again.
+        # A failed computation would fail again, because an ended incident does not change.
         if tried_phase is Phase.ENDED:
             return False
         return answer is None or answer.version != VERSION or answer.phase is not Phase.ENDED
@@ -301,8 +293,7 @@ def verdicts(
 
 
 def _not_replayed(verdict: IncidentVerdict, problem: str) -> IncidentVerdict:
-    """Return the verdict, with `problem` as the reason in each explanation that was not
-    replayed."""
+    """Return the verdict with `problem` as the reason in each explanation without a replay."""
     first, *others = (
         replace(each, not_replayed=problem)
         if each.causes and each.replay is None and each.not_replayed is None

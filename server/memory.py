@@ -17,11 +17,8 @@ _M_ARENA_MAX: Final = -8
 
 
 def keep_little() -> None:
-    """Limit the freed memory that the allocators of this process keep.
-
-    Call this function before any thread starts. The function has no effect if the libc is not
-    glibc.
-    """
+    """Limit the freed memory that the allocators keep. Call this function before any thread starts.
+    It has no effect if the libc is not glibc."""
     pa.set_memory_pool(pa.system_memory_pool())
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

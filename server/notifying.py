@@ -24,8 +24,7 @@ from store.leases import NOTIFICATION, Leases, Term
 from telemetry.tasks import Task
 
 POLL_S = 5.0
-"""Maximum seconds between two checks of the outbox by a channel's thread. New messages wake the
-thread immediately."""
+"""Maximum seconds between two checks of the outbox. New messages wake the thread at once."""
 GRACE_S = 2.0
 OUTBOX = "outbox"
 
@@ -36,14 +35,9 @@ class Notifying:
     """The threads that add messages to the outbox after each evaluation, and deliver them.
 
     Args:
-        engine: the database, from `open_database`.
-        objectives: the objectives with notifications.
-        channels: the notification channels.
         explorer_url: returns the explorer's address for links, or None for no links.
         simulated: returns whether any of the received data is simulated.
         print_line: prints a line. The second argument is true if the line is an error.
-        leases: the leases of this process.
-        clock_unix_ns: returns the current time in unix nanoseconds.
         likely_cause: returns the likely cause of an incident if it is known (see `Notifier`).
     """
 
@@ -73,8 +67,7 @@ class Notifying:
         self._clock_unix_ns = clock_unix_ns
         self._leases = leases
         self._term: Term | None = None
-        """The term of the lease (an uninterrupted time of holding it) in which the outbox was last
-        filled."""
+        """The term (an uninterrupted time of holding the lease) that last filled the outbox."""
         self._stop = threading.Event()
         self._senders = [
             ChannelSender(
@@ -108,8 +101,7 @@ class Notifying:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of attempts to deliver since the start of the process, by channel and
-        result."""
+        """Return the number of attempts to deliver since the start, by channel and result."""
         return {
             (sender.channel.name, str(result)): count
             for sender in self._senders
@@ -118,10 +110,7 @@ class Notifying:
 
     def oldest_pending_s(self) -> dict[str, float]:
         """Return the age in seconds of each channel's oldest undelivered message; 0 if there is
-        none.
-
-        Empty if another process sends the notifications.
-        """
+        none. Empty if another process sends the notifications."""
         if self._leases.term(NOTIFICATION) is None:
             return {}
         now_s = self._clock_unix_ns() / 1e9
@@ -143,8 +132,7 @@ class Notifying:
             if not self._survives(self._enqueue, OUTBOX):
                 continue
             if not delivering:
-                # Start to deliver only after the first evaluation, because incidents may have ended
-                # while Tailspan did not run.
+                # Incidents may have ended while Tailspan did not run, so evaluate first.
                 for sender, wake in zip(self._senders, self._wakes, strict=True):
                     self._start(sender.channel.name, partial(self._run, sender, wake))
                 delivering = True
@@ -163,8 +151,8 @@ class Notifying:
     def _run(self, sender: ChannelSender, wake: threading.Event) -> None:
         def deliver() -> None:
             with self._leases.acting(NOTIFICATION) as term:
-                # Deliver only after the outbox was filled in this term, because incidents may have
-                # ended before the term.
+                # Deliver only after the outbox was filled in this term. Older messages may be about
+                # incidents that have ended.
                 if term is None or term != self._term:
                     return
                 ended = partial(self._ended, term)
@@ -180,10 +168,7 @@ class Notifying:
         return self._stop.is_set() or self._leases.term(NOTIFICATION) != term
 
     def _survives(self, step: Callable[[], None], name: str) -> bool:
-        """Run a step, and return whether it succeeded.
-
-        A failure is logged and does not end the thread.
-        """
+        """Run a step, and return whether it succeeded. A failure does not end the thread."""
         task = self.tasks[name]
         try:
             step()

@@ -48,10 +48,8 @@ def get(
     """Send a GET request. Errors are returned in the result, never raised.
 
     Args:
-        url: an http or https URL.
         timeout_s: time limit in seconds for the whole request, from the name lookup to the last
             byte.
-        access: the credentials to send.
         most_bytes: maximum number of bytes to read, or None for `MOST_BYTES`.
     """
     return _in_time(url, None, access.headers(), timeout_s, access, most_bytes)

@@ -38,16 +38,12 @@ KEEP_RESOLVED_S = 90 * 86_400
 """Retention of the notifications of resolved incidents and of predictions, in seconds."""
 
 AT_ONCE = 20
-"""Number of rollups to compute between two checks whether to stop."""
 
 PROGRESS_EVERY = 1_000
-"""Number of rollups between two progress messages. After an upgrade there may be thousands of
-rollups to compute."""
 
 
 SETTLE_S = 600.0
-"""Maximum time in seconds to compute rollups before old data is deleted. The next step computes the
-remaining rollups."""
+"""Maximum seconds to compute rollups before old data is deleted. The next step continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +68,6 @@ class Retaining:
     """The task that computes rollups and deletes old data.
 
     Args:
-        engine: the database, from `open_database`.
-        keep: the retention.
         clock: returns the current time, and the time to which ages of data are compared for
             deletion.
         leases: the leases of this process. Without the lease on retention, nothing is done.
@@ -96,8 +90,7 @@ class Retaining:
             StoreError: the database does not respond. Completed work is kept.
         """
         if not self._begun:
-            # Before the first step, wait so that the evaluator can count the stored requests before
-            # they are deleted.
+            # First let the evaluator count the stored requests, which this step may delete.
             self._begun = True
             await asyncio.sleep(EVERY_S)
         with self._leases.acting(RETENTION) as term:
@@ -143,8 +136,7 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
         await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
     await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_RESOLVED_S)
     if keep.hours_ns is not None:
-        # Answers are kept as long as hourly rollups: an answer explains an incident whose requests
-        # are already deleted.
+        # An answer explains an incident whose requests may be deleted, so it is kept longer.
         await asyncio.to_thread(delete_old_answers, engine, (now - keep.hours_ns) // 10**9)
     await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_RESOLVED_S * 10**9)
     await asyncio.to_thread(keep_deleted_until, engine, now)
@@ -155,8 +147,7 @@ async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
 
 @contextmanager
 def _raised_later(failures: list[Exception]) -> Iterator[None]:
-    """Add an unexpected error to `failures` instead of raising it, so that the next deletions still
-    run."""
+    """Add an unexpected error to `failures`, so that the next deletions still run."""
     try:
         yield
     except StoreError:
@@ -170,8 +161,7 @@ async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
     stop between them.
 
     Returns:
-        The first error. The error is returned and not raised, so that old data is still deleted. A
-        rollup that cannot be computed does not prevent the computation of other rollups.
+        The first error. The error is returned and not raised, so that old data is still deleted.
     """
     made, progress_at = 0, PROGRESS_EVERY
     failed: Failed = set()

@@ -1,7 +1,5 @@
-"""Run Tailspan in one event loop: the collector, the exporter and background tasks.
-
-The explorer runs in a child process.
-"""
+"""Run Tailspan in one event loop: the collector, the exporter and background tasks. The explorer
+runs in a child process."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -83,16 +81,14 @@ from telemetry.tasks import Task
 EVALUATION_QUIET_S = 300.0
 """Maximum seconds between two successful evaluations. After a longer time, the task counts as
 failed. The limit is twenty evaluation intervals, because the first evaluation counts all stored
-requests, and this may take minutes."""
+requests."""
 RETENTION_QUIET_S = 3_600.0
-"""Maximum seconds between two successful runs of retention. After a longer time, the task counts as
-failed. The limit is high, because the first run after an upgrade may compute thousands of
-rollups."""
+"""Maximum seconds between two successful runs of retention. The limit is high, because the first
+run after an upgrade may compute thousands of rollups."""
 GRACE_S = 5.0
 MOST_NAMED = 16
 PROBES = ("/healthz", "/readyz")
-"""Paths for the probes of an orchestrator such as Kubernetes. These paths require no token, and
-allow any Host header."""
+"""Paths for Kubernetes' probes. They require no token, and allow any Host header."""
 UNLEASED = (
     "ClickHouse has no transactions, so collectors cannot agree which of them evaluates objectives,"
     " sends notifications and computes rollups. Run only one `tailspan up` on this database, or set"
@@ -120,7 +116,6 @@ class Arrivals:
         choose any number of names."""
         self.requests = 0
         self.simulated = False
-        """Whether any received request was simulated."""
         self.news = asyncio.Event()
 
     def on_stored(
@@ -149,28 +144,17 @@ class Stack:
     Args:
         engine: the database. The caller closes it.
         database_url: the URL of the same database, for the explorer's process.
-        host: the address to listen on.
-        ports: the ports to listen on.
-        explorer: whether to start the explorer.
-        simulate: whether to start a simulated fleet.
-        objectives: the objectives to evaluate.
         objective_paths: the files from which the explorer reads the objectives, or an empty list
             for the built-in objectives.
-        keep: the retention of each kind of data.
         notify: the notification channels, or None for no notifications.
-        scrape: the servers whose `/metrics` are scraped, and the interval between scrapes.
-        access: access control and limits of the endpoints.
         forward: sends received data to another OTLP backend; None to send nothing.
-        gpus: the GPUs to sample, and the replicas that use them.
-        prices: the prices of engines. The cost of each request is computed from them when its row
-            arrives.
+        prices: the prices from which the cost of each arriving request is computed.
         price_file: the price file for the explorer, or None for the file in the environment.
         peaks: peaks of GPUs that override the built-in peaks (`roofline.peakfile`).
         sign_in: the file of `--sign-in` and its content, or None for no sign-in.
         base_path: the URL path under which a proxy serves the explorer, without slashes at start
             and end.
         api: the limits of the JSON API, or None for no API.
-        clock: the corroborated clock (`telemetry.corroborated_time`).
     """
 
     def __init__(
@@ -269,7 +253,6 @@ class Stack:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.supervisor = Supervisor()
         self.child_ends: Ends = asyncio.Queue()
-        """Child processes that ended unexpectedly, with their exit status."""
         logs = folder(engine)
         self._explorer = (
             KeptExplorer(self._launch_explorer, lambda: self._explorer_here, logs, self.child_ends)
@@ -374,8 +357,7 @@ class Stack:
             if self._explorer is not None:
                 self._find_explorer_port()
             await asyncio.to_thread(begin, self._engine, self.clock)
-            # Engines report their device only when they start, so read the starts from the
-            # database.
+            # Engines report their device only when they start.
             self._pricing.update(await asyncio.to_thread(in_force, self._engine))
             await asyncio.to_thread(self._evaluator.places.read, self._objectives)
             await self.collector.start()
@@ -426,13 +408,11 @@ class Stack:
         await self._stop()
 
     async def _share_tenants(self) -> None:
-        """On `/metrics`, show the same tenants by name as the other collectors that use the
-        database."""
+        """Export the same tenants by name as the other collectors of the database."""
         tenants = await asyncio.to_thread(exported_tenants, self._engine)
         await asyncio.to_thread(self._exporter.share_tenants, tenants)
 
     def _evaluated(self) -> None:
-        """Wake the threads that depend on evaluations."""
         self._answers.evaluated()
         self._notify_again()
 

@@ -29,10 +29,8 @@ class Supervisor:
     """Runs components on the event loop, and reports the state of all components.
 
     Args:
-        pause: waits for the given number of seconds.
         chance: returns a random number in [0, 1), which varies the pauses. So components that fail
             at the same time do not restart at the same time.
-        clock_unix_s: returns the current time.
     """
 
     def __init__(
@@ -64,7 +62,6 @@ class Supervisor:
         """Run a component until `stop` is called.
 
         Args:
-            task: the state of the component.
             work: one step if `every_s` is set, otherwise a loop that never returns and that records
                 its successes in `task`.
             every_s: the pause in seconds after a successful step.
@@ -80,8 +77,7 @@ class Supervisor:
         self._running.clear()
 
     def report(self) -> list[tuple[Task, str | None]]:
-        """Return all components, sorted by name, each with the reason why it does not work (None if
-        it works)."""
+        """Return all components by name, each with the reason why it does not work, or None."""
         now = self._clock_unix_s()
         return [(self._tasks[name], self._tasks[name].ailment(now)) for name in sorted(self._tasks)]
 

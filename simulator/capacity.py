@@ -1,8 +1,8 @@
 """Estimate a fleet's capacity, so that faults can load the fleet without an unlimited queue.
 
 Pure. The engine time that a request needs is computed from mean lengths and the step model. The
-number of concurrent requests is computed by a fixed-point iteration. Of the cache hits, only those
-of system prompts are included. No random numbers are used.
+number of concurrent requests is computed by a fixed-point iteration. Only the cache hits of system
+prompts are included.
 """
 
 import math
@@ -23,8 +23,7 @@ class Means(NamedTuple):
     output_tokens: float
     prefill_s: float
     shared_tokens: float
-    """Mean number of tokens in the shared prompt prefix, which the engine computes and stores only
-    once."""
+    """Mean number of tokens in the shared prefix, which the engine computes only once."""
 
     def stretched(self, outputs: float) -> "Means":
         """Return a copy in which the outputs are longer by the factor `outputs`."""
@@ -94,8 +93,6 @@ def room_blocks(means: Means, count: float, spread: float) -> float:
 
 
 def pressed(severity: float, ease: float) -> float:
-    """Return the target utilisation of a resource, between 0 and 1.
-
-    At severity 1, the share ease/(1 + ease) of the resource remains unused.
-    """
+    """Return the target utilisation of a resource, between 0 and 1. At severity 1, the share
+    ease/(1 + ease) of the resource remains unused."""
     return severity / (severity + ease)

@@ -42,8 +42,7 @@ transfer) and `storage_pace` (loading an adapter). The other conditions:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a replica's condition by a fault. The new value applies from the virtual time
-    `at_s`."""
+    """A change of a replica's condition by a fault, from the virtual time `at_s`."""
 
     at_s: float
     replica: int
@@ -83,8 +82,7 @@ class Conditions:
         self._words: dict[Key, dict[int, float]] = {}
 
     def set(self, change: Change) -> None:
-        """Set the value that a fault gives to a condition. It replaces the previous value of the
-        same fault."""
+        """Set a fault's value of a condition. It replaces the fault's previous value."""
         self._words.setdefault(change.key, {})[change.source] = change.value
 
     def factor(self, key: Key) -> float:

@@ -16,17 +16,13 @@ class Conversations:
     at_once: int = 60
     turns: int = 8
     first_tokens: tuple[int, int] = (1_500, 4_000)
-    """Minimum and maximum number of tokens in the first prompt, for example a document and a
-    question."""
+    """Minimum and maximum number of tokens in the first prompt."""
     turn_tokens: tuple[int, int] = (30, 250)
     """Minimum and maximum number of tokens in the user's text of each later prompt."""
 
     @property
     def mean_tokens(self) -> float:
-        """Return the approximate mean number of prompt tokens.
-
-        It is the length of the prompt in the middle of a conversation.
-        """
+        """Return the number of prompt tokens in the middle of a conversation: about the mean."""
         turn = sum(self.turn_tokens) / 2 + 200
         return sum(self.first_tokens) / 2 + turn * (self.turns - 1) / 2
 
@@ -47,8 +43,8 @@ class Turns:
     _begun: int = 0
 
     def next(self, chance: random.Random, output_tokens: int) -> tuple[str, int]:
-        """Choose a conversation at random for the next request. Return its name and the number of
-        tokens in the whole prompt."""
+        """Choose a conversation at random. Return its name and the length of its next prompt in
+        tokens."""
         place = chance.randrange(self.of.at_once)
         if place >= len(self._going):
             self._begun += 1

@@ -32,16 +32,13 @@ class Dataset:
     """The telemetry of a simulated fleet in order of time, and the active causes."""
 
     config: FleetConfig
-    """The configuration of the fleet, including everything that its faults require."""
     truth: tuple[Truth, ...]
     requests: list[RequestTimeline]
-    """The requests, in the order in which they were received."""
     samples: list[EngineSample]
     gpus: list[GpuSample]
     starts: list[EngineStart]
     operations: list[ApplicationOperation]
-    """The requests as the router reports them. Empty if each server does both prefill and
-    decode."""
+    """The requests as the router reports them; empty without prefill replicas."""
     lost: int
     """Number of requests for which no server was up. No server reports these requests."""
 

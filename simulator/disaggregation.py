@@ -42,7 +42,7 @@ class _Pool:
 
 
 Keep = Callable[[Replica, Sequence[RequestRecord]], None]
-"""A function that receives the records of ended requests that a replica returned."""
+"""Receives the records of requests that ended at a replica."""
 
 
 class Disaggregation:
@@ -52,7 +52,6 @@ class Disaggregation:
     requests are sent to the decode pool in order of time.
 
     Args:
-        config: the fleet.
         replicas: all servers, the prefill servers first.
         keep: called with the records of each server.
     """
@@ -66,11 +65,9 @@ class Disaggregation:
         self._keep = keep
         self._ids = random.Random(f"{config.seed}:ids")
         self._open: dict[int, Request] = {}
-        """The requests that are at a server, as their clients sent them. The key is the request's
-        id."""
+        """The requests that are at a server, as their clients sent them, by id."""
         self._coming: list[tuple[float, int]] = []
-        """A heap of the requests that have ended their prefill: (arrival time at the decode server,
-        id)."""
+        """A heap of prefilled requests: (arrival time at the decode server, id)."""
         self.ended: list[RoutedRequest] = []
         """The requests that the router has answered. The caller empties this list."""
         self.lost = 0

@@ -31,13 +31,11 @@ CAUSES: Final = (
     "grammar_compile",
     "encoder",
 )
-"""The cause ids that `tailspan explain` prints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault that is active from `start_s` until `end_s`. At severity 1, its effect is clearly
-    visible."""
+    """A fault from `start_s` until `end_s`. At severity 1, its effect is clearly visible."""
 
     cause: str
     start_s: float

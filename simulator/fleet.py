@@ -1,7 +1,5 @@
-"""Simulate a fleet in virtual time: replicas behind a router, in steps of one second.
-
-Pure. The configuration and its seed determine every record and every sample.
-"""
+"""Simulate a fleet in virtual time: replicas behind a router, in steps of one second. Pure. The
+configuration and its seed determine every record and every sample."""
 
 import heapq
 import random
@@ -49,18 +47,14 @@ class Second:
     at_s: float
     replicas: tuple[ReplicaSecond, ...]
     routed: tuple[RoutedRequest, ...] = ()
-    """The requests that the router answered in this second. Empty if each server does both prefill
-    and decode."""
+    """The requests that the router answered in this second; empty without prefill replicas."""
     lost: int = 0
-    """Number of requests since the start for which no server was up. No server reports these
-    requests."""
+    """Number of requests since the start for which no server was up."""
 
 
 def simulate(config: FleetConfig) -> Iterator[Second]:
-    """Simulate the fleet until every request has ended. Yield one second at a time.
-
-    Before the simulation, `world_of` adds everything to the fleet that its faults require.
-    """
+    """Simulate the fleet until every request has ended. Yield one second at a time. Before the
+    simulation, `world_of` adds everything to the fleet that its faults require."""
     yield from _Fleet(world_of(config)).seconds()
 
 
@@ -138,8 +132,7 @@ class _Fleet:
                 heapq.heappush(self._deadlines, deadline)
 
     def _let_give_up(self, until: float) -> None:
-        """Abort the requests whose timeouts end before `until`, and send them again if their
-        clients retry."""
+        """Abort the requests that time out before `until`, and send retries."""
         while self._deadlines and self._deadlines[0][0] < until:
             at_s, place, number = heapq.heappop(self._deadlines)
             self._advance(at_s)
@@ -215,7 +208,6 @@ class _Fleet:
         for request in config.workload.arrivals(f"{config.seed}:workload"):
             for fault, change in rewrites:
                 if fault.start_s <= request.at_s < fault.end_s:
-                    # Each change applies to the result of the previous change.
                     request = change(request)
             yield request
 

@@ -12,8 +12,7 @@ Router = Literal["least_outstanding", "round_robin", "cache_aware"]
 ROUTERS: tuple[Router, ...] = get_args(Router)
 
 DISAGGREGATED_FAULTS = ("kv_transfer", "load_exceeds_capacity", "gpu_throttling")
-"""The faults that are possible in a fleet with prefill replicas. The other faults need replicas
-that do both prefill and decode."""
+"""The faults that are possible in a fleet with prefill replicas."""
 
 REGIONS = ("eu-west-1", "us-east-1")
 
@@ -27,20 +26,17 @@ class FleetConfig:
     """Number of replicas that only do prefill. These are the first replicas, and the other replicas
     only decode. With 0, each replica does both prefill and decode."""
     workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
-    """The traffic of the whole fleet."""
     faults: tuple[Fault, ...] = ()
     engine: EngineConfig = field(default_factory=EngineConfig)
     router: Router = "least_outstanding"
     regions: tuple[str, ...] = REGIONS
-    """The regions of the replicas. The replicas are assigned to the regions in turn."""
+    """The regions, to which the replicas are assigned in turn."""
     model: str = "llama-3-8b-sim"
     foreign: ForeignWorld | None = None
-    """Properties of the servers that a replay does not model. None means that the servers have only
-    properties that a replay models."""
+    """Properties of the servers that a replay does not model; None for none."""
     seed: int = 1
     duration_s: float | None = None
-    """Seconds during which requests arrive. None means no end or, with a trace, the end of the
-    trace."""
+    """Seconds during which requests arrive. None means no end, or the end of a trace."""
     started_unix_ns: int = 0
     """The wall-clock time at virtual time 0."""
 

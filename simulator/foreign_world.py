@@ -24,10 +24,8 @@ class ForeignWorld:
     the number of sequences and the other work.
     """
     drift_ratio: float
-    """Standard deviation of the logarithm of the servers' pace, which changes over time.
-
-    The step model's own noise is different: it is independent from step to step.
-    """
+    """Standard deviation of the logarithm of the servers' pace, which changes over time. The step
+    model's own noise is different: it is independent from step to step."""
     drift_every_s: float
     """Mean number of seconds between two changes of the pace."""
 
@@ -43,4 +41,4 @@ class ForeignWorld:
 
 
 _WORLD = -1
-"""The `source` of the changes by a foreign world. The sources of faults are 0 and above."""
+"""The `source` of a foreign world's changes. The sources of faults are 0 and above."""

@@ -36,8 +36,7 @@ _SHAPE: Mapping[str, Scalar] = {
     "pipeline_parallel_size": 1,
     "data_parallel_size": 1,
 }
-"""The shape of Llama-3-8B as an engine reports it. The constants above are computed from this
-shape."""
+"""The shape of Llama-3-8B as an engine reports it, and the source of the constants above."""
 _PEAK_BYTES_PER_S = 3.35e12
 _PEAK_FLOPS_PER_S = 989e12
 _MEMORY_BYTES = 80 * 2**30
@@ -47,11 +46,10 @@ _CLOCK_STEP_HZ = 15_000_000
 _MEMORY_CLOCK_HZ = 2_619_000_000
 _IDLE_W, _RANGE_W = 110.0, 560.0
 _WAITING_ACTIVITY = 0.2
-"""Share of the multiprocessors that a collective operation keeps active while it waits for a slow
-rank."""
+"""Share of a GPU's multiprocessors that are active while the GPU waits for a slow rank."""
 _FOREIGN_ACTIVITY, _FOREIGN_BANDWIDTH, _FOREIGN_BYTES = 0.4, 0.2, 5 * 2**30
 _STEP_LINK_BYTES = 2 * 32 * 4096 * 2
-"""Number of bytes that each rank exchanges per token, in two all-reduces per layer."""
+"""Bytes that each rank exchanges per token, in two all-reduces per layer."""
 
 
 def machine(ranks: int) -> Machine:
@@ -69,15 +67,13 @@ class GpuMeter:
         self._energy_j = [0.0] * ranks
 
     def restarted(self) -> None:
-        """Reset the engine's totals after a restart. The GPU driver's totals, such as the energy,
-        continue."""
+        """Reset the engine's totals. The GPU driver's totals, such as the energy, continue."""
         self._before = EngineTotals()
 
     def sample(
         self, at_unix_ns: int, over_s: float, totals: EngineTotals, conditions: Conditions
     ) -> tuple[GpuSample, ...]:
-        """Return one sample per GPU for the time since the last call, which was `over_s` seconds
-        ago."""
+        """Return one sample per GPU for the `over_s` seconds since the last call."""
         before, self._before = self._before, replace(totals)
         busy_s = totals.busy_s - before.busy_s - (totals.stall_s - before.stall_s)
         busy = min(max(busy_s / over_s, 0.0), 1.0)

@@ -35,14 +35,10 @@ SAMPLES_PER_BATCH = 240
 CLOSE_S = 5.0
 """Maximum number of seconds in which the remaining data is sent after a stop."""
 PROGRESS_S = 5.0
-"""Interval in seconds at which a run that waits for the collector reports the amount of undelivered
-data."""
+"""Interval in seconds of reports about the amount of undelivered data."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
-"""If the run is further behind the clock than this number of seconds, it sends full batches.
-
-Otherwise it sends one batch per second.
-"""
+"""Beyond this delay in seconds, a run sends full batches instead of one batch per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +46,6 @@ class Plan:
     """The fleet to simulate, and the collector that receives its data."""
 
     endpoint: str
-    """Base address of an OTLP/HTTP collector."""
     fleet: FleetConfig
     """The configuration of the fleet. `run` sets its `started_unix_ns` and `duration_s`, which it
     computes from `backfill_s` and `duration_s` of the plan."""
@@ -90,19 +85,14 @@ def run(
 ) -> Sent:
     """Simulate and send until the plan has ended and all data is delivered, or until `stop` is set.
 
-    After `stop` is set, queued data is still sent for up to a few seconds. A run with an end also
-    stops if the collector has accepted no data for `patience_s`.
+    After `stop` is set, queued data is still sent for up to a few seconds.
 
     Args:
-        plan: the fleet to simulate, and the collector.
         stop: an event that stops the run. It can be set from any thread or from a signal handler.
         log_line: called with each line about progress or problems.
-        clock_ns: returns the wall-clock time in unix nanoseconds.
         wait: waits for a number of seconds, or until `stop` is set.
         patience_s: seconds without accepted data after which a run with an end stops.
         progress_s: interval in seconds between reports of the amount of undelivered data.
-
-    Returns: the counts of what was sent and of what was not delivered.
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)
@@ -206,10 +196,7 @@ class _Batches:
         return self._plan.duration_s is not None and self._sender.away
 
     def add(self, second: Second, at_unix_ns: int) -> None:
-        """Add a simulated second.
-
-        If the batch is full, queue it, and wait while the queue is full.
-        """
+        """Add a simulated second. Queue each full batch, and wait while the queue is full."""
         started_unix_ns = at_unix_ns - round(second.at_s * 1e9)
         self._routed += (
             router_span_of(each, self._router, started_unix_ns) for each in second.routed
@@ -228,8 +215,7 @@ class _Batches:
             self._sender.put(self._samples(), self._stop)
 
     def flush(self) -> None:
-        """Queue the collected seconds. If the queue is full, drop the seconds and count the dropped
-        data."""
+        """Queue the collected seconds, or drop and count them if the queue is full."""
         if self._records or self._routed:
             self._sender.offer(self._requests())
         if self._states or self._gpus:

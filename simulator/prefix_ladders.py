@@ -28,8 +28,6 @@ def ladder(request: Request, block_tokens: int, own: str) -> str | None:
     """Return a request's ladder; None if its prompt is shorter than a block.
 
     Args:
-        request: the request.
-        block_tokens: prompt tokens per block.
         own: a name of the whole prompt. Requests have the same name only if they have the same
             prompt.
     """
@@ -52,4 +50,4 @@ def _digests(name: str) -> str:
 
 _rungs = lru_cache(_CONVERSATIONS)(_digests)
 _EMPTY: Final = _digests("")[:RUNG_CHARS]
-"""The first rung. It is equal on all simulated servers, so that their ladders can be compared."""
+"""The first rung. It is equal on all servers, so that ladders can be compared."""

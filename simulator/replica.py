@@ -37,8 +37,7 @@ _LINK_BYTES_PER_S = 12e9
 """Bandwidth of KV transfers in bytes per second: about 100 Gbit/s."""
 _LINK_S = 0.002
 _FETCHED_RATIO = 0.9
-"""Share of the prompt tokens whose KV cache comes from another server. This server computes the
-rest."""
+"""Share of the prompt tokens whose KV cache comes from another server."""
 _CORE_SHARE = 0.9
 """CPU time of the engine core, as a share of the time in steps."""
 _HOST_CPUS = 16
@@ -56,8 +55,6 @@ class Replica:
     Args:
         name: the server's `service.instance.id`.
         region: the server's `cloud.region`.
-        model: the served model's name.
-        config: the engine's configuration.
         seed: seed of the random noise and of the ids.
         stalls: returns the stalls of the engine after a given virtual time.
         started_unix_ns: the wall-clock time at virtual time 0.
@@ -187,8 +184,7 @@ class Replica:
         return pending.request, [] if job is None else [self._aborted(job, at_s)]
 
     def advance(self, until: float) -> list[RequestRecord]:
-        """Simulate until the virtual time `until`. Return the records of the requests that
-        ended."""
+        """Simulate until the virtual time `until`. Return the records of ended requests."""
         if self._ready_s is not None:
             if until < self._ready_s:
                 return []
@@ -201,8 +197,7 @@ class Replica:
         ]
 
     def gpus(self, at_s: float) -> tuple[GpuSample, ...]:
-        """Return one sample per GPU for the time since the last call, even while the server is
-        down."""
+        """Return one sample per GPU since the last call, even while the server is down."""
         over_s, self._sampled_s = at_s - self._sampled_s, at_s
         foreign = self.conditions.total("foreign")
         self._host_busy_s += over_s * (0.3 + 2.0 * foreign)
@@ -210,10 +205,8 @@ class Replica:
         return self._gpus.sample(at_unix_ns, over_s, self._engine.totals, self.conditions)
 
     def state(self, at_s: float) -> EngineState | None:
-        """Return the engine's state; None while the server is down.
-
-        Call this method only once per sample: the longest step is measured since the last call.
-        """
+        """Return the engine's state; None while the server is down. Call this method only once per
+        sample: the longest step is measured since the last call."""
         if not self.up:
             return None
         engine, totals, config = self._engine, self._engine.totals, self._engine.config
@@ -289,8 +282,7 @@ class Replica:
         )
 
     def _unfinished(self, at_s: float) -> dict[str, int | float]:
-        """Return the gauges of requests in flight that the instrumentation sends
-        (`request/in_flight.py`)."""
+        """Return the gauges of requests in flight (`request/in_flight.py`)."""
         oldest = next(iter(self._pending.values()), None)
         if oldest is None:
             return {names.IN_FLIGHT: 0, names.OLDEST_REQUEST_AGE: 0.0}
@@ -318,11 +310,8 @@ class Replica:
     def _learn(
         self, prefill_tokens: int, pairs: float, context_tokens: int, decodes: int, took_s: float
     ) -> None:
-        """Add a step to the fit of the step model.
-
-        The plugin in a real engine computes the same fit. So the coefficients, their errors and the
-        time until they are known are realistic.
-        """
+        """Add a step to the fit of the step model. The plugin in a real engine computes the same
+        fit, so the errors of the coefficients are realistic."""
         self._fit.learn(Work(prefill_tokens, pairs, context_tokens, decodes), took_s)
 
     def _apply(self) -> None:
@@ -368,8 +357,7 @@ class Replica:
         )
 
     def _failed(self, job: Job, at_s: float) -> RequestRecord:
-        """Return the record of a request that failed because its server stopped. Times are measured
-        until the stop."""
+        """Return the record of a request whose server stopped. Times end at the stop."""
         pending = self._pending[job.number]
         record = pending.record
         record.error_type = "engine_silent"
@@ -390,8 +378,7 @@ class Replica:
         return record
 
     def _aborted(self, job: Job, at_s: float) -> RequestRecord:
-        """Return the record of a request whose client gave up. It contains the times that were
-        already known."""
+        """Return the record of a request whose client gave up, with the times known until then."""
         pending = self._pending.pop(job.number)
         record, streamed = pending.record, pending.request.streamed
         record.outcome = "abort"
@@ -439,8 +426,7 @@ class Replica:
             waiting = max(0, job.made_tokens - _BUFFERED_TOKENS)
             written = max(written, begun + waiting / request.reads_tokens_per_s)
         record.delivered = written
-        # An unstreamed response is sent at its end, so a client that disconnects receives none of
-        # it.
+        # A client that disconnects receives nothing of an unstreamed response.
         if request.streamed:
             record.first_byte = min(begun, record.delivered)
         elif not left:
@@ -467,8 +453,7 @@ class Replica:
 
 
 def _held(job: Job) -> HeldParts:
-    """Return for how long each reason held a job back. It waits first for its grammar, then for its
-    KV cache, and then for its adapter."""
+    """Return how long a job waited for its grammar, then its KV cache, and then its adapter."""
     held_s = job.queue.held
     grammar_s = min(job.grammar_s, held_s)
     kv_load_s = min(job.fetch_s, held_s - grammar_s)
@@ -483,10 +468,8 @@ def _encoder_s(request: Request, prefill: Parts) -> float | None:
 
 
 def _shared(request: Request) -> tuple[Prefix, ...]:
-    """Return the beginnings of the prompt that other requests may share.
-
-    These are the system prompt, and the whole prompt if it may be sent again.
-    """
+    """Return the beginnings of the prompt that other requests may share: the system prompt, and the
+    whole prompt if it may be sent again."""
     found = (request.prefix,) if request.prefix else ()
     if request.prompt is None:
         return found

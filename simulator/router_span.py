@@ -11,20 +11,12 @@ from tailspan_vllm import names
 from simulator.disaggregation import RoutedRequest
 
 SCOPE: Final = InstrumentationScope("tailspan.simulated_router")
-"""The scope is not the plugin's scope, because a router does not run the plugin."""
+"""A router does not run the plugin, so its scope is not the plugin's scope."""
 NAME: Final = "router"
-"""The router's `service.instance.id`."""
 
 
 def router_span_of(routed: RoutedRequest, resource: Resource, started_unix_ns: int) -> ReadableSpan:
-    """Return the span of a request at the router. Each call with the same request returns the same
-    span.
-
-    Args:
-        routed: the request.
-        resource: the router's resource.
-        started_unix_ns: the wall-clock time at virtual time 0.
-    """
+    """Return the span of a request at the router: the same span at each call."""
     operation = "chat" if routed.chat else "text_completion"
     attributes: dict[str, str | float] = {names.OPERATION_NAME: operation}
     if routed.first_byte_s is not None:

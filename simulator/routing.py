@@ -22,7 +22,6 @@ class Routing:
     """The router of one fleet.
 
     Args:
-        router: the routing policy.
         chance: the random number generator that selects the requests that a fault redirects.
     """
 

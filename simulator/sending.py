@@ -39,7 +39,6 @@ from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample
 
 EXPORT_S = 5.0
-"""Timeout of one message in seconds."""
 PATIENCE_S = 60.0
 """Maximum number of seconds for which a batch is sent again before it is dropped."""
 QUEUED_BATCHES = 128
@@ -56,7 +55,7 @@ class Requests:
 
     records: Sequence[tuple[RequestRecord, Resource]]
     routed: Sequence[ReadableSpan] = ()
-    """The spans of requests at the router. They are not counted as requests."""
+    """The spans of requests at the router, which are not counted as requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +77,14 @@ class Sent:
     """Counts of the data that was sent, dropped or rejected."""
 
     requests: int = 0
-    """Number of requests in batches that the collector accepted, including requests that it
-    rejected within such a batch."""
+    """Number of requests in accepted batches, including rejected requests."""
     samples: int = 0
     dropped_requests: int = 0
     dropped_samples: int = 0
     rejected_requests: int = 0
-    """Number of requests that the collector rejected within accepted batches (partial success)."""
+    """Number of rejected requests in accepted batches (partial success)."""
     rejected_points: int = 0
-    """Number of metric data points that the collector rejected within accepted batches.
-
-    A sample has several data points.
-    """
+    """Number of rejected metric data points in accepted batches. A sample has several of them."""
 
     @property
     def all_delivered(self) -> bool:
@@ -129,10 +124,8 @@ class OtlpExport:
         self._closed = False
 
     def prepare(self, batch: Batch) -> Callable[[], Outcome]:
-        """Return a function that sends the batch once.
-
-        Each call of the function sends the same ids, so a repeated batch creates no duplicates.
-        """
+        """Return a function that sends the batch once. It sends the same ids at each call, so a
+        repeated batch creates no duplicates."""
         if isinstance(batch, Requests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
@@ -175,8 +168,7 @@ class OtlpExport:
         return outcome
 
     def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> None:
-        """Send the engine starts that were not sent before. If this fails, the samples are still
-        sent."""
+        """Send the engine starts that were not sent before. A failure does not stop the samples."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(
@@ -210,11 +202,8 @@ class Sender:
     Args:
         prepare: returns a function that sends the batch once (`OtlpExport.prepare`).
         log_line: called when the collector becomes unreachable, and when it is reachable again.
-        sent: the counters.
         patience_s: maximum number of seconds for which a batch is sent again.
         capacity: maximum number of batches in the queue.
-        clock: returns monotonic seconds.
-        pause: waits for a number of seconds, or until the sender is closed.
         receiver: the name of the collector in log messages.
     """
 
@@ -245,9 +234,7 @@ class Sender:
         self._hurry = threading.Event()
         self._pause = pause or self._hurry.wait
         self._away = False
-        """True if a batch has been dropped and the collector has accepted no batch since."""
         self._failing = False
-        """True if the last export failed."""
         self._queued_requests = 0
         self._done_requests = 0
         self._thread = threading.Thread(target=self._run, name="simulator-sender", daemon=True)
@@ -264,10 +251,8 @@ class Sender:
         return self._queued_requests - self._done_requests
 
     def put(self, batch: Batch, stop: threading.Event) -> bool:
-        """Queue a batch, and wait while the queue is full.
-
-        If `stop` is set, do not wait, as in `offer`. Return whether the batch was queued.
-        """
+        """Queue a batch, and wait while the queue is full. If `stop` is set, do not wait, as in
+        `offer`. Return whether the batch was queued."""
         while not stop.is_set():
             try:
                 self._queue.put(batch, timeout=0.2)
@@ -288,14 +273,8 @@ class Sender:
         return True
 
     def drain(self, stop: threading.Event, within_s: float = math.inf) -> bool:
-        """Wait until all queued batches have been sent or dropped, or until `stop` is set.
-
-        Args:
-            stop: an event that ends the wait.
-            within_s: time limit.
-
-        Returns: whether the queue is empty.
-        """
+        """Wait until all queued batches have been sent or dropped, or until `stop` is set. Return
+        whether the queue is empty."""
         deadline = time.monotonic() + within_s
         with self._queue.all_tasks_done:
             while (
@@ -308,7 +287,6 @@ class Sender:
         """Send queued batches for about `within_s` seconds, then drop the rest and end the thread.
 
         Args:
-            within_s: time limit in seconds.
             abandon: called if an export still runs at the time limit, to interrupt this export.
         """
         deadline = self._clock() + within_s

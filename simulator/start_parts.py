@@ -8,8 +8,7 @@ from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.otlp.start_span import span_of_parts
 
 FIRST_S: Final = 48.0
-"""Duration in seconds of the start before the simulation begins. Real starts take from seconds to
-minutes."""
+"""Duration in seconds of a start before the simulation. Real starts take seconds to minutes."""
 SHARES: Final = {
     names.START_IMPORTS: 0.12,
     names.START_CONFIG: 0.06,
@@ -22,15 +21,12 @@ SHARES: Final = {
     names.START_WARM_UP: 0.11,
     names.START_SERVER: 0.02,
 }
-"""Each part's share of the duration of a start. The shares are chosen, not measured. They sum to
-1."""
+"""Each part's share of a start's duration, in total 1. The shares are chosen, not measured."""
 
 
 def start_span_of(state: EngineState, replica: str) -> ReadableSpan:
-    """Return the span of an engine's start. Each call with the same start returns the same span.
-
-    In the simulator, `started_unix_ns` is the time at which the server was ready.
-    """
+    """Return the span of an engine's start: the same span at each call. In the simulator,
+    `started_unix_ns` is the time at which the server was ready."""
     length_s = state.machine.loading_s or FIRST_S
     parts = {name: share * length_s for name, share in SHARES.items()}
     seed = f"{replica} {state.engine} {state.started_unix_ns}"

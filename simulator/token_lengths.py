@@ -37,7 +37,7 @@ class Lengths:
         self._longest = longest
 
     def draw(self, chance: random.Random) -> int:
-        """Return a random length in tokens. `chance` is the random number generator."""
+        """Return a random length in tokens."""
         return self._at_score(chance.gauss(0.0, 1.0))
 
     def quantile(self, q: float) -> int:

@@ -20,10 +20,7 @@ class Truth:
     start_unix_s: float
     end_unix_s: float | None
     where: Mapping[str, str]
-    """Labels of the affected requests, or of the requests that cause the fault.
-
-    Empty if all requests are affected.
-    """
+    """Labels of the requests that are affected or cause the fault; empty if all are affected."""
     affects: str
     """The latency that becomes longer."""
 

@@ -23,8 +23,7 @@ class Prefix(NamedTuple):
 
 
 class Hop(NamedTuple):
-    """A request's visit to one server, if the router sends the request to a prefill server and then
-    to a decode server."""
+    """A request's visit to a prefill server or to a decode server."""
 
     bits: int
     """The id of the request, which the router sends to both servers."""
@@ -40,7 +39,7 @@ class Tenant:
     weight: float
     prefixes: tuple[Prefix, ...] = ()
     acceptance: float = 0.75
-    """Probability that a drafted token is accepted. It depends on the tenant's tasks."""
+    """Probability that a drafted token is accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,36 +57,29 @@ class Request:
     chat: bool = True
     streamed: bool = True
     leaves_after_tokens: int | None = None
-    """Number of output tokens after which the client disconnects; None if the client reads the
-    whole response."""
+    """Number of output tokens after which the client disconnects; None if it reads all."""
     prompt: str | None = None
-    """Name of the prompt; requests with the same name have the same prompt.
-
-    None means that no other request has this prompt.
-    """
+    """Name of the prompt; requests with the same name have the same prompt. None means that no
+    other request has this prompt."""
     timeout_s: float | None = None
     """Seconds after which the client gives up without a complete response; None for no limit."""
     retries: int = 0
-    """Number of times that the client sends the request again. It does so immediately after a
-    timeout."""
+    """Number of times that the client sends the request again, immediately after a timeout."""
     malformed: bool = False
     lora: str | None = None
     grammar_s: float = 0.0
-    """Seconds to compile the grammar of the structured output; 0 without a grammar, or if the
-    grammar is already compiled."""
+    """Seconds to compile the grammar of the structured output; 0 if there is nothing to compile."""
     encoder_s: float | None = None
-    """Seconds of the encoder for the images of the prompt; None if the model accepts no images."""
+    """Seconds of the encoder for the prompt's images; None if the model accepts no images."""
     acceptance: float = 0.75
     reads_tokens_per_s: float | None = None
-    """Reading speed of the client in tokens per second; None if the client reads as fast as the
-    server sends."""
+    """Reading speed of the client in tokens per second; None for unlimited."""
     hop: Hop | None = None
     """None if one server does both prefill and decode."""
 
 
 IMAGE_S = (0.02, 0.08)
-"""Minimum and maximum of the encoder's seconds for an image. The values are chosen, not
-measured."""
+"""Minimum and maximum seconds of the encoder for an image. Chosen, not measured."""
 
 TENANTS = (
     Tenant("acme", 3.0, (Prefix("acme/support", 640), Prefix("acme/search", 288))),
@@ -107,8 +99,7 @@ class Workload:
     prompts: Lengths = PROMPTS
     answers: Lengths = ANSWERS
     prefix_share: float = 0.7
-    """Probability that the prompt of a tenant with system prompts begins with one of them, if the
-    prompt is long enough."""
+    """Probability that a long enough prompt begins with one of the tenant's system prompts."""
     chat_share: float = 0.85
     streamed_share: float = 1.0
     """Share of streamed responses. The default is 1, because chat responses are streamed.
@@ -121,14 +112,12 @@ class Workload:
     malformed_share: float = 0.003
     loras: tuple[str, ...] = ()
     lora_share: float = 0.3
-    """Share of the requests that use an adapter. The first adapters of `loras` are used most
-    often."""
+    """Share of the requests that use an adapter. The first adapters are used most often."""
     image_share: float = 0.0
     """Share of the requests with an image; 0 if the model accepts no images."""
     conversations: Conversations | None = None
     trace: tuple[TraceRow, ...] = ()
-    """A recorded trace; empty for no trace. The arrivals and lengths of a trace are used instead of
-    random ones."""
+    """A recorded trace, whose arrivals and lengths are used; empty for random ones."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_per_s < float("inf"):
@@ -146,8 +135,7 @@ class Workload:
     def arrivals(
         self, seed: str, from_s: float = 0.0, to_s: float = float("inf")
     ) -> Iterator[Request]:
-        """Yield the requests that arrive at or after `from_s` and before `to_s`, in order of
-        time."""
+        """Yield the requests that arrive in [`from_s`, `to_s`), in order of time."""
         chance = random.Random(seed)
         turns = Turns(self.conversations) if self.conversations else None
         if self.trace:
@@ -166,12 +154,7 @@ class Workload:
         turns: Turns | None = None,
         row: TraceRow | None = None,
     ) -> Request:
-        """Return a random request.
-
-        Args:
-            chance: the random number generator.
-            row: a row of a trace, from which the lengths are taken; None for random lengths.
-        """
+        """Return a random request. If `row` is given, its lengths come from this row of a trace."""
         weights = [tenant.weight for tenant in self.tenants]
         tenant = chance.choices(self.tenants, weights)[0]
         prompt_tokens = self.prompts.draw(chance)

@@ -1,2 +1,1 @@
-"""One detector per cause. A detector returns the share of the growth that its cause explains, with
-evidence and levers."""
+"""One detector per cause. A detector returns the share of the growth that its cause explains."""

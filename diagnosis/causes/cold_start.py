@@ -23,8 +23,8 @@ SUMMARY = "a server (re)started: requests queue until it is warm, and its first 
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the growth of the latency of requests that were received around a start.
-    The growth that changes of the workload caused is excluded."""
+    """Return a claim on the growth of the latency of requests around a start, without the growth
+    that the workload caused."""
     # engine_hang claims the effect of a restart that ended a hang.
     ended_hangs = ends_of_hangs(case)
     started = [start for start in restarts(case) if start not in ended_hangs]
@@ -74,8 +74,7 @@ def _parts(start: ColdStart | None) -> Iterator[Evidence]:
 
 
 def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
-    """Yield the levers of a start's largest part. The first lever names the part and its
-    seconds."""
+    """Yield the levers of a start's largest part. The first lever names the part and its time."""
     if start is None or (largest := largest_part(start)) is None:
         return
     part, part_s = largest
@@ -86,4 +85,4 @@ def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
 
 
 _LOAD_FASTER: Final = (Lever("load faster", "--load-format runai_streamer"),)
-"""The lever that is used if the parts of the start are unknown."""
+"""Used if the parts of the start are unknown."""

@@ -29,13 +29,12 @@ _AFFECTED: Final = (
         ),
     ),
 )
-"""Pairs of terms and prefixes of argument names. Only arguments whose name has one of the prefixes
-can lengthen the terms of the same pair."""
+"""Pairs of terms and prefixes of argument names. Only these arguments can lengthen the terms."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the growth of the latency of requests to servers with a new configuration.
-    The growth that changes of the workload caused is excluded."""
+    """Return a claim on the growth of the latency of requests to servers with a new configuration,
+    without the growth that the workload caused."""
     configs = new_configs(case)
     if not configs or not new_config_stays_slow(case):
         return None
@@ -50,8 +49,7 @@ def detect(case: Case) -> Claim | None:
     weights: dict[str, float | FloatArray] = dict.fromkeys(
         (*TERMS, *_PREEMPTED), np.where(deployed, 1.0, 0.0)
     )
-    # After the servers are warm again, the claim excludes the growth that the traffic caused, and
-    # the terms that no changed argument affects.
+    # For warm servers, claim only the affected terms, without the growth that the traffic caused.
     warm = deployed & ~restarted
     others = [*drivers.TRAFFIC]
     if changed and not any(_difference_affects(difference, _OF_CACHE) for difference in changed):
@@ -110,7 +108,7 @@ def _changed_arguments(case: Case, configs: tuple[str, ...]) -> list[Difference]
     others = [start for start in reversed(starts) if start.config not in configs]
     own = [start for start in others if start.replica == after.replica]
     own.sort(key=lambda start: start.engine != after.engine)
-    # A deploy may give replicas new names. The replicas before the deploy ran the same model.
+    # A deploy may give replicas new names. The old replicas ran the same model.
     old = [
         each for each in others if each.model == after.model and each.at_unix_ns < after.at_unix_ns
     ]

@@ -20,17 +20,15 @@ def detect(case: Case) -> Claim | None:
     chosen = [drivers.LOAD, drivers.PROMPTS, drivers.OUTPUTS]
     added = outputs_were_added(case)
     if case.question.metric in CONTAIN_TOKENS and case.workload.outputs_grew and not added:
-        chosen.remove(drivers.OUTPUTS)  # For E2E, longer outputs are the root cause.
-    # If no other driver grew, more tokens of other requests in a step are a growth of the batch
-    # itself.
+        chosen.remove(drivers.OUTPUTS)  # longer_outputs claims this growth
+    # If no driver grew, the whole growth of other requests' decodes is attributed to the batch.
     share = sum(shares.get(driver, 0.0) for driver in chosen) if shares else 1.0
     weights: dict[str, float | FloatArray] = {}
     if added:
         weights = {**wait_weights(case, drivers.OUTPUTS), "decode_longer": 1.0}
     if case.grown_s("prefill_others_decode", "decode_others_decode") > 0 and share:
-        # More concurrent requests also add prefills to the steps of running decodes. If these
-        # prefills add less time than the decodes do, they are attributed to the growth of the
-        # batch.
+        # More concurrent requests also add prefills to the steps of running decodes. The part of
+        # this delay that is not prefill interference (`prefill_share`) is attributed to the batch.
         prefills = drivers.for_prefill(case).get(drivers.LOAD, 0.0) * (1.0 - prefill_share(case))
         weights |= {
             "prefill_others_decode": share,

@@ -21,7 +21,7 @@ _OWN: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
 def detect(case: Case) -> Claim | None:
     """Return a claim on the additional encoder time of a request itself and of other requests."""
     usual_s = case.usual.mean("encoder_s")
-    if usual_s is None:  # the encoder's time in the baseline is unknown, not zero
+    if usual_s is None:
         return None
     weights: dict[str, float | FloatArray] = {}
     grown_s = np.nan_to_num(case.slow.number("encoder_s")) - usual_s

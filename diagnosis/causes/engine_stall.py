@@ -34,8 +34,7 @@ def detect(case: Case) -> Claim | None:
         weights={
             **seats,
             "handoff": np.maximum(seats.get("handoff", 0.0), while_handed),
-            # A request may arrive after the stall and still wait behind a request that the stall
-            # delayed.
+            # A request may arrive after the stall and wait behind a request that the stall delayed.
             **{
                 term: np.maximum(seats.get(term, 0.0), while_queued)
                 for term in (*OF_SEATS, "queue_step", "queue_budget")

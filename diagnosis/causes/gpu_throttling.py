@@ -9,13 +9,11 @@ ID = "gpu_throttling"
 SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down equally"
 
 _CLOCK = 0.95
-"""The GPU is throttled if its clock is below this share of the baseline's clock. Ordinary variation
-of the boost clock is smaller."""
+"""Maximum clock ratio (now / before) of a throttled GPU. The boost clock varies less."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the slowdown of the servers whose GPUs report lower clocks or throttle
-    reasons."""
+    """Return a claim on the slowdown of servers with lower GPU clocks or with throttle reasons."""
     times = slow_servers_showing(case, _is_throttled)
     if not times:
         return None

@@ -36,9 +36,7 @@ def detect(case: Case) -> Claim | None:
     if not outgrown(case):  # otherwise `preemption` claims the wait
         weights |= wait_weights(case, drivers.OUTPUTS)
     if case.question.metric in CONTAIN_TOKENS:
-        # For E2E and the time to the first content, this cause claims the delay by concurrent
-        # requests with longer outputs. For the time per token, decode_batch_growth claims this
-        # delay.
+        # For the time per token, decode_batch_growth claims this delay.
         weights |= dict.fromkeys(OF_BATCH, drivers.for_seats(case).get(drivers.OUTPUTS, 0.0))
     return Claim(
         cause=ID,

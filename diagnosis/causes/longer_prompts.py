@@ -20,8 +20,7 @@ def detect(case: Case) -> Claim | None:
     weights: dict[str, float | FloatArray] = {"prefill_longer": 1.0}
     of_all = 1.0 - few_prompts_share(case)
     if of_all:
-        # For the time per token, prefill_interference claims the time by which prefills lengthen
-        # decodes. For E2E, this cause claims this time, because longer prompts are the root cause.
+        # For the time per token, prefill_interference claims the delay of decodes.
         weights |= {
             name: share * of_all
             for name, share in wait_weights(case, drivers.PROMPTS).items()

@@ -1,5 +1,4 @@
-"""Requests for rarely used adapters wait until their adapter is loaded in place of another
-adapter."""
+"""Requests for rarely used adapters wait until their adapter is loaded in place of another."""
 
 from diagnosis.claim import Claim, Evidence
 from diagnosis.evidence import drivers
@@ -22,7 +21,7 @@ def detect(case: Case) -> Claim | None:
     affected = needs_adapter(case) if loading else adapter
     if not affected.any() or not (loading or case.grown_s("queue_held") > 0):
         return None
-    # An adapter is loaded between two steps, and all requests wait until it is loaded.
+    # All requests wait while an adapter is loaded between two steps.
     still = dict.fromkeys(("prefill_stall", "decode_stall", "queue_step"), 1.0 if loading else 0.0)
     return Claim(
         cause=ID,

@@ -5,9 +5,7 @@ delayed many more requests by a shorter time. It would be found only after the f
 Therefore the detectors run again on a wider tail: a larger share of the slowest requests. For each
 claim in the wider tail, two numbers are computed. `alone` is the time that the claim's cause adds
 to the slow requests' mean latency if it is the only cause. `here` is the time that the cause adds
-if all other causes are present. The shares of the slowest requests do not give these numbers,
-because other requests may be the slowest if one cause is removed. For a masked cause, `alone` is
-large and `here` is small.
+if all other causes are present. For a masked cause, `alone` is large and `here` is small.
 
     share = (alone + here) / 2 / (time that all causes add together)
 
@@ -27,18 +25,17 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.latency.tail import MOST_WIDE_TAIL, Stretch
 
 WIDE: Final = 0.5
-"""The share of the window's requests, slowest first, in which masked causes are searched."""
+"""The share of the slowest requests in which masked causes are searched."""
 
 LEAST: Final = 0.08
-"""Minimum share of a masked cause that is reported. Claims with a smaller share in a wide tail are
-mostly noise."""
+"""Minimum share of a masked cause that is reported. Smaller shares are mostly noise."""
 
 _MASKED_BELOW: Final = 0.25
 """A cause is masked if here / alone is at most this value."""
 
 _SAME_CAUSE: Final = 0.3
 """Minimum share, in the wider tail, of the slowest requests' largest cause. If its share is
-smaller, the wider tail has a different problem, and no masked causes are searched."""
+smaller, the wider tail has a different problem."""
 
 
 class MaskedCause(NamedTuple):
@@ -47,13 +44,10 @@ class MaskedCause(NamedTuple):
     claim: Claim
     share: float
     alone_s: float
-    """Seconds that this cause would add to the slow requests' mean latency if it were the only
-    cause."""
 
 
 def wide_share(slow: Stretch, share: float) -> float | None:
-    """Return the share of the window's requests in which masked causes are searched. Return None if
-    the tail already has this share or a larger one."""
+    """Return the share in which masked causes are searched; None if the tail is already as wide."""
     wide = min(WIDE, MOST_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
 
@@ -72,7 +66,6 @@ def masked_causes(
     """Return the masked causes, in the order of the claims.
 
     Args:
-        wide: the case with wider tails of the window and the baseline.
         slow: the window's requests, slowest first.
         share: the share of the window's requests that is slow.
         named: the causes that were found in the slow requests, largest share first; at least one.
@@ -100,22 +93,20 @@ class _WithoutCauses:
         self._slow, self._share = slow, share
         self._latency_s = slow.latency_s[: len(wide.slow)]
         usual_s = float((self._latency_s - wide.terms.sum(axis=1)).mean())
-        # If a cause is removed, a request does not become faster than the usual mean. If the
-        # fastest request of the wider tail is already faster than that, its latency is the minimum.
+        # Without a cause, a request takes the usual mean, or the wider tail's minimum if that is
+        # less.
         self._least_s = min(usual_s, float(self._latency_s[-1]))
         self._all = self._taken.sum(axis=0)
         self.whole_s = self._mean(self._latency_s)
         self.nothing_s = self._mean(self._without(self._all))
 
     def adds_s(self, cause: int) -> tuple[float, float]:
-        """Return the seconds that a cause adds to the slow requests' mean latency, as two numbers:
-        the first if it is the only cause, the second if all other causes are present too."""
+        """Return `alone` and `here` of a cause, in seconds."""
         alone, others = self._with_and_without(cause)
         return self._mean(alone) - self.nothing_s, self.whole_s - self._mean(others)
 
     def of_all(self, cause: int) -> float:
-        """Return a cause's share: the mean of the two numbers that `adds_s` returns, divided by the
-        seconds that all causes add together."""
+        """Return a cause's share, by the formula in the module's docstring."""
         both_s = self.whole_s - self.nothing_s
         return sum(self.adds_s(cause)) / 2.0 / both_s if both_s > 0 else 0.0
 

@@ -20,7 +20,6 @@ def detect(case: Case) -> Claim | None:
 
     If the prompts are long, but each prompt fits into one step, the claim includes the wait before
     the first token. If the prompts do not fit into one step, long_prompt_blocking claims this wait.
-    long_prompt_blocking always claims the wait for KV transfers of long prompts.
     """
     shares = drivers.for_prefill(case)
     of_prompts = shares.get(drivers.PROMPTS, 0.0)

@@ -70,4 +70,3 @@ DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
 SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
     {module.ID: module.SUMMARY for module in _MODULES}
 )
-"""A one-sentence summary of each cause, by cause id."""

@@ -1,5 +1,4 @@
-"""The router sends too large a share of the requests to one replica or engine, and they wait
-there."""
+"""The router sends too many requests to one replica or engine, and they wait there."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers

@@ -15,8 +15,7 @@ this median."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the slowdown of the servers in which the activity of one GPU differs from
-    the activity of the other GPUs."""
+    """Return a claim on the slowdown of servers with one GPU of unusual activity."""
     times = slow_servers_showing(case, _gpus_differ)
     if not times:
         return None

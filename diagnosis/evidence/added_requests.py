@@ -17,8 +17,7 @@ from diagnosis.growth.own_work import computed_tokens
 from diagnosis.inputs.requests import FloatArray, IntArray, Requests
 
 LEAST_REQUESTS: Final = 20
-"""Minimum number of requests in each range for a comparison of lengths. With fewer requests, the
-distribution of the lengths is too uncertain."""
+"""Minimum number of requests in each range for a comparison of lengths."""
 
 LEAST_EXCESS: Final = 3.1
 """Minimum excess of long requests over the expected number, in standard deviations. The excess is
@@ -33,21 +32,18 @@ statistics are larger (Smirnov, 1948)."""
 
 @cached_per_case
 def prompts_were_added(case: Case) -> bool:
-    """Return whether requests with long prompts were added. If all prompts became longer, return
-    False."""
+    """Return whether requests with long prompts were added."""
     return _tenants_added_long(case, "prompt_tokens")
 
 
 @cached_per_case
 def outputs_were_added(case: Case) -> bool:
-    """Return whether requests with long outputs were added. If all outputs became longer, return
-    False."""
+    """Return whether requests with long outputs were added."""
     return _tenants_added_long(case, "output_tokens")
 
 
 def _tenants_added_long(case: Case, tokens: str) -> bool:
-    """Return whether some tenants added long requests, and the lengths of the other tenants'
-    requests are as before. If the requests of all tenants changed, return False."""
+    """Return whether some tenants added long requests and the others' lengths did not change."""
     tenants = case.before.label("tenant").values
     lengths = [_of_tenant(case, tokens, each) for each in tenants]
     enough = [each for each in lengths if min(each[0].size, each[1].size) >= LEAST_REQUESTS]
@@ -55,8 +51,7 @@ def _tenants_added_long(case: Case, tokens: str) -> bool:
         return _tenant_added_long(
             *_of_tenant(case, tokens, None), case.hot_s / case.baseline_observed_s
         )
-    # The rates of all tenants may also have grown by a common factor. The smallest growth of a
-    # tenant is used as this factor.
+    # The rates of all tenants may also have grown by a common factor: the smallest growth.
     scale = min(now.size / before.size for before, now in enough)
     added = {
         name
@@ -83,9 +78,9 @@ def long_prompts_fill_steps(case: Case) -> bool:
     """Return whether the added long prompts fill several steps.
 
     A prompt counts as filling several steps if it is longer than two steps. The size of a step is
-    the largest number of prompt tokens that one step computed for other requests. Two steps are
-    required, because decodes and drafts also use tokens of a step, so a prompt that nearly fills
-    one step may need a second step.
+    the largest number of prompt tokens that one step computed for other requests. One step would
+    not be enough: decodes also use tokens of a step, so a prompt that nearly fills one step may
+    need a second step.
 
     Return True if the number of these prompts grew more than the number of shorter prompts. If all
     prompts became longer, growth beyond chance is enough.
@@ -114,8 +109,7 @@ def added_per_s(case: Case, tenant: str, tokens: str) -> float:
 
 
 def without_added(case: Case, tenant: str) -> float:
-    """Return the ratio (now / before) of a tenant's request rate, without the long requests that
-    were added."""
+    """Return the ratio (now / before) of a tenant's request rate, without added long requests."""
     scale = case.hot_s / case.baseline_observed_s
     found = []
     for tokens in ("prompt_tokens", "output_tokens"):
@@ -126,8 +120,7 @@ def without_added(case: Case, tenant: str) -> float:
 
 
 def _of_tenant(case: Case, tokens: str, tenant: str | None) -> tuple[FloatArray, FloatArray]:
-    """Return the lengths before and now, of one tenant's requests; of all requests if `tenant` is
-    None."""
+    """Return the lengths before and now of a tenant's requests, or of all requests."""
     ranges = case.before, case.hot_requests
     if tenant is None:
         before, now = (computed_tokens(each, tokens) for each in ranges)
@@ -140,8 +133,7 @@ def _of_tenant(case: Case, tokens: str, tenant: str | None) -> tuple[FloatArray,
 
 
 def _by_tenant(requests: Requests, tokens: str) -> dict[str, FloatArray]:
-    """Return the known lengths of each tenant's requests, in the order of the requests. The
-    requests are sorted only once, because there may be thousands of tenants."""
+    """Return the known lengths of each tenant's requests, in the order of the requests."""
     lengths, tenant = computed_tokens(requests, tokens), requests.label("tenant")
     known = np.isfinite(lengths)
     lengths, codes = lengths[known], tenant.codes[known]
@@ -155,8 +147,7 @@ def _by_tenant(requests: Requests, tokens: str) -> dict[str, FloatArray]:
 
 
 def added_above(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
-    """Return the length above which requests were added; infinite if none were. For the arguments,
-    see `were_added`."""
+    """Return the length above which requests were added; infinite if none (see `were_added`)."""
     return longer_than(now, before, scale) if were_added(now, before, scale) else inf
 
 
@@ -169,12 +160,9 @@ def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale:
     1. The rate of the ordinary requests changed less than the rate of all requests.
 
     2. The lengths of the ordinary requests have the same distribution as before (Kolmogorov-Smirnov
-    test). If all requests became longer, there are fewer short requests among the ordinary
-    requests, and this condition does not hold.
+    test).
 
     Args:
-        now: the lengths in the window.
-        before: the lengths in the baseline.
         scale: the length of the window, divided by the length of the baseline.
     """
     if min(now.size, before.size) < LEAST_REQUESTS:

@@ -1,7 +1,4 @@
-"""A decorator that caches results for each case, because several detectors use the same results.
-
-Pure, because the cache is part of the case.
-"""
+"""A decorator that caches results for each case. Pure, because the cache is part of the case."""
 
 from collections.abc import Callable
 from functools import wraps

@@ -4,8 +4,8 @@ demand for the resource that requests wait for.
 Pure. The cause of a queue is usually outside the queue: more requests, longer prompts, fewer cache
 hits, slower steps. The demand is a product of factors, for example rate × prompt length. The
 logarithm of the demand's growth is therefore the sum of the logarithms of the factors' growths.
-Each factor is a driver, and a driver's share is its logarithm divided by the sum. Only drivers that
-grew get a share. If no driver grew, the wait remains unexplained.
+Each factor is a driver, and a driver's share is its logarithm divided by the sum. If no driver
+grew, the wait remains unexplained.
 """
 
 from collections.abc import Mapping
@@ -44,8 +44,7 @@ FRONTEND, ADAPTERS, BLOCKS, LINK = "frontend", "adapters", "blocks", "link"
 ENCODER = "encoder"
 
 MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
-"""Drivers that add work to a batch. The other drivers make the same work take longer, or move work
-to another replica."""
+"""Drivers that add work to a batch."""
 
 TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW, RETRIES)
 """Drivers that come from outside the server."""
@@ -57,15 +56,12 @@ NOISE: Final = 0.08
 """A growth whose logarithm is at most this value can occur by chance and is ignored."""
 
 _FEWER_ACCEPTED: Final = 0.9
-"""The acceptance rate of drafted tokens counts as lower if it is at most this share of the
-baseline's acceptance rate."""
+"""Maximum ratio (now / before) of the acceptance rate that counts as lower."""
 _SLOWER_DECODE: Final = 1.02
-"""Minimum ratio of decode's slowdown factor to prefill's slowdown factor. Smaller ratios occur
-between two ordinary hours."""
+"""Minimum ratio of decode's to prefill's slowdown factor. Ordinary hours have smaller ratios."""
 _SKEW: Final = 0.15
 _QUICK: Final = 0.05
 _FEWEST: Final = 20
-"""Minimum number of requests to compute the quantile `_QUICK`."""
 
 
 @cached_per_case
@@ -97,10 +93,10 @@ def _log_of_encoder(case: Case) -> float:
 
 @cached_per_case
 def encoder_added_s(case: Case) -> float:
-    """Return the growth of the encoder's mean time per request, in seconds. Return 0 if the time
-    did not grow beyond chance, or if the encoder's time in the baseline is unknown."""
+    """Return the growth of the encoder's mean time per request, in seconds; 0 if the growth is not
+    beyond chance, or if the time in the baseline is unknown."""
     before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
-    # The test uses the whole window, because a minute contains too few images.
+    # the whole window, because a minute contains too few images
     if not grew(before, whole):
         return 0.0
     return max((case.hot_requests.mean("encoder_s") or 0.0) - float(np.nanmean(before)), 0.0)
@@ -121,8 +117,6 @@ def for_frontend(case: Case) -> DriverShares:
     """Return the share of each driver in the growth of the API server's work. The work is a
     product: rate × prompt length × time per prompt token. Requests wait for each other, because the
     API server is a single process.
-
-    The time per token is measured on requests that did not wait in the API server.
     """
     demand = case.demand
     prompts = log(max(demand.prompt_now_tokens, 1.0) / max(demand.prompt_before_tokens, 1.0))
@@ -196,8 +190,8 @@ def _log_of_held_tokens(case: Case) -> float:
 
 
 def _held_tokens(requests: Requests) -> float | None:
-    """Return the mean number of tokens that a request alone holds in the KV cache when half of its
-    output is generated."""
+    """Return the mean number of KV tokens of one request alone, when half of its output is
+    generated."""
     tokens = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
     known = tokens[np.isfinite(tokens)]
     return float(known.mean()) if known.size else None
@@ -220,10 +214,7 @@ def log_of_fewer_blocks(case: Case) -> float:
 
 def demand_share(case: Case, log_of_another: float) -> float:
     """Return the share of a wait that the growth of demand causes. A loss of capacity causes the
-    rest.
-
-    `log_of_another` is the logarithm of the factor by which capacity fell.
-    """
+    rest. `log_of_another` is the logarithm of the factor by which capacity fell."""
     growth = max(case.demand.log_slow_servers, 0.0) + _log_residence(case)
     whole = growth + log_of_another
     return growth / whole if whole > 0 else 1.0
@@ -236,11 +227,7 @@ def _log_residence(case: Case) -> float:
 
 def _adapters(requests: Requests) -> float | None:
     """Return the effective number of adapters in use, multiplied by the share of requests that need
-    an adapter.
-
-    The effective number is the exponential of the entropy of the adapters' shares. This effective
-    number equals the number of adapters if all adapters are used equally.
-    """
+    an adapter. The effective number is the exponential of the entropy of the adapters' shares."""
     lora = requests.label("lora")
     counts = np.bincount(lora.codes[lora.codes >= 0], minlength=len(lora.values))
     counts = counts[counts > 0]
@@ -300,8 +287,7 @@ def for_seats(case: Case) -> DriverShares:
     """Return the share of each driver in the growth of the demand for places in the batch. The
     demand is a product: rate × time that a request keeps its place."""
     before_s, _ = _residence_s(case)
-    # More decodes of other requests are a growth of the batch itself, so they are not a driver of
-    # the demand for places.
+    # More decodes of other requests are a growth of the batch, and not a driver.
     longer = _why_longer_s(case)
     whole_s = sum(longer.values())
     if before_s > 0 and whole_s > 0:
@@ -313,7 +299,7 @@ def for_seats(case: Case) -> DriverShares:
 
 
 def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> DriverShares:
-    # `encoder_added_s` has already tested whether the encoder's growth is beyond chance.
+    # `encoder_added_s` has already tested the encoder's growth.
     noise = {ENCODER: 0.0}
     logs = {name: value for name, value in others.items() if value > noise.get(name, NOISE)}
     if log_rate > NOISE:
@@ -354,8 +340,7 @@ def _of_rate(case: Case) -> DriverShares:
 
 
 def _driver_of_one_tenant(case: Case) -> str:
-    """Return the driver to which the growth of one tenant's rate is attributed. The tenant is the
-    one whose request rate grew most."""
+    """Return the driver that explains the growth of the tenant whose request rate grew most."""
     if flooded(case):
         return FLOOD
     tenant = first_rates(case).tenant
@@ -383,8 +368,7 @@ def _engine_s(requests: Requests) -> float:
 
 
 def _why_longer_s(case: Case) -> dict[str, float]:
-    """Return the seconds that each driver adds to the time for which a request keeps its place in
-    the batch."""
+    """Return the seconds by which each driver lengthens a request's time in the batch."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -412,16 +396,14 @@ def _why_longer_s(case: Case) -> dict[str, float]:
 
 
 def drafts_share(case: Case) -> float:
-    """Return the share of the decode slowdown that fewer accepted drafts cause. The machine's
-    slowdown causes the rest."""
+    """Return the share of the decode slowdown that fewer accepted drafts cause."""
     fewer = _log_of_fewer_accepted(case)
     prefill, _ = case.slowdowns
     return fewer / (fewer + log(max(prefill or 1.0, 1.0))) if fewer else 0.0
 
 
 def _log_of_fewer_accepted(case: Case) -> float:
-    """Return log(decode slowdown / prefill slowdown); 0 if the acceptance rate did not fall. Both
-    slowdowns are factors."""
+    """Return log(decode slowdown / prefill slowdown); 0 if the acceptance rate did not fall."""
     before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
     prefill, decode = case.slowdowns
     if before is None or now is None or now > _FEWER_ACCEPTED * before or decode is None:

@@ -1,7 +1,4 @@
-"""Find the tenant that caused most of the growth of the traffic.
-
-Pure.
-"""
+"""Find the tenant that caused most of the growth of the traffic. Pure."""
 
 from math import exp, log
 from typing import Final
@@ -22,15 +19,13 @@ _RISE: Final = 1.5
 """Minimum ratio (now / before) of the driving tenant's tokens per second."""
 
 _CHANCE: Final = 0.01
-"""Maximum probability that a tenant sends the driving tenant's share of the added requests by
-chance."""
+"""Maximum probability that a tenant's share of the added requests is due to chance."""
 
 
 def driving_tenant(case: Case, tokens: str) -> str | None:
     """Return the tenant that caused most of the growth in tokens; None if no single tenant did.
 
     Args:
-        case: the case to examine.
         tokens: "prompt_tokens" or "output_tokens".
     """
     before, now = (
@@ -54,8 +49,8 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
 
 
 def _added_requests(case: Case, tokens: str) -> float:
-    """Return the number of added requests if all added requests had the same length. The number is
-    computed from the growth of the sum of tokens and of the sum of squared tokens."""
+    """Return the number of added requests, computed from the growth of the sum of tokens and of the
+    sum of squared tokens. All added requests are assumed to have the same length."""
     now, before = (
         np.nan_to_num(computed_tokens(each, tokens)) for each in (case.hot_requests, case.before)
     )
@@ -79,10 +74,7 @@ def _chance_of(share: float, usual_share: float, requests: float) -> float:
 
 
 def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
-    """Return the label, the evidence and the first lever of a claim, all about the driving tenant.
-
-    All three are empty if no single tenant drives the growth.
-    """
+    """Return a claim's label, evidence and first lever about the driving tenant, if any."""
     tenant = driving_tenant(case, tokens)
     if tenant is None:
         return {}, [], []

@@ -1,8 +1,5 @@
-"""Measurements of GPUs and hosts, in the baseline and in the window.
-
-Pure. A pair of results is the value in the baseline and the value in the window. None means an
-unknown value.
-"""
+"""Measurements of GPUs and hosts, in the baseline and in the window. Pure. A pair of results is the
+value in the baseline and the value in the window. None means an unknown value."""
 
 import numpy as np
 
@@ -42,11 +39,10 @@ def _share_with(case: Case, name: str, rows: BoolArray) -> float | None:
 
 
 def gpu_outlier(case: Case, name: str) -> tuple[float | None, float | None, str | None]:
-    """Return a GPU's deviation from its replica's other GPUs, before and now, and the GPU's name.
+    """Return the deviation, before and now, of the GPU that deviates most now, and this GPU's name.
 
-    The GPU is the one with the largest deviation now. The deviation is the difference from the
-    median of the other GPUs, divided by this median. All three values are None if no replica has
-    several GPUs.
+    The deviation is the difference from the median of the replica's other GPUs, divided by this
+    median. All three values are None if no replica has several GPUs.
     """
     before, now = _rows_before_and_now(case)
     apart, gpu = _gpu_farthest_from_peers(case, name, now)
@@ -120,8 +116,8 @@ def _rate_of_all(engines: Samples, name: str, each: str, rows: BoolArray) -> flo
     """Return a counter's increase per second, summed over the processes or engines of a replica.
     The result is the mean over the replicas.
 
-    The samples are grouped by process or engine, because several samples report the same process.
-    An API server sends one sample for each engine, and an engine is sampled by each API server.
+    The samples are grouped by process or engine, because several samples report the same process or
+    engine.
     """
     which, replica = engines.number(each), engines.replica
     known = rows & np.isfinite(engines.number(name)) & (replica.codes >= 0)

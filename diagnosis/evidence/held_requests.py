@@ -14,8 +14,7 @@ from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 _HELD: Final = 0.1
-"""If waits for adapters cause more than this share of the latency's growth, adapters are being
-loaded."""
+"""Adapters are being loaded if waits for them cause more than this share of the growth."""
 
 
 def held_share(case: Case, reason: str) -> FloatArray:
@@ -25,7 +24,6 @@ def held_share(case: Case, reason: str) -> FloatArray:
     NaN for rows that do not report reasons.
 
     Args:
-        case: the case.
         reason: a column of the request, such as `grammar_s`.
     """
     held_s, reason_s = case.slow.number("queue_held_s"), case.slow.number(reason)
@@ -48,20 +46,14 @@ def adapters_are_loading(case: Case) -> bool:
     before, now = case.mean("waiting_loras")
     if now is not None and now > 1.5 * (before or 0.0) + 0.02:
         return True
-    # Samples are taken once per second and miss most short waits. The durations in the requests'
-    # rows include the short waits.
+    # Samples, taken once per second, miss most short waits.
     alone = _reported(case, "adapter_wait_s", needs_adapter(case) * (1.0 - fetches_kv(case)))
     held_s = float((case.terms[:, TERM_INDEX["queue_held"]] * alone).mean())
     return now is not None and held_s > _HELD * float(np.maximum(case.terms.mean(axis=0), 0).sum())
 
 
 def waits_for_adapter(case: Case) -> FloatArray:
-    """Return the share of its held time that each slow request waited for its adapter: (n,).
-
-    If the row does not report reasons, the share is 1 for a request that needs an adapter, and 0
-    for other requests. If the request also fetches keys and values, the share is 1 only if adapters
-    are being loaded.
-    """
+    """Return the share of its held time that each slow request waited for its adapter: (n,)."""
     adapter = needs_adapter(case)
     if not adapters_are_loading(case):
         adapter = adapter * (1.0 - fetches_kv(case))
@@ -69,10 +61,6 @@ def waits_for_adapter(case: Case) -> FloatArray:
 
 
 def fetches_kv(case: Case) -> FloatArray:
-    """Return the share of its held time that each slow request waited for keys and values: (n,).
-
-    If the row does not report reasons, the share is 1 for a request that fetched keys and values
-    from outside the engine.
-    """
+    """Return the share of its held time that each slow request waited for keys and values: (n,)."""
     fetched = np.nan_to_num(case.slow.number("external_cached_tokens")) > 0
     return _reported(case, "kv_load_s", np.where(fetched, 1.0, 0.0))

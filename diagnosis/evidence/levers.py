@@ -1,8 +1,5 @@
 """Build levers: actions with a flag, the flag's current value and a new value to try. The current
-value comes from the event that an engine sends at its start.
-
-Pure.
-"""
+value comes from the event that an engine sends at its start. Pure."""
 
 from typing import Final
 
@@ -20,28 +17,24 @@ ARGUMENT_OF: Final = {
     "--max-cpu-loras": "lora.max_cpu_loras",
     "--speculative-config num_speculative_tokens": "speculative.num_speculative_tokens",
 }
-"""The engine argument that each flag sets, by flag."""
 
 _REPLAYED: Final = ("--max-num-seqs", "--max-num-batched-tokens")
 """The flags for which a replay predicts the effect of a lever."""
 
 
 def rate_limit(tenant: str, before: float, now: float) -> Lever:
-    """Return the lever that limits a tenant to its rate in the baseline. `before` and `now` are
-    rates in the same unit."""
+    """Return the lever that limits a tenant to its rate in the baseline."""
     factor = max(before / now, _LEAST_RATE) if now > 0 else 1.0
     change = f"rate=tenant={tenant}:{factor:.3f}x"
     return Lever(f"limit the rate of {tenant} at the gateway", change=change)
 
 
 _LEAST_RATE: Final = 0.01
-"""Minimum share of the requests that a rate limit admits, so that a tenant without earlier requests
-is not blocked completely."""
+"""Minimum admitted share, so that a tenant without earlier requests is not blocked completely."""
 
 
 def in_force(case: Case, flag: str) -> Argument | None:
-    """Return a flag's current value at a server of the slow requests; None if no engine start
-    reports it."""
+    """Return a flag's current value at a slow server; None if no engine start reports it."""
     starts = sorted(case.servers.starts, key=lambda start: start.at_unix_ns, reverse=True)
     for start in starts:
         if start.at_unix_ns < case.question.window.to_unix_ns and (
@@ -52,11 +45,8 @@ def in_force(case: Case, flag: str) -> Argument | None:
 
 
 def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Lever:
-    """Return a lever that changes a flag.
-
-    If the flag's current value is known, the action's text shows it: "(now 512)". If `factor` is
-    also set, the text shows the current and the new value: "(512 → 1024)".
-    """
+    """Return a lever that changes a flag. If the flag's current value is known, the action's text
+    shows it, for example "(now 512)" or, with a factor, "(512 → 1024)"."""
     value = in_force(case, flag)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return Lever(action, flag)
@@ -68,6 +58,5 @@ def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Le
 
 
 def lever_if(case: Case, action: str, flag: str, value: Argument) -> list[Lever]:
-    """Return a list with one lever if the flag's current value is `value`, otherwise an empty
-    list."""
+    """Return one lever if the flag's current value is `value`, otherwise none."""
     return [Lever(action, flag)] if in_force(case, flag) == value else []

@@ -17,10 +17,7 @@ _FEWEST = 20
 
 @cached_per_case
 def prompts_grew_over_window(case: Case) -> bool:
-    """Return whether prompts became longer over the whole window.
-
-    The whole window is used, because a minute contains too few very long prompts.
-    """
+    """Return whether prompts became longer over the window. A minute has few very long prompts."""
     before, now = (each.number("prompt_tokens") for each in (case.before, case.now))
     return case.workload.prompts_grew or grew(before, now)
 
@@ -28,10 +25,7 @@ def prompts_grew_over_window(case: Case) -> bool:
 @cached_per_case
 def log_skew_outside_restarts(case: Case) -> float:
     """Return log(now / before) of the slow servers' share of the requests while no server is away.
-
-    Other times are excluded, because the other servers receive the requests of a server that is
-    away.
-    """
+    Other times are excluded, because other servers then serve the absent server's requests."""
     apart = case.now.rows(~while_a_server_was_away(case))
     if len(apart) < _FEWEST:
         return 0.0

@@ -1,7 +1,4 @@
-"""Find engine starts and hangs that may have delayed the slow requests.
-
-Pure.
-"""
+"""Find engine starts and hangs that may have delayed the slow requests. Pure."""
 
 from collections.abc import Sequence
 
@@ -23,8 +20,7 @@ _ENOUGH = 20
 _FEWEST = 8
 _MORE = 1.5
 _ERRORS = 2.0
-"""The share of slow requests must exceed `_MORE` times the baseline's share by this many standard
-errors."""
+"""Minimum excess of slow requests over `_MORE` times the baseline's share, in standard errors."""
 _LEAST_WARM_S = 15.0
 _AWAY_S = 30.0
 """A server is assumed to be away for this many seconds before its start."""
@@ -55,7 +51,7 @@ def hangs_in_window(case: Case) -> list[Hang]:
     """Return the hangs because of which some of the window's requests did not end. If an engine
     continues and finishes its requests, it stalled and did not hang."""
     hung = unfinished(case.now)
-    if not hung.any():  # nearly always
+    if not hung.any():
         return []
     at = case.now.received_unix_ns
     return [
@@ -67,8 +63,7 @@ def hangs_in_window(case: Case) -> list[Hang]:
 
 
 def ends_of_hangs(case: Case) -> list[EngineStart]:
-    """Return the starts that ended a hang. The first start of the hung engine after a hang ends the
-    hang."""
+    """Return the starts that ended a hang: the hung engine's first start after the hang."""
     found = []
     for hang in hangs_in_window(case):
         ended_by = next(
@@ -104,7 +99,7 @@ def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatAr
 
 
 def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
-    """Return the seconds from a start until the queue has its usual length again; at most 120. If
+    """Return the seconds, at most 120, from a start until the queue has its usual length again. If
     there are several starts, return the largest value."""
     engines, window = case.servers.engines, case.question.window
     usual, _ = case.p99("waiting")
@@ -119,8 +114,7 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
         after &= engines.at_unix_ns < window.to_unix_ns
         seconds = (engines.at_unix_ns[after] - start.at_unix_ns) / 1e9
         queued = engines.number("waiting")[after] > max(1.0, usual or 0.0)
-        # Find the end of the first period of queueing. The period may contain pauses of up to
-        # `_PAUSE_S`.
+        # The first period of queueing may contain pauses of up to `_PAUSE_S`.
         end = _LEAST_WARM_S
         for second in seconds[queued]:
             if second > end + _PAUSE_S:
@@ -133,17 +127,13 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
 def around_starts(
     case: Case, started: Sequence[EngineStart], requests: Requests | None = None
 ) -> BoolArray:
-    """Return whether each request arrived while a server was away or not yet warm: (n,).
-
-    `requests` defaults to the slow requests.
-    """
+    """Return whether each request arrived while a server was away or not yet warm: (n,)."""
     since_s = since_start_s(case.slow if requests is None else requests, started)
     return np.asarray((since_s > -_LEAD_S) & (since_s < warm_after_s(case, started)))
 
 
 def cold(case: Case) -> BoolArray:
-    """Return whether the server of each of the window's requests started at most two minutes before
-    or after the request: (n,)."""
+    """Return whether each request's server started within two minutes of the request: (n,)."""
     at = case.now.received_unix_ns
     found = np.zeros(at.size, dtype=np.bool_)
     for start in restarts(case):
@@ -180,9 +170,8 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     """Return, for each term, the growth at other times divided by the growth around starts, in [0,
     1].
 
-    The growth at other times is measured on the slowest requests that did not arrive around the
-    starts, so the starts did not delay them. The result is empty if there are too few of these
-    requests.
+    The growth at other times is measured on the slowest of the requests that did not arrive around
+    the starts. The result is empty if there are too few of these requests.
     """
     away = case.now.rows(~around_starts(case, started, case.now))
     taken_s = selected_latency_s(away, case.question)
@@ -199,15 +188,13 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     return {
         term: min(max(float(without_starts_s[index] / here[index]), 0.0), 1.0)
         for index, term in enumerate(TERMS)
-        # Stalls are always attributed to the start, because new batch shapes cause stalls long
-        # after it.
+        # New batch shapes cause stalls long after a start.
         if here[index] > 0 and not term.endswith("_stall")
     }
 
 
 def new_configs(case: Case) -> tuple[str, ...]:
-    """Return the server configurations that slow requests report and that no request in the
-    baseline reports."""
+    """Return the server configurations of slow requests that no request of the baseline reports."""
     slow, before = case.slow.label("config"), case.before.label("config")
     known = {before.values[code] for code in np.unique(before.codes) if code >= 0}
     found = [slow.values[code] for code in np.unique(slow.codes) if code >= 0]
@@ -215,11 +202,7 @@ def new_configs(case: Case) -> tuple[str, ...]:
 
 
 def deploys(case: Case) -> list[EngineStart]:
-    """Return the starts that introduced a new configuration: for each engine, the first start with
-    new arguments.
-
-    A later start with the same arguments is not a deploy.
-    """
+    """Return each engine's first start with each new configuration."""
     configs, seen = new_configs(case), set[tuple[str, int, str]]()
     found = []
     for start in restarts(case):

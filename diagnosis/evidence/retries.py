@@ -18,8 +18,7 @@ _AGAIN_US: Final = 2_000_000
 most about a second before the second retry. Source: INITIAL_RETRY_DELAY of the OpenAI client,
 doubled once."""
 _NOTICED_US: Final = 250_000
-"""Maximum time by which the repeated request may arrive before the server notices the disconnect,
-in microseconds."""
+"""Maximum time from the repeated request to the server's notice of the disconnect, in µs."""
 _SAME_AGE: Final = 0.1
 """Two ages of aborted requests that differ by at most this share count as the same timeout."""
 _FEWEST: Final = 10
@@ -27,12 +26,10 @@ _FEWEST: Final = 10
 least 500 repeated requests, and fifteen other faults had at most one."""
 _MOST_AGES: Final = 0.5
 """Minimum share of the aborts of repeated requests that occur at a common age. Clients with a
-timeout abort at the same age, and users who disconnect abort at any age. In the five simulated
-storms, the share was 1. If one half of the clients has another timeout, the share is one half.
-"""
+timeout abort at the same age, and users who disconnect abort at any age. In five simulated storms,
+the share was 1. If half of the clients have another timeout, it is 0.5."""
 _OF_GROWTH: Final = 0.05
-"""Minimum share of the growth of the request rate that the repeated requests cause. A smaller share
-is ignored."""
+"""Minimum share of the growth of the request rate that the repeated requests cause."""
 
 
 class Retries(NamedTuple):
@@ -42,13 +39,12 @@ class Retries(NamedTuple):
     share: float
     """Share of the arrivals."""
     age_s: float | None
-    """The median age at which the repeated requests were aborted; None if no request was
-    repeated."""
+    """The median age at which the repeated requests were aborted."""
     same_age: float
     """Share of the aborts of repeated requests at about the median age."""
     number: float
     tenant: str | None
-    """The tenant that sent nearly all of the repeated requests; None if there is no such tenant."""
+    """The tenant that sent nearly all of the repeated requests, if there is one."""
 
 
 NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
@@ -68,8 +64,8 @@ def first_requests(case: Case) -> tuple[Requests, Requests]:
     """Return the requests of the baseline and of the hot blocks. If there is a retry storm, omit
     the repeated requests.
 
-    Repeated requests are omitted because they do not show which tenants send more: they come from
-    the tenants whose requests took long.
+    Repeated requests do not show which tenants send more, because they come from the tenants whose
+    requests took long.
     """
     if not retries_share(case):
         return case.before, case.hot_requests
@@ -91,12 +87,7 @@ def retries_share(case: Case) -> float:
 
 
 def repeated_requests(requests: Requests, seconds: float) -> Retries:
-    """Return statistics of the requests of a time range that repeat aborted requests.
-
-    Args:
-        requests: the requests of the range, in any order.
-        seconds: length of the range.
-    """
+    """Return statistics of the requests of a time range that repeat aborted requests."""
     repeats = _repeated(requests)
     if repeats is None or not repeats.again.size:
         return NO_RETRIES
@@ -125,8 +116,7 @@ def _aborted(requests: Requests) -> BoolArray:
 
 
 def _keys(requests: Requests) -> IntArray:
-    """Return the key of each request: a number for its tenant, model, adapter and prompt length:
-    (n,)."""
+    """Return a number for each request's tenant, model, adapter and prompt length: (n,)."""
     found = np.nan_to_num(requests.number("prompt_tokens"), nan=-1.0).astype(np.int64)
     for name in ("tenant", "model", "lora"):
         label = requests.label(name)
@@ -136,7 +126,7 @@ def _keys(requests: Requests) -> IntArray:
 
 class _Repeats(NamedTuple):
     """The m requests that have the same key as an aborted request, and the r pairs of an aborted
-    request and its repetition. The keys are those of `_keys`."""
+    request and its repetition."""
 
     requests: Requests
     place: IntArray
@@ -153,10 +143,7 @@ class _Repeats(NamedTuple):
 
 def _repeated(requests: Requests) -> _Repeats | None:
     """Find the repeated requests. A request counts as the repetition of at most one aborted
-    request.
-
-    Return None if few requests were aborted.
-    """
+    request. Return None if few requests were aborted."""
     aborted = _aborted(requests)
     if aborted.sum() < _FEWEST:
         return None
@@ -181,11 +168,7 @@ def _repeated(requests: Requests) -> _Repeats | None:
 
 def _by_chance(repeats: _Repeats, seconds: float) -> float:
     """Return the expected number of aborts after which a request with the same key arrives by
-    chance.
-
-    The number is computed from the rate of the requests that are not repetitions. These requests
-    are assumed to arrive at random.
-    """
+    chance. The requests that are not repetitions are assumed to arrive at random."""
     key = repeats.key
     kinds = int(key.max(initial=0)) + 1
     others = np.bincount(key, minlength=kinds) - np.bincount(key[repeats.again], minlength=kinds)

@@ -1,8 +1,4 @@
-"""Measure the slowdown of a machine: a slower GPU or CPU lengthens every part of a step.
-
-Pure. The detectors of slow machines use clocks, GPU activity and other processes to find the
-reason.
-"""
+"""Measure the slowdown of a machine: a slower GPU or CPU lengthens every part of a step. Pure."""
 
 from collections.abc import Callable, Mapping
 from math import log
@@ -16,8 +12,7 @@ from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
 
 _SLOWER = 1.08
-"""Minimum slowdown factor that counts as a slower machine. Smaller factors occur between two
-ordinary hours."""
+"""Minimum slowdown factor of a slower machine. Ordinary hours have smaller factors."""
 _MOST_SERVERS = 16
 """Maximum number of servers that are examined separately."""
 _STEADY = 0.5
@@ -26,8 +21,7 @@ does not explain. If the ratio is lower, the surplus comes from stalls and not f
 
 
 def slowdown_of(case: Case) -> float | None:
-    """Return the factor by which the machine is slower than in the baseline. Return None if the
-    machine is not slower, or if the data is missing."""
+    """Return the machine's slowdown factor. None if the machine is not slower, or without data."""
     pace = case.machine_slowdown
     if pace is not None and pace > _SLOWER:
         return pace
@@ -49,10 +43,7 @@ def steady_surplus(case: Case) -> bool:
 
 def slow_servers_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str, float]:
     """Return the slowdown factor of each slow server for which `shows` finds evidence of a cause.
-
-    The servers are examined separately, because two machines may be slow for different reasons. The
-    median over a slow and a fast machine would describe neither of the two machines.
-    """
+    The servers are examined separately, because two machines may be slow for different reasons."""
     alone = len(case.slow_servers) <= 1
     found = {}
     for each in case.slow_servers[:_MOST_SERVERS]:
@@ -66,8 +57,7 @@ def slow_servers_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str,
 def weights_of_slow_servers(
     case: Case, times: Mapping[str, float]
 ) -> dict[str, float | FloatArray]:
-    """Return the weights of a claim on the slowdowns of several servers. `times` contains the
-    slowdown factor by server. Each factor applies only to the requests that its server served."""
+    """Return the weights of a claim on the slowdown factors `times` of several servers."""
     if len(case.slow_servers) <= 1:
         return weights_of_slowdown(case, *times.values())
     found: dict[str, float | FloatArray] = {}
@@ -84,7 +74,7 @@ def weights_of_slowdown(case: Case, times: float) -> dict[str, float | FloatArra
     weights = wait_weights(case, drivers.PACE)
     weights |= {"prefill_own": 1.0, "decode_own": 1.0 - drivers.drafts_share(case)}
     # A slower machine also has a fuller batch. The part of the batch's growth that exceeds the
-    # growth of the traffic is attributed to the slowdown.
+    # traffic's growth is attributed to the slowdown.
     load = max(case.demand.log_slow_servers, 0.0)
     fuller = log(times) / (log(times) + load) if load > 0 else 1.0
     for term in ("prefill_others_decode", "decode_others_decode"):

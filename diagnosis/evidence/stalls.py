@@ -1,7 +1,4 @@
-"""Measure stalls: the surplus of engine steps that took longer than their work explains.
-
-Pure.
-"""
+"""Measure stalls: the surplus of engine steps that took longer than their work explains. Pure."""
 
 import numpy as np
 
@@ -10,15 +7,12 @@ from diagnosis.inputs.requests import FloatArray
 
 _NAME = "stall_s_total"
 _NOTICEABLE = 0.02
-"""A surplus is ignored as an error of the step model if it is below this share of a sample's
-time."""
+"""A surplus below this share of a sample's time is ignored as an error of the step model."""
 
 
 def stalled_while_queued_s(case: Case) -> FloatArray:
-    """Return the seconds for which the engine was stalled while each slow request waited: (n,).
-
-    If a request's engine is unknown, the mean over the replica's engines is used.
-    """
+    """Return the seconds for which the engine was stalled while each slow request waited: (n,). If
+    a request's engine is unknown, the mean over the replica's engines is used."""
     engines = case.servers.engines
     rise, span = np.nan_to_num(engines.rises(_NAME)), np.nan_to_num(engines.spans_s)
     waited_s = np.nan_to_num(case.slow.number("frontend_s"))
@@ -51,9 +45,8 @@ def stalled_while_queued_s(case: Case) -> FloatArray:
 def steadiness(case: Case) -> float | None:
     """Return the median of the surplus over the hot blocks' samples, divided by its mean.
 
-    The surplus of a sample is a share of its busy time. The ratio is near 1 if all seconds have a
-    similar surplus, and near 0 if a few seconds have nearly all of the surplus. The result is None
-    if the mean surplus is at most `_NOTICEABLE`, or if there are too few samples.
+    The ratio is near 1 if all seconds have a similar surplus, and near 0 if a few seconds have
+    nearly all of the surplus.
     """
     rise, busy = _hot(case)
     at_work = busy > 0.05
@@ -65,8 +58,7 @@ def steadiness(case: Case) -> float | None:
 
 
 def surplus_ratio(case: Case) -> float | None:
-    """Return the sum of the surplus in the hot blocks, divided by the step time that the work
-    explains."""
+    """Return the surplus in the hot blocks, divided by the step time that the work explains."""
     rise, busy = _hot(case)
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None

@@ -1,8 +1,5 @@
-"""Compute which share of each term engine starts explain, for the slow requests around these
-starts.
-
-Pure.
-"""
+"""Compute the share of each term that engine starts explain, for slow requests around them.
+Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -22,7 +19,6 @@ TERMS: Final = (
     *("prefill_stall", "prefill_unsplit", "prefill_uncached", "decode_own", "decode_stall"),
     *("decode_others_decode", "decode_others_prefill"),
 )
-"""The terms that a start can lengthen."""
 
 _FEWEST: Final = 0.2
 """Minimum share of the slow requests that are received around the starts."""
@@ -31,32 +27,26 @@ _FULLER: Final = 1.1
 
 def start_weights(case: Case, started: Sequence[EngineStart]) -> dict[str, float | FloatArray]:
     """Return the weights of the terms that the starts lengthen; empty if too few of the slow
-    requests were received around the starts.
-
-    The growth that the workload caused is excluded.
-    """
+    requests were received around the starts. The growth that the workload caused is excluded."""
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
     if not started or fresh.mean() < _FEWEST:
         return {}
     anyway = growth_without_starts(case, started)
     by_traffic = shared_with_traffic(case)
     if not _runs_more_requests(case):
-        # After a start, the KV cache is empty. If no more requests run than before, requests wait
-        # for blocks only if the cache has fewer blocks than before, and this is a separate cause.
+        # If no more requests run than before, requests wait for blocks only because the cache has
+        # fewer blocks. This is a separate cause.
         anyway["queue_kv"] = 1.0
     weights: dict[str, float | FloatArray] = {
         term: fresh * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))
         for term in TERMS
     }
     for term, share in wait_weights(case, drivers.AWAY).items():
-        # During a restart, the other replicas serve the requests of the restarted replica, so their
-        # adapters and links are busier too.
+        # The other replicas serve the restarted replica's requests, so their links are busier too.
         weights[term] = np.maximum(weights.get(term, 0.0), fresh * share)
     return weights
 
 
 def _runs_more_requests(case: Case) -> bool:
-    """Return whether more requests run concurrently than in the baseline, for example after a
-    backlog."""
     before, now = case.p99("running")
     return before is None or now is None or now > _FULLER * before

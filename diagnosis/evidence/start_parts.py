@@ -28,7 +28,7 @@ WORDS: Final[Mapping[str, str]] = {
     "warm_up": "warm-up and CUDA graphs",
     "server": "the HTTP server",
 }
-"""Each part's name as it is used in a sentence, for example "the largest part is …"."""
+"""Each part's name within a sentence."""
 
 _DISK: Final = Lever("keep the image and Python's files on a local disk, and pull the image early")
 _SPARE: Final = Lever("keep a warm spare server, because this part cannot be skipped")
@@ -75,6 +75,5 @@ LEVERS: Final[Mapping[str, Sequence[Lever]]] = {
 
 
 def largest_part(start: ColdStart) -> tuple[str, float] | None:
-    """Return the name and the seconds of a start's longest part. Return None if no part is
-    reported."""
+    """Return the name and the seconds of a start's longest part; None if no part is reported."""
     return max(start.parts_s.items(), key=lambda part: part[1], default=None)

@@ -1,7 +1,5 @@
-"""Attribute growth of the traffic to all tenants, to one tenant's flood, or to a few long prompts.
-
-Pure.
-"""
+"""Attribute growth of the traffic to all tenants, one tenant's flood or a few long prompts.
+Pure."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -23,8 +21,7 @@ from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
 
 _NOISE: Final = 0.08
-"""A growth up to this value can occur by chance and is ignored. It applies to relative growths (now
-/ before − 1) and to logarithms (log(now / before))."""
+"""A growth up to this value, relative or logarithmic, can occur by chance and is ignored."""
 
 _FLOOD_SHARE: Final = 0.35
 """Minimum share of a flooding tenant in the growth of the request rate."""
@@ -36,17 +33,15 @@ _FLOOD_SHARE_RISE: Final = 1.15
 _OTHERS_GREW: Final = 1.3
 """Maximum ratio (now / before) of the other tenants' rate that counts as fluctuation."""
 _WAITS: Final = 0.1
-"""Minimum share of waiting time in the growth of the latency. With a larger share, requests
-wait."""
+"""Requests wait if waiting time is more than this share of the latency's growth."""
 _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )
 
 _FEWEST: Final = 10
-"""Minimum number of requests for a mean or median."""
 _CHANCE_SHARE: Final = 0.25
-"""The growth of the mean and of the median prompt may differ by chance by up to this share of the
-mean prompt's growth."""
+"""The growths of the mean and of the median prompt differ by chance by up to this share of the mean
+prompt's growth."""
 
 
 class Rates(NamedTuple):
@@ -56,8 +51,7 @@ class Rates(NamedTuple):
     before_per_s: float
     now_per_s: float
     log_growth: float
-    """log(now / before) of the request rate, reduced by two standard errors (see
-    `Demand.log_fleet`)."""
+    """log(now / before) of the request rate, reduced in the same way as `Demand.log_fleet`."""
 
 
 @cached_per_case
@@ -95,8 +89,7 @@ def flooded(case: Case) -> bool:
 
 
 def _others_wait(case: Case) -> bool:
-    """Return whether requests wait. If no requests wait, a tenant's additional requests only fill
-    the batch."""
+    """Return whether requests wait. Otherwise, additional requests only fill the batch."""
     if case.question.metric in (Metric.TPOT, Metric.ITL_MAX):
         return False  # these latencies contain no waiting time
     waits = case.grown_s(*_WAITED_FOR)
@@ -185,6 +178,5 @@ def _prompts(requests: Requests, without: str | None) -> FloatArray:
 
 
 def _heaviest_tenant(case: Case) -> str | None:
-    """Return the tenant whose prompt tokens per second grew most."""
     before, now = token_rates(case, "prompt_tokens")
     return max(now, key=lambda tenant: now[tenant] - before.get(tenant, 0.0), default=None)

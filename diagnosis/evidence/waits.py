@@ -1,7 +1,4 @@
-"""Compute the weights of the waiting terms in a claim, from the drivers of each type of wait.
-
-Pure.
-"""
+"""Compute the weights of the waiting terms in a claim, from the drivers of each wait. Pure."""
 
 from typing import Final
 
@@ -21,40 +18,34 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
 OF_SEATS: Final = ("queue_seats", "queue_unsplit")
-"""Terms of the time that requests wait for a place in the batch."""
+"""Waits for a place in the batch."""
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
-"""Terms of the time that a fuller batch adds to a step. If more work fills the batch,
-decode_batch_growth claims these terms. If the batch is fuller because the same work takes longer,
-or because the router sends more work to these replicas, another cause claims the terms."""
+"""Terms of the time that a fuller batch adds to a step. decode_batch_growth claims these terms only
+if more work fills the batch."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
 """Terms of the delay by other requests' prefills: the wait for a share of the step's token budget,
 and the additional time of longer steps."""
 
 OF_STEP: Final = ("handoff", "queue_step")
-"""Terms of the time that requests wait for a step to end. The engine accepts new requests only
-between two steps."""
+"""Waits for the end of a step. The engine accepts new requests only between two steps."""
 
 OF_BLOCKS: Final = ("queue_kv",)
-"""Terms of the time that requests wait for KV blocks."""
+"""Waits for KV blocks."""
 
 _SURELY_MORE: Final = 0.25
-"""A growth whose logarithm is above this value is not due to chance. The logarithms of rates are
-already reduced by two standard errors."""
+"""A growth whose logarithm is above this value is not due to chance."""
 
 _AS_MUCH: Final = 1.0
-"""Other requests' prefills and other requests' decodes both lengthen a decode. If delay by prefills
-/ delay by decodes is at most this value, more concurrent requests explain both delays. If the ratio
-is larger, the excess counts as prefill interference."""
+"""Maximum ratio (see `prefill_share`) at which more concurrent requests explain both delays."""
 
 OF_FRONTEND: Final = ("frontend",)
-"""Terms of the time that requests wait for the API server."""
+"""Waits for the API server."""
 
 
 def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
-    """Return the weights of the waiting terms: the share of each wait that the drivers in `chosen`
-    cause."""
+    """Return the weights of the waiting terms: the share of each wait that these drivers cause."""
     weights: dict[str, float | FloatArray] = {}
     of_seats = drivers.for_seats(case)
     of_batch = {name: share for name, share in of_seats.items() if name not in drivers.MORE_WORK}
@@ -88,8 +79,7 @@ def shared_with_traffic(case: Case) -> dict[str, float]:
     """Return, for each term, the share of the growth that a restart must not claim, because the
     traffic changed at the same time.
 
-    The share is half of the share that the changes of the traffic cause. Five changes count if they
-    are beyond chance: longer prompts, more load, a tenant's flood, routing skew and cache misses.
+    The share is half of the share that the changes of the traffic cause.
     """
     sure = [drivers.LOAD] if case.demand.log_fleet > _SURELY_MORE else []
     if prompts_grew_over_window(case):

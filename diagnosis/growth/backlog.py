@@ -24,7 +24,6 @@ def backlogged(hot: BoolArray, begun: FloatArray, ended: FloatArray) -> BoolArra
         return hot
     order = np.argsort(begun, kind="stable")
     begun, ended = begun[order], np.maximum.accumulate(ended[order])
-    # A backlog begins with a request that arrives while no other request waits.
     first = np.concatenate([[True], begun[1:] > ended[:-1]])
     since = begun[first][np.cumsum(first) - 1]
     found = hot.copy()

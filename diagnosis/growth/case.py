@@ -23,8 +23,7 @@ from diagnosis.latency.tail import Stretch
 from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
-"""Maximum number of requests from which a mean over ordinary requests is computed. More requests do
-not improve the mean."""
+"""Maximum number of requests from which a mean over ordinary requests is computed."""
 _COVERED = 0.9
 """Minimum share of the slow requests that the hot blocks contain."""
 _USUAL = 0.99
@@ -52,8 +51,7 @@ class Case:
     only: str | None = None
     """The only server to examine. None examines all servers with slow requests."""
     cache: dict[object, Any] = field(default_factory=dict)
-    """Results that several detectors use. The key is usually the function that computed the
-    result."""
+    """Shared results, usually by the function that computed them."""
 
     @cached_property
     def slow(self) -> Requests:
@@ -72,8 +70,7 @@ class Case:
         return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
-        """Return the growth of the sum of these terms in seconds, as a mean over the slow requests.
-        The result is negative if the sum shrank."""
+        """Return the growth of the sum of these terms, in seconds per slow request."""
         return float(self.terms[:, [TERM_INDEX[term] for term in terms]].sum(axis=1).mean())
 
     def at(self, server: str) -> "Case":
@@ -85,9 +82,9 @@ class Case:
 
     @cached_property
     def hot_blocks(self) -> BoolArray:
-        """Return whether each block is hot: (block_count,). The smallest number of blocks with
-        nearly all slow requests are hot, and also the earlier blocks in which the backlog of these
-        requests grew."""
+        """Return whether each block is hot: (block_count,). The fewest blocks that contain nearly
+        all slow requests are hot. The earlier blocks in which the backlog of these requests grew
+        are hot too."""
         counts = np.bincount(self.slow_blocks, minlength=self.block_count)
         order = np.argsort(-counts, kind="stable")
         cumulative = np.cumsum(counts[order])
@@ -127,8 +124,7 @@ class Case:
 
     @cached_property
     def slow_servers(self) -> tuple[str, ...]:
-        """The servers that served nearly all slow requests. The server with the most slow requests
-        is first. A server is a replica, or an engine of a replica with several engines."""
+        """The servers of nearly all slow requests, the server with the most slow requests first."""
         if self.only is not None:
             return (self.only,)
         server = self.slow.server
@@ -142,8 +138,7 @@ class Case:
 
     @cached_property
     def slow_replicas(self) -> tuple[str, ...]:
-        """The replicas of the slow servers. The replica of the server with the most slow requests
-        is first."""
+        """The slow servers' replicas, in the order of `slow_servers`."""
         return replicas_of(self.slow_servers, self.servers.divided)
 
     def where_of(self, *servers: str) -> dict[str, str]:
@@ -165,11 +160,7 @@ class Case:
     # --- what the servers report -------------------------------------------------------------
 
     def rows_now(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
-        """Select the samples of the slow servers in the hot blocks.
-
-        With `whole_replicas`, the samples of all engines of the slow servers' replicas are
-        selected.
-        """
+        """Select the samples of the slow servers, or of their whole replicas, in the hot blocks."""
         return self._hot(samples.at_unix_ns) & self._of_victims(samples, whole_replicas)
 
     def rows_before(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
@@ -195,11 +186,7 @@ class Case:
         return engines.rate(name, self._engines_before), engines.rate(name, self._engines_now)
 
     def ratio(self, part: str, whole: str) -> tuple[float | None, float | None]:
-        """Return the increase of the counter `part` divided by the increase of the counter `whole`.
-
-        Returns:
-            The ratio before, and the ratio now.
-        """
+        """Return the increase of counter `part` per increase of counter `whole`, before and now."""
         engines = self.servers.engines
         return (
             engines.ratio(part, whole, self._engines_before),
@@ -308,7 +295,7 @@ class Case:
         """The slowdown factor of the machine: the smaller of the factors of prefill and decode.
 
         The smaller factor is used because the machine is not the cause if only prefill or only
-        decode is slower. If only one factor is known, it is used.
+        decode is slower.
         """
         return min((pace for pace in self.slowdowns if pace is not None), default=None)
 

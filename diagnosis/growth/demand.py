@@ -19,8 +19,7 @@ _FEWEST: Final = 5
 _ENOUGH: Final = 20
 """Minimum number of requests to compute a hit ratio."""
 _MOST: Final = 0.6
-"""Minimum share of a single tenant in the growth of the request rate, so that the tenant's cache
-misses count as new traffic."""
+"""Minimum share of a tenant in the growth of the rate, so that its misses count as new traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +30,12 @@ class TenantGrowth:
     before_per_s: float
     now_per_s: float
     share_of_growth: float
-    """The tenant's growth, divided by the sum of the growths of all tenants whose rate grew: in (0,
-    1]."""
+    """The tenant's share of the summed growths of the tenants whose rate grew: in (0, 1]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Changes of the traffic. Rates are in requests per second. `log_*` fields are growths: log(now
-    / before)."""
+    """Changes of the traffic. Rates are in requests/s. `log_*` fields are log(now / before)."""
 
     fleet_before_per_s: float
     fleet_now_per_s: float
@@ -47,28 +44,26 @@ class Demand:
     prompt_before_tokens: float
     prompt_now_tokens: float
     log_prompt: float
-    """Growth of the mean own prefill time that longer prompts cause, computed at the baseline's hit
+    """Effect of longer prompts: the growth of the mean own prefill time at the baseline's hit
     ratio. Prefill time grows faster than the token count, because of attention."""
     log_uncached: float
-    """Growth of the mean own prefill time that the change of the hit ratio causes. Prompts of a
-    size that the baseline does not contain do not count as misses."""
+    """Effect of cache misses on the mean own prefill time. Prompts of a size that the baseline does
+    not contain do not count as misses."""
     log_new_traffic_misses: float
-    """The growth of the mean own prefill time that the cache misses of one tenant's additional
-    requests cause. It is not included in `log_uncached`."""
+    """Effect of the cache misses of one tenant's additional requests. It is not included in
+    `log_uncached`."""
     output_before_tokens: float
     output_now_tokens: float
     uncached_expected_ratio: float
     uncached_now_ratio: float
     servers: int
-    """Number of servers. If a replica has several engines, each engine is a server."""
 
     log_fleet: float
     """Growth of the whole fleet's request rate, reduced by two standard errors of the counts.
     Without the reduction, the growth would be too high: slow requests are more frequent when many
     requests arrive by chance, so the hot blocks contain more requests than usual."""
     log_slow_servers: float
-    """Growth of the request rate at the slow servers, reduced by two standard errors of the
-    counts."""
+    """Growth of the request rate at the slow servers, reduced in the same way."""
 
     @property
     def log_skew(self) -> float:
@@ -205,10 +200,8 @@ def _server_count(before: Requests, now: Requests) -> int:
 def tenant_growth_of(
     before: Requests, before_s: float, now: Requests, now_s: float
 ) -> TenantGrowth | None:
-    """Return the growth of the tenant whose request rate grew most.
-
-    Return None if no tenant's rate grew, or if the tenant sent too few requests in the window.
-    """
+    """Return the growth of the tenant whose request rate grew most. Return None if no tenant's rate
+    grew, or if the tenant sent too few requests in the window."""
     rates_before, rates_now = _rates(before, before_s), _rates(now, now_s)
     growth = {tenant: rate - rates_before.get(tenant, 0.0) for tenant, rate in rates_now.items()}
     whole = sum(rise for rise in growth.values() if rise > 0)

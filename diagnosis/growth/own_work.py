@@ -6,8 +6,6 @@ number of output tokens after the first, and c is the mean length of their conte
 model predicts how long a request of the window would have taken in the baseline. Time beyond the
 prediction is attributed to a slower machine. The additional time for a longer prompt and the
 additional time for a lower hit ratio are computed separately.
-
-Method: non-negative least squares with two or three coefficients, by normal equations.
 """
 
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
 
 _FIT_ROWS: Final = 20_000
-"""Maximum number of requests for the fit. More requests would not improve the coefficients."""
+"""Maximum number of requests for the fit."""
 _FEWEST: Final = 20
 
 
@@ -54,27 +52,20 @@ class OwnWork:
     def expected_cached_tokens(
         self, prompt_tokens: FloatArray, cached_tokens: FloatArray
     ) -> FloatArray:
-        """Return the number of cached tokens at the baseline's hit ratio: (n,).
-
-        For prompt sizes that the baseline does not contain, the given number of cached tokens is
-        returned.
-        """
+        """Return the number of cached tokens at the baseline's hit ratio: (n,). For prompt sizes
+        that the baseline does not contain, the given number of cached tokens is returned."""
         usual = self.cached_by_size[_sizes(prompt_tokens)]
         cached = np.where(np.isfinite(usual), usual, np.nan_to_num(cached_tokens))
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
 
     def expected_prefill_s(self, requests: Requests) -> FloatArray:
-        """Return the seconds of own prefill that the model predicts at the baseline's hit ratio:
-        (n,)."""
+        """Return the predicted seconds of own prefill at the baseline's hit ratio: (n,)."""
         prompt = requests.number("prompt_tokens")
         expected = self.expected_cached_tokens(prompt, requests.number("cached_tokens"))
         return self.prefill_s(prompt, prompt - expected)
 
     def seen(self, requests: Requests) -> BoolArray:
-        """Return whether each request's size lies in the range of the baseline's sizes: (n,).
-
-        For other sizes, the prediction is an extrapolation.
-        """
+        """Return whether each request's size lies in the range of the baseline's sizes: (n,)."""
         uncached, output = uncached_tokens(requests), requests.number("output_tokens")
         return np.asarray(
             (uncached >= self.uncached_range[0])
@@ -94,8 +85,8 @@ def _sizes(tokens: FloatArray) -> NDArray[np.intp]:
 
 
 def uncached_tokens(requests: Requests) -> FloatArray:
-    """Return the number of prompt tokens that were computed: (n,). If a request reports no number
-    of cached tokens, all its prompt tokens count as computed."""
+    """Return the number of computed prompt tokens: (n,). Without a reported number of cached
+    tokens, all prompt tokens count as computed."""
     cached = np.nan_to_num(requests.number("cached_tokens"))
     return np.asarray(np.maximum(requests.number("prompt_tokens") - cached, 0.0))
 
@@ -104,7 +95,6 @@ def computed_tokens(requests: Requests, tokens: str) -> FloatArray:
     """Return the number of tokens that each request computes: (n,). NaN if unknown.
 
     Args:
-        requests: n requests.
         tokens: "prompt_tokens" or "output_tokens". Cached prompt tokens do not count, because they
             are not computed.
     """
@@ -178,10 +168,8 @@ def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
 
 
 def _nonnegative(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the non-negative coefficients with the smallest error.
-
-    For each subset of the coefficients, a fit is computed in which all other coefficients are zero.
-    """
+    """Return the non-negative coefficients with the smallest error. For each subset of the
+    coefficients, a fit is computed in which all other coefficients are zero."""
     scale = np.sqrt((x**2).sum(axis=0))
     scale[scale == 0] = 1.0
     gram, target = (x / scale).T @ (x / scale), (x / scale).T @ y

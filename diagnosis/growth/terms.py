@@ -53,9 +53,7 @@ def excess_s(
     Args:
         now: the slow requests to explain.
         baseline: the baseline's slow requests.
-        metric: the latency to explain.
         work: the model fitted to all of the baseline's requests.
-        workload: whether prompts and outputs became longer.
     """
     terms = np.zeros((len(now), len(TERMS)))
     usual = split_s(baseline, metric)
@@ -85,8 +83,8 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
     terms[:, TERM_INDEX["prefill_longer"]] = longer
     terms[:, TERM_INDEX["prefill_uncached"]] = missed
     terms[:, TERM_INDEX["prefill_own"]] -= longer + missed
-    # For prompts above the baseline's range, the model extrapolates. The difference from the model
-    # is attributed to longer prompts or to cache misses, and not to a slower machine.
+    # Above the baseline's range, the model extrapolates. The difference is attributed to longer
+    # prompts or cache misses, and not to a slower machine.
     guessed = uncached_tokens(now) > work.uncached_range[1]
     long = now.number("prompt_tokens") > work.prompt_range[1]
     for term, chosen in (("prefill_longer", guessed & long), ("prefill_uncached", guessed & ~long)):
@@ -96,7 +94,7 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
 
 
 def _merge_prompt_length(terms: FloatArray) -> None:
-    """Divide the term of longer prompts between two other terms, cache misses and a slower machine,
+    """Divide the term of longer prompts between the terms of cache misses and of a slower machine,
     in proportion to the means of these two terms."""
     missed, slower = (
         max(float(terms[:, TERM_INDEX[term]].mean()), 0.0)

@@ -1,7 +1,5 @@
-"""Convert the Arrow tables that the store returns to the columns of `diagnosis.inputs`.
-
-Pure. A null becomes NaN. Labels become dictionary-encoded.
-"""
+"""Convert the Arrow tables that the store returns to the columns of `diagnosis.inputs`. Pure. A
+null becomes NaN. Labels become dictionary-encoded."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,18 +15,13 @@ from telemetry.counter_series import IntArray, series_numbers
 from telemetry.starts import EngineStart
 
 REQUEST_COLUMNS: Final = ("received_unix_ns", *NUMBERS, *LABELS)
-"""The columns of requests that an explanation needs."""
 
 _SERIES: Final = ("replica", "engine", "gpu", "process", "started_unix_ns")
 
 
 def requests_of(table: pa.Table, extra_columns: Sequence[str] = ()) -> Requests:
-    """Read requests from a table. Only the column `received_unix_ns` is required.
-
-    Args:
-        table: one row per request.
-        extra_columns: additional columns, of any type, to read as labels.
-    """
+    """Read requests from a table, with the extra columns as labels. Only the column
+    `received_unix_ns` is required."""
     names = table.column_names
     return Requests(
         np.asarray(table["received_unix_ns"].to_numpy(), dtype=np.int64),
@@ -67,8 +60,7 @@ def servers_of(
     starts: Sequence[EngineStart] = (),
     cold_starts: Sequence[ColdStart] = (),
 ) -> Servers:
-    """Return engine samples, GPU samples, engine starts and the parts of the starts as one
-    object."""
+    """Return the engine samples, GPU samples, starts and parts of starts as one object."""
     sampled = no_samples() if gpus is None else samples_of(gpus)
     return Servers(samples_of(engines), sampled, starts, cold_starts)
 

@@ -17,7 +17,7 @@ from diagnosis.inputs.servers import Samples
 from telemetry.engines import HUNG_S
 
 UNFINISHED: Final = "unfinished"
-"""The outcome of a request that a hung engine did not finish."""
+"""Outcome of a request that a hung engine did not finish."""
 
 _SLOT_NS: Final = 5 * 10**9
 """Length of a time slot in nanoseconds. An engine may have several front ends, and each front end
@@ -47,7 +47,7 @@ class Hang(NamedTuple):
 def hangs(engines: Samples) -> list[Hang]:
     """Return the hangs that samples show, in order of replica, engine and time."""
     age_s, in_flight = engines.number("last_step_age_s"), engines.number("in_flight")
-    if not (age_s > HUNG_S).any():  # nearly always
+    if not (age_s > HUNG_S).any():
         return []
     found: list[Hang] = []
     for replica in engines.replica.values:
@@ -80,10 +80,9 @@ def _of_replica(engines: Samples, rows: BoolArray, replica: str) -> Iterator[Han
 def with_unfinished(requests: Requests, engines: Samples) -> Requests:
     """Return the requests, and mark the requests that a hung engine did not finish.
 
-    Returns:
-        All requests. Unfinished requests have the outcome `UNFINISHED`. Their latency is the time
-        from the receipt until the request was given up. If the response had begun, the time that
-        belongs to no phase is decode time. Otherwise the phases are unknown.
+    The marked requests have the outcome `UNFINISHED`. Their latency is the time from the receipt
+    until the request was given up. If the response had begun, the time that belongs to no phase is
+    decode time. Otherwise the phases are unknown.
     """
     found = np.zeros(len(requests), dtype=np.bool_)
     received = requests.received_unix_ns

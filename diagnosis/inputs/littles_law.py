@@ -23,8 +23,7 @@ ERRORS: Final = 4.0
 """Allowed sampling error, as a number of standard errors of the samples' mean. The number is large,
 because neighbouring samples are correlated."""
 WAITING: Final = 1.0
-"""Minimum mean number of waiting requests. With fewer waiting requests, one sample per second is
-too coarse for a comparison."""
+"""Minimum mean number of waiting requests. With fewer, one sample per second is too coarse."""
 
 
 def contradictions(requests: Requests, engines: Samples, window: Span) -> list[str]:
@@ -33,8 +32,6 @@ def contradictions(requests: Requests, engines: Samples, window: Span) -> list[s
     Args:
         requests: the requests of the window, and earlier requests that may still have waited in the
             window.
-        engines: engine samples.
-        window: the time range to compare.
     """
     found = []
     waited_s = _waited_within_s(requests, window)
@@ -73,8 +70,7 @@ class _WaitingMean(NamedTuple):
 
 
 def _waiting(engines: Samples, inside: BoolArray, replica: str) -> _WaitingMean | None:
-    """Return the mean number of waiting requests at a replica, summed over its engines, and the
-    standard error."""
+    """Return the mean number of waiting requests of a replica, and its standard error."""
     if replica not in engines.replica.values:
         return None
     rows = inside & (engines.replica.codes == engines.replica.values.index(replica))

@@ -1,8 +1,5 @@
-"""Requests of a time range, as columns.
-
-Pure. Columns use less memory than objects: the data of a million requests is in thirty arrays. An
-unknown number is NaN, and means exclude it.
-"""
+"""Requests of a time range, as columns. Pure. Columns use less memory than objects: the data of a
+million requests is in thirty arrays. An unknown number is NaN, and means exclude it."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,8 +19,7 @@ LABELS = ("outcome", "model", "lora", "route", "tenant", "region", "replica", "c
 """The label columns of requests. Each column is optional."""
 
 SERVER = "server"
-"""A label that `server_labels` adds if at least one replica has several engines. The label of a
-request is its engine if its replica has several engines, otherwise its replica."""
+"""A label that `server_labels` adds if at least one replica has several engines."""
 
 NUMBERS = (
     *("frontend_s", "handoff_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),
@@ -40,14 +36,12 @@ NUMBERS = (
     "others_prefill_tokens_max",
     "engine",
 )
-"""The numeric columns of requests. A name that ends in `_s` is in seconds. Each column is
-optional."""
+"""The numeric columns of requests. Names that end in `_s` are in seconds. All are optional."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A dictionary-encoded column of labels: row i has the label `values[codes[i]]`. A code of −1
-    means unknown."""
+    """A dictionary-encoded column: row i has the label `values[codes[i]]`; code −1 is unknown."""
 
     codes: NDArray[np.int32]
     values: tuple[str, ...]
@@ -65,8 +59,7 @@ class Labels:
 
 
 class LazyColumns(Mapping[str, _Column]):
-    """Columns that are converted when they are first used. A question uses only about five of the
-    thirty columns."""
+    """Columns that are converted on first use. A question uses about five of the thirty columns."""
 
     def __init__(self, given: Mapping[str, _Given], make: Callable[[_Given], _Column]) -> None:
         self._given: Mapping[str, Any] = given
@@ -139,8 +132,7 @@ class Requests:
 
     @property
     def server(self) -> Labels:
-        """The server of each request: its engine if the replica has several engines, otherwise its
-        replica."""
+        """The server of each request: its replica, or its engine if the replica has several."""
         return self.label(SERVER if SERVER in self.labels else "replica")
 
     def of_engine(self, replica: str, engine: float | None = None) -> BoolArray:

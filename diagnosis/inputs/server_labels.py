@@ -21,10 +21,8 @@ plugin would divide the replica, and rows from other sources would belong to no 
 
 
 def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, Servers]:
-    """Return the requests and the engine samples with the label `server`.
-
-    If a replica is divided into engines, its requests without an engine number have no server.
-    """
+    """Return the requests and the engine samples with the label `server`. If a replica is divided
+    into engines, its requests without an engine number have no server."""
     names = _replicas_with_engines(requests, servers.engines)
     if not names:
         return requests, servers
@@ -49,8 +47,7 @@ def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, 
 
 
 def where_of(chosen: Sequence[str], divided: Mapping[str, EngineName]) -> dict[str, str]:
-    """Return the labels that all of these servers have in common: replica and engine, only the
-    replica, or no labels."""
+    """Return the labels that all these servers have: replica and engine, only replica, or none."""
     if len(chosen) == 1 and chosen[0] in divided:
         name = divided[chosen[0]]
         return {"replica": name.replica, "engine": str(name.engine)}
@@ -66,7 +63,6 @@ def replicas_of(chosen: Iterable[str], divided: Mapping[str, EngineName]) -> tup
 
 
 def _replicas_with_engines(requests: Requests, engines: Samples) -> list[EngineName]:
-    """Return the engines of all replicas with several engines."""
     replica, number = requests.label("replica"), requests.number("engine")
     numbered = np.isfinite(number)
     if not numbered.any():
@@ -87,7 +83,6 @@ def _pairs(labels: Labels, number: FloatArray) -> Iterator[tuple[str, int]]:
     rows = np.flatnonzero((labels.codes >= 0) & np.isfinite(number))
     if not rows.size:
         return
-    # A replica has few engines, so there are few distinct pairs.
     pairs = np.unique(number[rows] * len(labels.values) + labels.codes[rows])
     for pair in pairs.astype(np.int64).tolist():
         engine, code = divmod(pair, len(labels.values))
@@ -99,8 +94,7 @@ def _mostly(numbered: BoolArray, there: BoolArray) -> bool:
 
 
 def _labels(replica: Labels, number: FloatArray, names: Sequence[EngineName]) -> Labels:
-    """Return the server of each row: the engine if the replica is divided into engines, otherwise
-    the replica."""
+    """Return the server of each row: its replica, or its engine if the replica is divided."""
     values = (*replica.values, *(name.server for name in names))
     codes = replica.codes.copy()
     for divided in dict.fromkeys(name.replica for name in names):

@@ -1,7 +1,5 @@
-"""Engine samples, GPU samples and engine starts, as columns.
-
-Pure. The increase of a counter over a time range is the sum of its increases from sample to sample.
-"""
+"""Engine samples, GPU samples and engine starts, as columns. Pure. The increase of a counter over a
+time range is the sum of its increases from sample to sample."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +17,8 @@ from telemetry.starts import EngineStart
 
 @dataclass(frozen=True)
 class Samples:
-    """Engine or GPU samples in order of time.
-
-    `series` is a number for the source of a sample's counters: its replica, engine or GPU, process
-    and start of the process.
-    """
+    """Engine or GPU samples in order of time. `series` is a number for the source of a sample's
+    counters: its replica, engine or GPU, process and start of the process."""
 
     at_unix_ns: IntArray
     replica: Labels
@@ -33,7 +28,6 @@ class Samples:
     server: Labels | None = None
     """The server of each engine sample, if a replica has several engines; otherwise None."""
     _rises: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
-    """A cache of the results of `rises`, because several detectors use the same counter."""
 
     def __len__(self) -> int:
         return int(self.at_unix_ns.size)
@@ -44,10 +38,8 @@ class Samples:
         return np.full(len(self), np.nan) if found is None else found
 
     def rises(self, name: str) -> FloatArray:
-        """Return the counter's increase since the previous sample of the same series, (n,).
-
-        The increase is NaN for the first sample of a series and for samples without the counter.
-        """
+        """Return the counter's increase since the previous sample of the same series, (n,). The
+        increase is NaN for the first sample of a series and for samples without the counter."""
         known = self._rises.get(name)
         if known is not None:
             return known
@@ -56,8 +48,7 @@ class Samples:
 
     @property
     def spans_s(self) -> FloatArray:
-        """Return the seconds since the previous sample of the same series: (n,). NaN for a series'
-        first sample."""
+        """Return the seconds since the series' previous sample: (n,). NaN for the first sample."""
         return self._counters.apart_s
 
     @cached_property
@@ -65,16 +56,14 @@ class Samples:
         return CounterSeries.of(self.series, self.at_unix_ns)
 
     def rate(self, name: str, rows: BoolArray) -> float | None:
-        """Return a counter's increase per second over the selected samples; None if no sample
-        reports it."""
+        """Return a counter's increase per second over the selected samples; None if unknown."""
         rise, spans = self.rises(name)[rows], self.spans_s[rows]
         known = np.isfinite(rise) & np.isfinite(spans)
         seconds = float(spans[known].sum())
         return float(rise[known].sum()) / seconds if seconds > 0 else None
 
     def ratio(self, part: str, whole: str, rows: BoolArray) -> float | None:
-        """Return the increase of the counter `part`, divided by the increase of the counter
-        `whole`. Return None if `whole` did not increase."""
+        """Return counter `part`'s increase per increase of counter `whole`; None if unknown."""
         above, below = self.rises(part)[rows], self.rises(whole)[rows]
         known = np.isfinite(above) & np.isfinite(below)
         total = float(below[known].sum())
@@ -120,5 +109,4 @@ class Servers:
     starts: Sequence[EngineStart] = ()
     cold_starts: Sequence[ColdStart] = ()
     divided: Mapping[str, EngineName] = field(default_factory=dict)
-    """The engines of replicas with several engines. The key is the engine's label in the column
-    `server`."""
+    """The engines of replicas with several engines, by label in the column `server`."""

@@ -2,15 +2,14 @@
 
 Pure. A request is slow if its latency exceeds the objective's threshold. The attainment fell if two
 conditions hold: the window misses the objective's target, and the share of slow requests rose
-beyond chance. If the window meets the target, there is no incident. If the share of slow requests
-is as large as in the baseline, there is no new incident.
+beyond chance.
 
-The test compares the shares of slow requests in the window and in the baseline. It has one
-correction. Requests of the same minute share their server's state, so slow requests occur in
-bursts. Kish's design effect converts the counts to an effective number of independent requests. The
-design effect is measured from the differences between neighbouring blocks of the baseline, so that
-a slow drift within the baseline does not count as noise. The design effect is not measured in the
-window, because an incident is itself a burst, and the correction would hide it.
+The test compares the shares of slow requests in the window and in the baseline. Requests of the
+same minute share their server's state, so slow requests occur in bursts. To correct for this,
+Kish's design effect converts the counts to an effective number of independent requests. The design
+effect is measured from the differences between neighbouring blocks of the baseline, so that a slow
+drift within the baseline does not count as noise. The design effect is not measured in the window,
+because an incident is itself a burst, and the correction would hide it.
 
 Sources: Agresti and Caffo, The American Statistician 54, 2000 (one slow and one fast request are
 added to each range, so that the test's error rate is also correct for small counts); Kish, Survey
@@ -30,8 +29,7 @@ from diagnosis.latency.parts import selected_latency_s
 from diagnosis.question import FROM_RECEIPT, Metric, Question
 
 FEWEST: Final = 30
-"""Minimum number of requests in each time range. With fewer requests, a single slow request would
-be more than 3 % of the requests."""
+"""Minimum number of requests in each range. One slow request is then at most 3.3 % of them."""
 
 CRITICAL_Z: Final = 1.645
 """Critical value of a one-sided test, in standard errors. If nothing changed, one test in 20 still
@@ -54,12 +52,10 @@ class Threshold:
     """The threshold that an objective sets for the latency that is explained.
 
     Args:
-        slo: the objective's name.
         seconds: the threshold in seconds.
         budget: the share of requests that may exceed the threshold.
         counts: a function that selects the requests that the objective counts.
-        whole: whether the threshold is the objective's only condition for a good request. If false,
-            the objective has other conditions, and a request within the threshold may still be bad.
+        whole: whether the threshold is the objective's only condition for a good request.
     """
 
     slo: str
@@ -71,8 +67,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """Numbers of requests in baseline and window: of counted requests, and of requests above an
-    objective's threshold."""
+    """Counts in baseline and window: counted requests, and requests above the threshold."""
 
     slo: str
     threshold_s: float
@@ -84,7 +79,6 @@ class Attainment:
     standard_errors: float
     """Increase of the share of slow requests, in standard errors."""
     whole: bool = True
-    """Whether the threshold is the objective's only condition for a good request."""
 
     @property
     def decides(self) -> bool:
@@ -121,14 +115,7 @@ class Attainment:
 def attainment(
     now: Requests, before: Requests, question: Question, threshold: Threshold
 ) -> Attainment:
-    """Count the requests that exceed one objective's threshold, in window and baseline.
-
-    Args:
-        now: the window's requests.
-        before: the baseline's requests.
-        question: the latency, and the requests that the question selects.
-        threshold: the objective's threshold.
-    """
+    """Count the requests that exceed one objective's threshold, in window and baseline."""
     slow_now, counted_now = _slow(now, question, threshold)
     slow_before, counted_before = _slow(before, question, threshold)
     at_s = (before.received_unix_ns - question.baseline.from_unix_ns) / 1e9
@@ -151,16 +138,14 @@ def attainment(
 def _slow(
     requests: Requests, question: Question, threshold: Threshold
 ) -> tuple[BoolArray, BoolArray]:
-    """Return two masks, both (n,): the requests that exceeded the threshold, and the counted
-    requests."""
+    """Return two masks, both (n,): the requests above the threshold, and the counted requests."""
     latency = selected_latency_s(requests, question)
     selected = threshold.counts(requests) & requests.matching(question.where)
     slow = latency > threshold.seconds
     counted = np.isfinite(latency)
     if question.metric in (*FROM_RECEIPT, Metric.QUEUE):
-        # If the client cancelled before the threshold, it is unknown whether the request would have
-        # been slow, and it is not counted. If the client cancelled later, it waited longer than the
-        # threshold, so the request is slow.
+        # A request that the client cancelled before the threshold is not counted: it is unknown
+        # whether the request would have been slow. A request that was cancelled later is slow.
         left = requests.label("outcome").is_value("abort") & ~counted
         left &= requests.number("e2e_s") > threshold.seconds
         if question.metric in (Metric.TTFT, Metric.FIRST_CONTENT):
@@ -189,8 +174,7 @@ def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, second
 
 
 def _rise_of_slow_share(counted: tuple[int, int], slow: tuple[int, int], effect: float) -> float:
-    """Return the increase of the share of slow requests in standard errors; negative if the share
-    fell."""
+    """Return the increase of the share of slow requests in standard errors."""
     if not all(counted):
         return 0.0
     shares, variance = [], 0.0

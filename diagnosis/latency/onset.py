@@ -22,8 +22,8 @@ USUAL: Final = 3.0
 
 def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> int | None:
     """Return the time at which slow requests became more frequent than usual, in unix nanoseconds.
-    Return None if no such change is found, for example if slow requests were frequent during the
-    whole window."""
+    Return None without such a change, for example if slow requests were frequent during the whole
+    window."""
     threshold_s = float(usual.latency_s[usual.tail(share) - 1])
     slow = now.blocks[now.latency_s > threshold_s]
     bad = np.bincount(slow, minlength=now.block_count).astype(np.float64)
@@ -34,8 +34,7 @@ def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> i
             return window.from_unix_ns + int(
                 block / now.block_count * (window.to_unix_ns - window.from_unix_ns)
             )
-        # Slow requests were already more frequent than usual before this block, so the onset is
-        # earlier.
+        # Slow requests were already frequent before this block, so the onset is earlier.
         end = block
     return None
 
@@ -57,8 +56,7 @@ def _first_slow_block(bad: FloatArray, whole: FloatArray) -> int | None:
 
 
 def _likelihood(bad: FloatArray, whole: FloatArray) -> FloatArray:
-    """Return the log likelihood of `bad` slow requests among `whole` requests: (n,). The assumed
-    probability of a slow request is bad / whole."""
+    """Return the log likelihood of `bad` slow requests among `whole` requests: (n,)."""
     good = whole - bad
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.where(bad > 0, bad * np.log(bad / whole), 0.0)

@@ -35,20 +35,19 @@ HELD_PARTS: Final = {
     "queue_grammar": "grammar_s",
     "queue_adapter": "adapter_wait_s",
 }
-"""The reasons for `queue_held`, and the columns with their seconds. The account of a single request
-divides `queue_held` into these parts and a rest. Other explanations do not divide `queue_held`,
-because older rows do not report the reasons."""
+"""The reasons for `queue_held`, and the columns with their seconds. Only the account of a single
+request divides `queue_held` into these parts and a rest, because older rows do not report the
+reasons."""
 
 REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
-"""The names of the decode's parts in an explanation of the time to the first content. In that
-explanation, the decode's parts are the time from the first byte to the first content."""
+"""The names of the decode's parts in an explanation of the time to the first content. There, they
+are parts of the time from the first byte to the first content."""
 
 PHASE: Final = {
     **{part: part.split("_")[0] for part in (*PARTS, *REASONING.values())},
     **dict.fromkeys(HELD_PARTS, "queue"),
     "handoff": "frontend",
 }
-"""The phase of each part."""
 
 
 def latency_s(requests: Requests, metric: Metric) -> FloatArray:
@@ -101,8 +100,7 @@ def gaps(requests: Requests, metric: Metric) -> FloatArray:
 
 
 def selected_latency_s(requests: Requests, question: Question) -> FloatArray:
-    """Return the latency of each request that the question selects, in seconds: (n,). NaN for all
-    other requests."""
+    """Return the selected requests' latency in seconds: (n,). NaN for all other requests."""
     latency = latency_s(requests, question.metric)
     if not question.where:
         return latency
@@ -122,8 +120,8 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
 
     A request's row has no parts for the longest gap (ITL max). So the gap is attributed to the
     interruptions of the decode in this order: preemption, stall, other requests' prefill. Each of
-    these types gets at most its total time in the decode. The rest of the gap is attributed to an
-    ordinary step. The seconds of the three types are upper bounds.
+    these types gets at most its total time in the decode, so its seconds are an upper bound. The
+    rest of the gap is attributed to an ordinary step.
 
     The time to the first content is the sum of TTFT and the reasoning time. A row has no parts for
     the reasoning time, so this time is divided in the same proportions as the whole decode.
@@ -149,8 +147,7 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
             _fill_reasoning(requests, parts)
         if metric is Metric.TPOT:
             parts /= np.maximum(requests.number("output_tokens") - 1.0, 1.0)[:, None]
-    # Time that no phase contains is delivery. If the phases are unknown, the whole latency is
-    # unsplit.
+    # Time that no phase contains is delivery. Without phases, the whole latency is unsplit.
     rest = np.nan_to_num(total) - parts.sum(axis=1)
     known = np.isfinite(requests.number("decode_s" if metric is Metric.TPOT else "queue_s"))
     edge = metric in FROM_RECEIPT
@@ -165,8 +162,7 @@ def _fill_phase(requests: Requests, phase: str, inside: tuple[str, ...], parts: 
     known = np.isfinite(split).all(axis=1)
     for place, part in enumerate(inside):
         parts[:, PART_INDEX[f"{phase}_{part}"]] = np.where(known, split[:, place], 0.0)
-    # A phase and the sum of its parts may differ by a rounding error. The difference is added to
-    # the phase.
+    # The phase and the sum of its parts may differ by a rounding error.
     parts[:, PART_INDEX[f"{phase}_unsplit"]] = whole - np.where(known, split.sum(axis=1), 0.0)
 
 

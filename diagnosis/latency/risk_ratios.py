@@ -29,13 +29,12 @@ from diagnosis.inputs.requests import SERVER, BoolArray, FloatArray, Requests
 LABELS: Final = ("replica", "tenant", "model", "lora", "route", "region", "config")
 ORDER: Final = 3
 SUPPORT: Final = 0.01
-"""Minimum share of the slow requests that a group must contain. Smaller groups are not tested."""
+"""Minimum share of the slow requests that a group must contain."""
 FALSE_DISCOVERIES: Final = 0.05
 _FEWEST: Final = 5
 _Z: Final = 1.96
 _MOST_VALUES: Final = 40
-"""Maximum number of values that are tested per dimension, because a label may have thousands of
-values. The values that are most frequent among the slow requests are tested."""
+"""Number of values tested per dimension: the most frequent values among the slow requests."""
 
 _SIZES: Final = {
     "prompt_tokens": (0, 256, 1024, 4096, 16384),
@@ -63,14 +62,11 @@ class _Risk:
 
 
 def risk_ratios(requests: Requests, slow: BoolArray) -> tuple[list[RiskRatio], int]:
-    """Return the groups of requests that are slow more often than can be due to chance. The group
-    whose ratio has the highest lower bound is first.
+    """Return the groups of requests that are slow more often than can be due to chance, and the
+    number of groups tested. The group whose ratio has the highest lower bound is first.
 
     Args:
-        requests: all requests of the window.
         slow: (n,) whether each request is slow.
-
-    Returns: the groups, and the number of groups tested.
     """
     columns = dict(_columns(requests))
     names = {name: labels for name, (_, labels) in columns.items()}

@@ -16,8 +16,7 @@ import numpy as np
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray
 
 SHARES: Final = (0.01, 0.05, 0.10, 0.25, 0.5)
-"""Candidate tail shares. The smallest share whose tail has at least `MIN_TAIL_REQUESTS` requests is
-used."""
+"""Candidate tail shares. The smallest share with at least `MIN_TAIL_REQUESTS` requests is used."""
 
 MIN_TAIL_REQUESTS: Final = 15
 """Minimum number of requests in a tail. The mean of fewer requests is too uncertain."""
@@ -35,16 +34,13 @@ REPLICATES: Final = 400
 GROUPS: Final = 1_000
 BLOCK_S: Final = 60.0
 MIN_BLOCKS: Final = 12
-"""Minimum number of blocks. Blocks last a minute, but a time range shorter than twelve minutes is
-divided into this many blocks."""
+"""Minimum number of blocks. In a short range, the blocks are shorter than a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The known latencies of a time range, sorted: the slowest request is first.
-
-    `rows` are the indices of the requests. `blocks` are the indices of their blocks (minutes).
-    """
+    """The known latencies of a time range, sorted: the slowest request is first. `rows` are the
+    indices of the requests. `blocks` are the indices of their blocks (minutes)."""
 
     rows: IntArray
     latency_s: FloatArray
@@ -55,8 +51,7 @@ class Stretch:
         return int(self.rows.size)
 
     def tail(self, share: float) -> int:
-        """Return the number of requests in the tail that contains this share of the requests. They
-        are the first requests of the stretch."""
+        """Return the number of requests in the tail that contains this share of the requests."""
         return max(1, int(np.ceil(len(self) * share))) if len(self) else 0
 
     def only(self, chosen: BoolArray) -> "Stretch":
@@ -74,8 +69,6 @@ def stretch(
     Args:
         latency_s: (n,) latencies in seconds; NaN where unknown.
         received_unix_ns: (n,) when each request was received.
-        from_unix_ns: start of the range.
-        seconds: length of the range.
     """
     rows = np.flatnonzero(np.isfinite(latency_s))
     rows = rows[np.argsort(-latency_s[rows])]
@@ -132,9 +125,8 @@ def _ranked(
     Returns: the number of requests of each group in each replicate: (replicates, groups); the sum
     of these requests' latencies: (replicates, groups); the lowest latency of each group: (groups,).
 
-    If there are few requests, each group has a single request. With larger groups, the tail's mean
-    has an error. The error is smaller than the spread of the latencies in the group that contains
-    the tail's threshold.
+    If groups have several requests, the tail's mean has an error. The error is smaller than the
+    spread of the latencies in the group that contains the tail's threshold.
     """
     # Requests beyond this rank practically never belong to a resampled tail.
     reach = min(len(of), 8 * of.tail(share) + MIN_TAIL_REQUESTS)
@@ -155,8 +147,7 @@ def _sizes(of: Stretch) -> IntArray:
 
 
 def shares_over(of: Stretch, threshold_s: float, drawn: FloatArray) -> FloatArray:
-    """Return the share of requests that are slower than a threshold, in each replicate:
-    (replicates,)."""
+    """Return the share of requests slower than a threshold, in each replicate: (replicates,)."""
     over = np.bincount(of.blocks[of.latency_s > threshold_s], minlength=of.block_count)
     return np.asarray((drawn @ over) / np.maximum(drawn @ _sizes(of), 1.0))
 

@@ -1,8 +1,8 @@
 """Split one request's latency into parts, and list the requests that delayed it.
 
-Pure. The parts sum to the end-to-end time. The sum of the delays by other requests' prefills comes
-from the request's row. So does the sum of the delays by other requests' decodes, which the delays
-by tenant also contain. Only the division of these sums among the other requests is an estimate.
+Pure. The parts sum to the end-to-end time. The sums of the delays by other requests' prefills and
+decodes come from the request's row. Only the division of these sums among the other requests is an
+estimate.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +28,7 @@ class Account:
     """Seconds of each part, in the order of `diagnosis.latency.parts.PARTS`. The reasons for
     `queue_held` are separate parts before the rest of `queue_held`. Parts of 0 s are omitted."""
     delayed_by: Sequence[Delayer]
-    """The requests whose prefill delayed this request, largest delay first. `row` is the index in
-    the argument `requests`."""
+    """The requests whose prefill delayed this request, largest delay first."""
     by_tenant: Sequence[TenantDelay] = ()
     """Delays by the prefill and decode of other requests, summed by tenant, largest delay first.
     The sums include all other requests, not only the requests in `delayed_by`."""

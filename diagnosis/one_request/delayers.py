@@ -37,7 +37,6 @@ class TenantDelay:
     """The delay of one request by the requests of one tenant."""
 
     tenant: str | None
-    """The tenant; None if the requests have no tenant."""
     requests: int
     prefill_s: float
     decode_s: float
@@ -63,12 +62,8 @@ def delayers(requests: Requests, victim: int, most: int = 10) -> list[Delayer]:
 
 
 def tenant_delays(requests: Requests, victim: int) -> list[TenantDelay]:
-    """Return by how many seconds each tenant's requests delayed a request, largest delay first.
-
-    Args:
-        requests: the same as for `delayers`.
-        victim: the index of the request in `requests`.
-    """
+    """Return by how many seconds each tenant's requests delayed a request, largest delay first. See
+    `delayers` for the arguments."""
     overlaps = _Overlaps(requests, victim)
     prefill_s, _ = overlaps.prefills()
     decode_s = overlaps.decodes()
@@ -101,8 +96,8 @@ class _Overlaps:
         self._last_token_s = self._first_token_s + np.nan_to_num(number("decode_s"))
 
     def prefills(self) -> tuple[FloatArray, FloatArray]:
-        """Return the seconds of delay by each request's prefill, and the prompt tokens computed in
-        the overlap, both (n,)."""
+        """Return the delay by each request's prefill in seconds, and its prompt tokens in the
+        overlap, both (n,)."""
         at = self._victim
         queued_s, scheduled_s = self._queued_s[at], self._scheduled_s[at]
         first_s, last_s = self._first_token_s[at], self._last_token_s[at]
@@ -167,8 +162,8 @@ class _Overlaps:
         return cost_s, met
 
     def _of_its_engine(self, tokens: FloatArray) -> FloatArray:
-        """Return a copy of `tokens` that is 0 for the request itself and for requests of other
-        engines."""
+        """Return a copy of `tokens`, with 0 for the request itself and for other engines'
+        requests."""
         ours, at = tokens.copy(), self._victim
         ours[at] = 0.0
         replica, engine = self._requests.label("replica").codes, self._requests.number("engine")

@@ -1,7 +1,4 @@
-"""The JSON API as an ASGI application: `/api/v1/QUESTION`.
-
-The application passes the parameters to a process (`worker_pool`), which computes the answer.
-"""
+"""The JSON API as an ASGI application: `/api/v1/QUESTION`."""
 
 import asyncio
 from collections.abc import Mapping
@@ -32,7 +29,6 @@ def api_app(pool: WorkerPool, readers: Readers | None = None) -> Starlette:
     """Return the application.
 
     Args:
-        pool: the processes that compute the answers.
         readers: determines what each token may read, or None if each token may read everything.
     """
     questions = _Questions(pool, readers or Readers())
@@ -117,8 +113,7 @@ class _Questions:
 
 
 def _message(request: Request, query: bytes) -> Mapping[str, Any]:
-    """Return the message to the process that answers; raise ValueError if the query is
-    malformed."""
+    """Return the message to the worker. Raise ValueError if the query is malformed."""
     name = request.path_params["name"]
     if name == OPENAPI and not query:
         return {"ask": "openapi"}
@@ -137,7 +132,6 @@ def _message(request: Request, query: bytes) -> Mapping[str, Any]:
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
-    """Return when the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Final
 
 PREFIX: Final = "/api/"
-"""The start of each path of the API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +21,5 @@ class ApiLimits:
     at most 17 s (docs/benchmarks.md#shares-by-replay). A prediction for 200,000 requests takes two
     minutes, so it needs a higher limit."""
     query_bytes: int = 4_096
-    """Maximum length of a query string in bytes."""
     idle_s: float = 300.0
     """Time after which an idle process is ended to free its memory."""

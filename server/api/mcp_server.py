@@ -1,7 +1,7 @@
 """The MCP server, which offers the questions of the API as read-only tools for a language model.
 
-The server has tools, but no prompts, resources or sampling. The answers are computed by the same
-processes as the answers of the JSON API. Source: Model Context Protocol, specification, "Tools".
+The server has tools, but no prompts, resources or sampling. Source: Model Context Protocol,
+specification, "Tools".
 """
 
 import json
@@ -41,7 +41,6 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
     """Return the server.
 
     Args:
-        pool: the processes that compute the answers.
         readers: determines what each token may read, or None if each token may read everything.
     """
     known = readers or Readers()
@@ -81,8 +80,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
 
 
 async def _call_tool(pool: WorkerPool, message: Mapping[str, Any]) -> CallToolResult:
-    """Call a tool and return its result. An error is also returned as a result, so that the model
-    can read it."""
+    """Call a tool. An error is also returned as a result, so that the model can read the error."""
     try:
         async with pool.reply_to(message) as reply:
             failed = reply.head["status"] != HTTPStatus.OK

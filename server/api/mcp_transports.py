@@ -20,8 +20,7 @@ from server.endpoint_access import EndpointAccess
 PATH: Final = "/mcp"
 GRACE_S: Final = 5.0
 MOST_BODY_BYTES: Final = 64 * 1024
-"""Maximum size of a message in bytes. A tool call has fewer than 64 parameters, each of at most
-1,000 characters."""
+"""Maximum size of a message in bytes. A tool call has up to 64 parameters of 1,000 characters."""
 
 
 async def serve_stdio(pool: WorkerPool) -> None:
@@ -37,14 +36,10 @@ async def serve_stdio(pool: WorkerPool) -> None:
 class McpHost:
     """The MCP server over streamable HTTP, at `PATH`.
 
-    The server has no sessions, so each request is independent. A session that a client does not end
-    would use memory.
+    The server has no sessions, because a session that a client does not end would use memory.
 
     Args:
-        pool: the processes that compute the answers.
-        host: the address to listen on.
         port: the port, or 0 for a free port.
-        access: access control.
     """
 
     def __init__(self, pool: WorkerPool, host: str, port: int, access: EndpointAccess) -> None:
@@ -82,8 +77,7 @@ class McpHost:
         Raises:
             ListenError: the port is not available.
         """
-        # Start before the sessions' task group, which would wrap a ListenError in an exception
-        # group.
+        # The sessions' task group would wrap a ListenError in an exception group.
         await self._http.start()
         async with self._sessions.run():
             try:

@@ -18,7 +18,6 @@ def problem(status: int, detail: str, **members: Any) -> dict[str, Any]:
     """Return a problem document.
 
     Args:
-        status: the HTTP status.
         detail: what failed, what is allowed, and how to fix it.
         members: further members, such as `parameter`, `value` and `allowed`. A member with the
             value None is omitted.
@@ -40,7 +39,6 @@ class ProblemGate:
     text.
 
     Args:
-        app: the application.
         prefix: only errors for paths with this prefix are converted.
     """
 

@@ -15,11 +15,7 @@ class NotAReader(Exception):  # noqa: N818 -- it names the condition
 
 
 class Readers:
-    """Determines what the sender of each request to the API may read.
-
-    Args:
-        roles: the roles, or None if there are none.
-    """
+    """Determines what the sender of each request to the API may read."""
 
     def __init__(self, roles: Roles | None = None) -> None:
         self._has_roles = roles is not None

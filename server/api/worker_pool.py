@@ -23,8 +23,7 @@ from server.api.limits import ApiLimits
 from telemetry import child_process
 
 MODULE: Final = "cli.questions.worker"
-"""The module that the workers run. Only its name is used here, because the server must not import
-the commands."""
+"""Name of the module that the workers run. The server must not import the commands."""
 HEAD_BYTES: Final = 2**20
 """Maximum length in bytes of the line (the head) that a worker sends before an answer."""
 
@@ -50,7 +49,7 @@ class Reply:
     """The answer of a worker."""
 
     head: Mapping[str, Any]
-    """`status` and `type` of the answer, and further members (`cli.questions.worker`)."""
+    """`status`, `type` and further members of the answer (`cli.questions.worker`)."""
     body: bytes
 
 
@@ -59,7 +58,6 @@ class WorkerPool:
 
     Args:
         environment: variables to add to the environment of the workers.
-        limits: limits on questions.
     """
 
     def __init__(self, environment: Mapping[str, str], limits: ApiLimits) -> None:
@@ -179,7 +177,6 @@ class _Worker:
         self._timer = asyncio.get_running_loop().call_later(after_s, end, self)
 
     def keep(self) -> None:
-        """Cancel `end_later`."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -83,8 +83,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
     ),
     "prefill_interference": Injection(
         summary="a tenant sends many long prompts during other requests' decodes",
-        # The token budget of a step limits the longest gap between two tokens. Usual traffic
-        # already reaches this limit.
+        # The token budget limits the longest gap. Usual traffic already reaches this limit.
         affects="tpot_s",
         shows=("decode_others_prefill_s",),
         arrivals=traffic.long_prompts,
@@ -255,7 +254,6 @@ INJECTIONS: Final[dict[str, Injection]] = {
         rewrite=traffic.larger_images,
     ),
 }
-"""The injections by cause id."""
 
 
 def world_of(config: FleetConfig) -> FleetConfig:

@@ -42,7 +42,6 @@ class Injection:
     """How one cause is injected: what it changes in a simulation, so that requests become slow.
 
     Args:
-        summary: the fault in one sentence.
         affects: the latency that becomes longer.
         shows: the request columns that contain the added time.
         world: adds everything that the fault requires to the fleet's configuration.

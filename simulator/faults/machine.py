@@ -24,8 +24,7 @@ _KEYS: dict[str, Key] = {
 
 
 def _while_it_lasts(fault: Fault, replica: int, **values: float) -> Iterator[Event]:
-    """Yield changes that set conditions of a replica at the fault's start and reset them at its
-    end."""
+    """Yield changes that set conditions at the fault's start and reset them at its end."""
     for name, value in values.items():
         yield Change(fault.start_s, replica, _KEYS[name], value)
     if fault.end_s < float("inf"):
@@ -83,8 +82,7 @@ def pauses(fault: Fault, chance: random.Random) -> Iterator[Stall]:
 
 
 def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """Restart a server repeatedly. After a restart, its cache is empty and each batch shape is
-    new."""
+    """Restart a server repeatedly, each time with an empty cache and only new batch shapes."""
     at_s = fault.start_s
     while at_s < fault.end_s:
         down_s = chance.uniform(8.0, 14.0)
@@ -99,10 +97,7 @@ def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Ite
 
 def hangs(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
     """Let an engine take no step until its server is restarted. The restart makes its requests
-    fail.
-
-    In a simulation with an end, the last restart is before the end.
-    """
+    fail. In a simulation with an end, the last restart is before the end."""
     replica, trace = fault.replica % config.replicas, config.workload.trace
     ends_s = trace[-1].at_s if trace else float("inf")
     ends_s = min(fault.end_s, (ends_s if config.duration_s is None else config.duration_s) - 1.0)
@@ -110,8 +105,7 @@ def hangs(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[
     while at_s < ends_s:
         until_s = min(at_s + HUNG_S * (1.0 + fault.severity), ends_s)
         yield Change(at_s, replica, "hung", 1.0)
-        # The restart is yielded before the end of the hang, because the engine must not continue
-        # before the restart.
+        # The restart is before the end of the hang, so that the engine does not continue.
         yield Restart(until_s, replica, chance.uniform(8.0, 14.0))
         yield Change(until_s, replica, "hung", 0.0)
         at_s = until_s + chance.uniform(70.0, 90.0)
@@ -150,10 +144,8 @@ def one_sided(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iter
 
 
 def four_replicas(config: FleetConfig) -> FleetConfig:
-    """Return a fleet of at least four replicas with the same load per replica.
-
-    One replica can then be much slower than the others.
-    """
+    """Return a fleet of at least four replicas with the same load per replica. One replica can then
+    be much slower than the others."""
     if config.replicas >= 4:
         return config
     workload = config.workload

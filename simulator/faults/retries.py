@@ -15,18 +15,14 @@ from simulator.fleet_config import FleetConfig
 from simulator.workload import Request
 
 _TOO_LONG = 0.2
-"""The share of the responses that take longer than the timeout while the batch is full.
-
-While requests also wait in the queue, the share is larger.
-"""
+"""The share of the responses that take longer than the timeout while the batch is full."""
 _SPARE = 2.5
 """The number of batch slots, as a multiple of the usual number of running requests."""
 _BURST_S = 4.0
 
 
 def small_batches(config: FleetConfig) -> FleetConfig:
-    """Return a fleet with batches that are so small that a few retries of each request fill
-    them."""
+    """Return a fleet with batches that a few retries of each request fill."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
     seats = max(4, min(config.engine.max_num_seqs, round(_SPARE * running)))
@@ -46,10 +42,8 @@ def burst(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[
 def impatient(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Let clients give up after a timeout, and send the same prompt again at once.
-
-    The number of retries is chosen so that the repeated requests keep the engines' batches full.
-    """
+    """Let clients give up after a timeout, and send the same prompt again at once. The number of
+    retries is chosen so that the repeated requests keep the engines' batches full."""
     engine, workload = config.engine, config.workload
     means = capacity.means_of(workload, engine)
     if workload.trace:

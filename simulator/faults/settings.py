@@ -26,8 +26,7 @@ def _kept_blocks(fault: Fault, config: FleetConfig, room: float) -> Iterator[Eve
 
 
 def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Remove KV blocks, so that slightly more blocks remain than the running requests need on
-    average."""
+    """Leave slightly more KV blocks than the running requests need on average."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
     room = capacity.room_blocks(means, running, 1.6 / fault.severity)
@@ -50,10 +49,8 @@ def outgrowing_answers(
 
 
 def _changed_flag(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
-    """Return the flag that the deploy changes, and the engine's new arguments.
-
-    The fleet's seed and the fault's start determine the flag.
-    """
+    """Return the flag that the deploy changes, and the engine's new arguments. The fleet's seed and
+    the fault's start determine the flag."""
     engine = config.engine
     if (config.seed + round(fault.start_s)) % 2 and not engine.enforce_eager:
         return "model.enforce_eager", replace(engine, enforce_eager=True)
@@ -65,8 +62,7 @@ def _changed_flag(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]
 
 
 def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Restart the replicas one after another with a changed flag, and at the fault's end without
-    it."""
+    """Restart the replicas one by one with a changed flag, and at the fault's end without it."""
     _, changed = _changed_flag(fault, config)
     turns = [(fault.start_s, changed)]
     if fault.end_s < float("inf"):

@@ -23,8 +23,7 @@ def _poisson(
 
 
 def _spare_per_s(config: FleetConfig) -> float:
-    """Return the number of requests per second that the fleet can serve in addition to its ordinary
-    traffic."""
+    """Return the requests per second that the fleet can serve beyond its ordinary traffic."""
     means = capacity.means_of(config.workload, config.engine)
     if config.prefill_replicas:
         whole, _ = _narrowest_pool(config)
@@ -66,10 +65,8 @@ def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterat
 
 
 def flood(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Send bursts of one tenant's requests, in addition to the tenant's usual requests.
-
-    During a burst, this tenant's rate is many times the usual rate of the whole fleet.
-    """
+    """Send bursts of one tenant's requests, in addition to the tenant's usual requests. During a
+    burst, this tenant's rate is many times the usual rate of the whole fleet."""
     mean_per_s = _spare_per_s(config) * capacity.pressed(fault.severity, 1.0)
     more = replace(
         config.workload, rate_per_s=5.0 * mean_per_s, tenants=config.workload.tenants[:1], trace=()
@@ -89,10 +86,8 @@ def _prefilling(
     tokens: tuple[int, int],
     share_of_time: float,
 ) -> Iterator[Request]:
-    """Yield requests of one tenant without shared prefixes.
-
-    The prefills of these requests take the share `share_of_time` of the engines' time.
-    """
+    """Yield requests of one tenant without shared prefixes. The prefills of these requests take the
+    share `share_of_time` of the engines' time."""
     longest = config.engine.max_model_len - 1
     shortest, most = min(tokens[0], longest // 2), min(tokens[1], longest - 512)
     each_s = config.engine.step.prefill_s((shortest + most) // 2, 0)
@@ -107,25 +102,21 @@ def _prefilling(
 
 
 def long_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Send many prompts that each fit into one long step. With the default settings, they have
-    5,000 to 8,000 tokens."""
+    """Send many prompts that each fit into one long step (by default, 5,000 to 8,000 tokens)."""
     most = config.engine.max_num_batched_tokens - config.engine.max_num_seqs
     share = 0.4 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (most * 5 // 8, most), share)
 
 
 def huge_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
-    """Sometimes send a prompt that is so long that it uses the whole token budget of several
-    steps."""
+    """Sometimes send a prompt that uses the whole token budget of several steps."""
     share = 0.5 * capacity.pressed(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (24_000, 32_000), share)
 
 
 def ramp(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
     """Send additional requests with long contexts and long outputs. The batches grow gradually.
-
-    These requests share their context, so they need almost no prefill.
-    """
+    These requests share their context, so they need almost no prefill."""
     engine = config.engine
     context_tokens, output_tokens = min(2_500, engine.max_model_len // 2), 1_200
     means = capacity.means_of(config.workload, engine)
@@ -171,8 +162,7 @@ def _scaled_lengths(
 def longer_prompts(
     fault: Fault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Make all prompts longer. The additional tokens are not in the cache, so they must be
-    computed."""
+    """Make all prompts longer. The additional tokens are not in the cache."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * means.prefill_s
     more = max(0.6 - usual, 0.1) * capacity.pressed(fault.severity, 1.0)
@@ -193,13 +183,12 @@ def longer_outputs(
 def unique_prompts(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Move the shared text away from the beginning of some prompts, so that it is not found in the
-    cache."""
+    """Move the shared text of some prompts from the beginning, so that it is not in the cache."""
     share = min(1.0, 0.35 + 0.4 * fault.severity)
     talk = config.workload.conversations
     if talk is not None:
-        # Only as many turns are changed as the engines have capacity for, because a changed turn
-        # computes the whole conversation again.
+        # A changed turn computes the whole conversation again, so only as many turns are changed as
+        # the engines have capacity for.
         each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
         usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
         free = max(0.1, 0.6 - (1 - talk.share) * usual)
@@ -248,11 +237,8 @@ def new_schemas(
 def larger_images(
     fault: Fault, config: FleetConfig, _chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Let the encoder take much longer for each image.
-
-    The additional time of all images is limited to a share of the engines' time, so that no queue
-    grows without limit.
-    """
+    """Let the encoder take much longer for each image. The additional time of all images is limited
+    to a share of the engines' time, so that no queue grows without limit."""
     images_per_s = config.rate_per_s * config.workload.image_share
     added_s = min(2.0 * fault.severity, 0.15 * capacity.pressed(fault.severity, 0.5) / images_per_s)
 
@@ -267,8 +253,7 @@ def larger_images(
 def hard_drafts(
     fault: Fault, _config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Let some requests belong to a new task, for which the draft model predicts most tokens
-    wrong."""
+    """Let some requests belong to a new task, which the draft model predicts badly."""
     share = min(1.0, 0.3 + 0.3 * fault.severity)
 
     def rewrite(request: Request) -> Request:
