@@ -21,9 +21,7 @@ def request_text(engine: Engine, words: str, form: str) -> str:
     """Return the text to print.
 
     Args:
-        engine: the database, from `open_database`.
         words: the id, in a form that `store.requests.lookup` accepts.
-        form: text or json.
 
     Raises:
         click.UsageError: no request has this id, or several requests have it.

@@ -105,7 +105,7 @@ def base_url(text: str) -> str:
             f"it must not contain an @, because user names and passwords are not allowed; {allowed}"
         )
     try:
-        # Check this first, because urlsplit would silently remove blanks and line ends.
+        # urlsplit would silently remove blanks and line ends.
         if any(character <= " " or character == "\x7f" for character in text):
             raise ValueError("a blank or control character")
         parts = urlsplit(text)
