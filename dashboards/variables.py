@@ -46,4 +46,4 @@ VARIABLES: Final = {
     ),
     "slo": Variable("Objective", "Objectives (SLOs).", f"label_values({SLO_EVENTS.name}, slo)"),
 }
-"""Variables by name. If the user selects no value of a variable, the panels show all values."""
+"""Variables by name. The panels show all values if the user selects none."""

@@ -1,4 +1,4 @@
-"""Answer a question: run its command in this process, and return the output of the command."""
+"""Run a question's command in this process, and return its output."""
 
 import io
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from store.access.access import NotAllowed
 from store.errors import StoreError
 
 MOST_CHARACTERS: Final = 16 * 2**20
-"""Maximum length of an answer. The server keeps the answer in memory while the client reads it."""
+"""Maximum length of an answer, which stays in memory while the client reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Answer:
     text: str
     """The JSON: one object, or one object per line."""
     note: str
-    """The output on the standard error output, such as the reason why no request was found."""
+    """The standard error output, such as the reason why no request was found."""
     lines: bool
     """Whether the text has one object per line."""
 
@@ -42,7 +42,7 @@ class Answer:
 
 
 class _LimitedText(io.StringIO):
-    """A text buffer. A write that would exceed the limits of an answer raises an error."""
+    """A text buffer that raises an error if it would exceed the limits of an answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,9 +68,7 @@ def answered(name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERY
     """Answer a question.
 
     Args:
-        name: the question's name.
-        given: names and values of its parameters.
-        reader: who asks, and what the reader may see.
+        reader: who asks, and may see a part of the data.
 
     Raises:
         Refused: there is no answer. The error states why, and what is allowed.
@@ -113,5 +111,5 @@ def answered(name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERY
 def _run(name: str, command: click.Command, words: list[str]) -> None:
     with command.make_context(name, words, obj=READS_ONLY) as context:
         check_rows(name, context.params)
-        with suppress(Exit):  # the exit status of a finding; the output contains the finding
+        with suppress(Exit):  # the exit status of a finding
             command.invoke(context)
