@@ -80,8 +80,7 @@ async def run(
     check_keys(plan, environment)
     check_prices(plan, price_of)
     for each in plan.endpoints:
-        # This call imports libraries. Without it, the import would delay the endpoint's first
-        # probe.
+        # Import the libraries now. Otherwise the import would delay the endpoint's first probe.
         price_of(each, Tokens(1, 1))
         PROTOCOLS[each.kind].decoder()
     sender = None

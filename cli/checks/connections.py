@@ -22,7 +22,7 @@ RECENT_S = 60
 requests."""
 AHEAD_S = 5
 PRICED_NS = 600 * 10**9
-"""Each server that reported in this time, which ends at the newest telemetry, must have a price."""
+"""Each server that reported within this time before the newest telemetry must have a price."""
 
 
 def database(url: str | None, *, server_expected: bool = False) -> Iterator[Finding]:

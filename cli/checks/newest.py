@@ -11,7 +11,7 @@ _Found = TypeVar("_Found")
 
 
 def of_the_newest(url: str | None, ask: Callable[[Engine, int], _Found]) -> _Found | None:
-    """Call `ask` with the open database and its newest instant in unix ns, and return the result.
+    """Call `ask` with the open database and the unix ns of its newest data. Return the result.
 
     Return None if the database is empty or does not respond, because another check reports this.
     """

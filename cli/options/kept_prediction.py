@@ -17,7 +17,7 @@ API and the MCP server set this value."""
 
 
 def keep_answer(selection: Selection, answer: "WhatIfAnswer") -> None:
-    """Store a prediction unless the command must not write. Print, but do not raise, errors."""
+    """Store a prediction, unless the command must not write. If this fails, print why."""
     from analysis.kept_predictions import keep
 
     if click.get_current_context().obj == READS_ONLY:

@@ -15,8 +15,8 @@ _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
 """Matches the option that an error is about, at the start of the message."""
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
-"""Matches an option in a list, with its comma. The parameters have lost their dashes by then, so
-this option is not a parameter, and is removed from the message."""
+"""Matches an option in a list, with its comma. The names of parameters have no dashes here, so an
+option with dashes is not a parameter, and is removed from the message."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
 _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
 """Settings of the server, which the reader cannot correct."""

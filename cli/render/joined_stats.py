@@ -15,7 +15,7 @@ _TITLES: Final = {
     "e2e_s": "E2E",
 }
 _MEANS: Final = {"ttft_s": "ttft_phases", "e2e_s": "phases"}
-"""The key of the phases whose means sum to the mean of a latency."""
+"""For each latency, the key of the phases whose means sum to the mean of the latency."""
 
 
 def stats_lines(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> Iterator[str]:

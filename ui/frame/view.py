@@ -31,8 +31,8 @@ STEPS: Final = ("day", "hour")
 DECIDERS: Final = ("slo", "size")
 """The ways to detect incidents: by SLO compliance, or by the size of the growth."""
 EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
-"""How much earlier than the range a baseline is, and its name. An address may contain any other
-duration."""
+"""The earlier baselines that a page offers: how much earlier than the range they are, and their
+names. An address may contain any other duration."""
 QUANTILES: Final = ("p50", "p95", "p99")
 """The percentiles that the Compare page compares."""
 DEFAULT_QUANTILE: Final = "p95"

@@ -1,8 +1,8 @@
 """Compute percentiles per time bin, each with a confidence interval. Pure.
 
 A percentile is the exact nearest rank over a bin's requests, never an average. A bin has no value
-if the interval's upper end would have a rank above the number of requests. The definitions are
-those of `telemetry.quantiles`, computed for all bins at once.
+if the interval's upper end would have a rank above the number of requests. The definitions are the
+same as in `telemetry.quantiles`.
 """
 
 import math

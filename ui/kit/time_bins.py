@@ -39,7 +39,7 @@ class Bins:
 
     @property
     def middles_unix_ns(self) -> IntArray:
-        """The middle of each bin, where charts draw its value."""
+        """The middle of each bin. Charts draw the bin's value there."""
         return (
             self.first_unix_ns
             + np.arange(self.count, dtype=np.int64) * self.width_ns

@@ -45,7 +45,8 @@ class Shell:
         self._changes = (
             (b"<head>", f"<head>{address}".encode()),
             (b"</head>", f"{preloads}</head>".encode()),
-            # After Streamlit's own styles: with the same specificity, the later CSS rule applies.
+            # The style comes after Streamlit's own styles. If two CSS rules have the same
+            # specificity, the later rule applies.
             (b"</body>", f"<style>{style}</style><script>{scripts}</script></body>".encode()),
         )
 

@@ -27,7 +27,7 @@ class Reading:
 
 
 def sides_of(view: View, window: Window) -> tuple[Side, Side] | None:
-    """Return the requests before a change and after it, which a view compares.
+    """Return the requests before and after a change, as a view selects them.
 
     Return None if the view divides the requests by a label, and the reader has not chosen both
     values yet.

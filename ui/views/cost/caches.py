@@ -1,4 +1,4 @@
-"""Draw the section about answers from caches in front of the model. No bill has them."""
+"""Draw the section about answers from caches in front of the model. No bill has these answers."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -86,7 +86,7 @@ class Spending:
 
     @property
     def usd(self) -> float | None:
-        """Cost of the selected requests in US dollars, with recomputation; None without a price."""
+        """Cost of the selected requests in US dollars, or None if no request has a price."""
         return self.costs.total_usd
 
     @property

@@ -59,7 +59,7 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group
 def odd(found: Iterable[Group]) -> dict[str, list[str]]:
     """Return each replica's arguments that differ from the most common configuration.
 
-    Each value is a text per argument.
+    The result has a text for each argument, by replica.
     """
     by_replica: dict[str, list[str]] = {}
     for group in found:

@@ -27,7 +27,7 @@ MOST_READ: Final = 30_000
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
-"""Minimum requests of a default baseline, as a share of those of the selected range."""
+"""A default baseline must have at least this share of the requests of the selected range."""
 LEAST_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 
@@ -71,9 +71,9 @@ class Trend:
         return found
 
     def usual(self, latency: str, quantile: str) -> tuple[float, float] | None:
-        """Return the usual range of a percentile in seconds, which contains 8 of 10 bins.
+        """Return the usual range of a percentile, in seconds.
 
-        Return None if too few bins have a value.
+        In 8 of 10 bins, the percentile is in this range. Return None if too few bins have a value.
         """
         values = self.percentiles[latency].series[quantile].value_s
         known = values[~np.isnan(values)]

@@ -128,7 +128,7 @@ def _find(engine: Engine, reference: RequestKey | str) -> Found:
 def _look_again(engine: Engine, reference: RequestKey | str, looked_unix_ns: int) -> None:
     """Search again. A running request is stored only after it has ended."""
     try:
-        # Streamlit makes the first call while it runs the page, which has just searched.
+        # Streamlit makes the first call while it runs the page. The page has just searched.
         if time.time_ns() - looked_unix_ns > SECOND_NS:
             found = _find(engine, reference)
             if found.request is not None or found.candidates:

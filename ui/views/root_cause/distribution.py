@@ -32,7 +32,7 @@ class Distribution:
 
     @property
     def middles_s(self) -> FloatArray:
-        """The (rows,) middle latency of each row in seconds, at which charts draw the row."""
+        """(rows,) latency in the middle of each row, in seconds. Charts draw the row there."""
         return np.asarray(np.sqrt(self.edges_s[:-1] * self.edges_s[1:]))
 
 

@@ -46,7 +46,7 @@ def figure(
         window: the selected range.
         whole: includes the selected range and its baseline.
         onset_unix_ns: the start of the growth, if known.
-        thresholds_s: those of the objectives.
+        thresholds_s: thresholds of the objectives.
     """
     height = HEIGHT + LINE_HEIGHT * len(lines)
     drawn = make_subplots(

@@ -18,7 +18,7 @@ from ui.kit.time_bins import Bins
 
 @dataclass(frozen=True, slots=True)
 class StateLine:
-    """One quantity over time. `values` is (bins,), and NaN in bins without samples."""
+    """One quantity over time. `values` has the shape (bins,), with NaN in bins without samples."""
 
     name: str
     meaning: str

@@ -77,8 +77,8 @@ def present(swept: Swept) -> str:
 def sweep_sentence(swept: Swept, latency: str) -> str:
     """Return a sentence about the result of a sweep.
 
-    For a load, it names the highest load that the engines can serve. For a setting, it names the
-    value with the shortest P99.
+    For a load, the sentence names the highest load that the engines can serve. For a setting, the
+    sentence names the value with the shortest P99.
     """
     name, title = html.escape(swept.name), NAMES[latency]
     now = swept.points[0].answer.now[latency]["p99"]
