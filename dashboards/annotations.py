@@ -26,7 +26,6 @@ class Annotation(NamedTuple):
     title: str
     text: str
     tags: tuple[str, ...]
-    """Labels whose values are the tags of a mark."""
     colour: str
 
 

@@ -182,7 +182,6 @@ def _rows(panel: Panel) -> str:
 
 
 def _labels(panel: Panel) -> str:
-    """Return the query parameters that select a series' requests in the explorer."""
     labels: tuple[str, ...] = ("model", "replica", "tenant", "outcome")
     if panel.page == "outside":
         labels = ("region", "endpoint")

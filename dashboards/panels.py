@@ -102,9 +102,8 @@ class Panel:
     width: int = 12
     thresholds: tuple[Threshold, ...] = ()
     colours: Mapping[str, str] = field(default_factory=dict)
-    """Colours of series, by the name in the legend."""
     latency: str = "ttft"
-    """The latency that the link to the explorer selects."""
+    """The latency in the link to the explorer."""
     page: str = "requests"
     most: float | None = None
     """The highest value of the scale, or None to fit the data."""

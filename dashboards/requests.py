@@ -21,7 +21,6 @@ _PARTS: Final = {
     "preempted": ("preempted", phase_colours.PREEMPTED),
     "stall": ("stall", phase_colours.STALL),
 }
-"""The legend and the colour of each part."""
 _OUTCOMES: Final = {
     "stop": "#4f9a57",
     "length": "#a3c9a8",

@@ -16,9 +16,7 @@ class Variable(NamedTuple):
 
 
 SOURCE: Final = "source"
-"""The Prometheus data source."""
 EXPLORER: Final = "explorer"
-"""The address of the explorer, for links."""
 EXPLORER_URL: Final = "http://127.0.0.1:8501"
 
 _ENGINES: Final = f'{ENGINE_INFO.name}{{model=~"$model",region=~"$region"}}'

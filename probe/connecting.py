@@ -31,7 +31,6 @@ class Timings:
     ended_at: float | None = None
     """When the response ended or failed, on the event loop's clock."""
     certificate_ends_unix_s: float | None = None
-    """When the server's certificate expires."""
 
 
 async def connect(host: str, port: int, timings: Timings) -> socket.socket:

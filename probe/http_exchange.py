@@ -23,7 +23,7 @@ from telemetry.printable import printable
 
 MOST_ANSWER_BYTES: Final = 64 * 2**20
 MOST_REFUSAL_BYTES: Final = 16_384
-"""Maximum size of an error response's body that is kept."""
+"""At most this many bytes of an error response's body are kept."""
 USER_AGENT: Final = "tailspan-probe"
 
 
@@ -60,7 +60,7 @@ class Response:
 
 
 OnBody = Callable[[bytes, float], None]
-"""Receives a part of a successful response's body, and the event loop's time of its arrival."""
+"""Receives a part of a successful response's body, and when it arrived on the loop's clock."""
 
 
 async def exchange(
@@ -114,8 +114,6 @@ async def exchange(
 
 
 class _Exchange(asyncio.Protocol):
-    """Writes the request and parses the response as its bytes arrive."""
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,

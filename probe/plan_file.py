@@ -192,8 +192,6 @@ def _limits(entry: "_Entry") -> Limits:
 
 
 class _Entry:
-    """A mapping in the file, with its location."""
-
     def __init__(self, file: Path, where: str, value: object) -> None:
         self.file, self.where = file, where
         if not isinstance(value, dict):

@@ -37,7 +37,6 @@ def refused(response: Response) -> ProbeFailure:
 
 
 def _message(body: bytes) -> str | None:
-    """Return the message of an error object of any protocol."""
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError):

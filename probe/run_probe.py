@@ -76,8 +76,6 @@ class Prober:
 
 
 class _Sending:
-    """One running probe."""
-
     def __init__(
         self, prober: Prober, endpoint: Endpoint, prompt: str, twin: bool, due: Due
     ) -> None:
@@ -175,7 +173,6 @@ class _Sending:
 
     @property
     def _cache(self) -> Reported | None:
-        """Return what the headers report about a cache in front of the model."""
         return in_headers(self._response.headers)
 
     def _settle(self, reserved: Reservation) -> None:

@@ -14,8 +14,8 @@ LATE_S = 60.0
 """Exporters send every few seconds. If data is older on arrival, it was delayed, or the sender's
 clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
-"""The check reports that the deletion of old rows is late by more than this. After a downtime of
-Tailspan, the deletion needs at most as long as the downtime to catch up."""
+"""If old rows are deleted later than this, the check reports it. After a downtime of Tailspan, the
+deletion needs at most as long as the downtime to catch up."""
 _MOST_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""

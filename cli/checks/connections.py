@@ -64,7 +64,6 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
 
 
 def _state(engine: Engine) -> Finding | None:
-    """Return whether the separate state database responds, or None if no such database is set."""
     from store.alerting.incidents import read_overlapping
     from store.database import shown
     from store.errors import StoreUnavailable

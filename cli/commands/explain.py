@@ -38,7 +38,6 @@ _OF_A_WINDOW = {
     "end": "--to",
     "request_id": "--request",
 }
-"""Options that conflict with --incident, because an incident has its own time range."""
 
 
 @click.command(

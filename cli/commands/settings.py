@@ -84,7 +84,6 @@ def _source(context: click.Context, each: Setting, source: ParameterSource) -> s
 
 
 def _as_json(each: Setting, value: Any) -> Any:
-    """Return a value in a form that JSON supports, without credentials."""
     if isinstance(value, list | tuple):
         return [_as_json(each, item) for item in value]
     if value is None or isinstance(value, bool | int | float):

@@ -38,7 +38,6 @@ from store.queries import newest_unix_ns
 from telemetry import durations, time_text
 
 INCIDENTS: Final = 5
-"""Maximum number of incidents shown for each objective, the newest first."""
 
 
 class _Objectives(click.Argument):

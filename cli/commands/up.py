@@ -354,7 +354,6 @@ def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":
 
 
 def _why_port_is_taken(host: str, metrics_port: int) -> str:
-    """Return the likely reason why a port is taken: Tailspan already runs."""
     url = f"http://{authority(host, metrics_port)}/metrics"
     if "tailspan_" not in probes.get(url).body:
         return ""

@@ -252,7 +252,6 @@ def _checked(file: Path, option: Setting, value: object) -> object:
 
 
 def _toml_type(option: Setting) -> tuple[str, Callable[[object], bool]]:
-    """Return an option's type in TOML, and a function that tests whether a value has this type."""
     if option.is_flag:
         return "true or false", lambda value: isinstance(value, bool)
     if option.multiple:

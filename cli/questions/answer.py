@@ -32,7 +32,6 @@ class Answer:
     note: str
     """The standard error output, such as the reason why no request was found."""
     lines: bool
-    """Whether the text has one object per line."""
 
     def document(self) -> str:
         """Return the answer as one JSON document: an array if the command prints lines."""

@@ -23,12 +23,9 @@ class Parameter:
     """One parameter of a question."""
 
     name: str
-    """The option without its dashes."""
     meaning: str
     schema: Mapping[str, Any]
-    """JSON Schema of one value."""
     allowed: str
-    """The allowed values, for errors."""
     repeated: bool
     flag: bool
 
@@ -137,7 +134,6 @@ def _parameter(option: click.Option) -> Parameter:
 
 
 def _values(option: click.Option) -> tuple[dict[str, Any], str]:
-    """Return the JSON Schema of one value, and a description of the allowed values."""
     kind = option.type
     if option.is_flag:
         return {"type": "boolean"}, "true, false"

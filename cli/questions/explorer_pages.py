@@ -91,6 +91,5 @@ def _compared(given: Sequence[tuple[str, str]]) -> Mapping[str, str] | None:
 
 
 def _ends(text: str) -> tuple[str, str]:
-    """Return the ends of a range FROM/TO in unix seconds."""
     window = time_range.from_to(text)
     return f"{window.from_unix_ns / _NS:.0f}", f"{window.to_unix_ns / _NS:.0f}"

@@ -73,7 +73,6 @@ def refusal_of(
 
 
 def _wrong_parameter(text: str, given: Sequence[tuple[str, str]]) -> str | None:
-    """Return the name of the parameter that an error is about, if any."""
     if (named := _NAMED.match(text)) is not None:
         return named[1]
     # An error about a what-if change contains the parameter's value, or begins with the name of the

@@ -49,7 +49,6 @@ def _rounded(value: object) -> Any:
 
 
 def _lists(value: object) -> Iterator[_List]:
-    """Yield each list with at least two elements."""
     if isinstance(value, list):
         if len(value) - _has_note(value) > 1:
             yield value

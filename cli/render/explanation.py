@@ -15,7 +15,6 @@ from telemetry.printable import first_upper, printable
 
 _MOST_HITS = 6
 _WIDEST = 300
-"""Maximum number of characters of a sentence, which may contain a label's value."""
 _SHOWN_S = 5e-5
 """A smaller part is shown as 0."""
 

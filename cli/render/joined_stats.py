@@ -70,7 +70,7 @@ def _counts(
 
 
 def _latencies() -> Iterator[tuple[str, Any]]:
-    """Yield the title of each latency and phase, and a function that reads it from a group."""
+    """Yield the title of each latency and phase, and a function that returns its percentiles."""
     for latency, title in _TITLES.items():
         yield title, lambda group, key=latency: group[key]
     for phase, title in PHASE_NAMES.items():

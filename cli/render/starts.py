@@ -10,7 +10,6 @@ from telemetry.cold_starts import PARTS
 from telemetry.printable import printable
 
 _WIDEST = 300
-"""Maximum number of characters of a sentence, which may contain a server's error."""
 
 
 def lines(found: StartsAnswer) -> Iterator[str]:

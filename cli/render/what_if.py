@@ -157,7 +157,6 @@ def _share_with_interval(each: Predicted) -> str:
 
 
 def _share_interval(each: Predicted) -> str:
-    """Return the interval of a predicted share, or an empty text."""
     if each.low is None or each.high is None:
         return ""
     return f"[{share(each.low)}, {share(each.high)}]"

@@ -251,7 +251,6 @@ def _latencies(page: str) -> list[str]:
 
 
 def _implied_page(parameters: Mapping[str, str]) -> str:
-    """Return the page that the parameters of an old link imply."""
     if RequestKey.parse(parameters.get("request", "").strip().lower()) is not None:
         return "request"
     return "requests" if {"latency", "request"} & set(parameters) else FIRST

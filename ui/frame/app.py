@@ -153,7 +153,6 @@ def _body(engine: Engine, zone: tzinfo) -> None:
 
 
 def _drag(context: Context, found: Any, module: Any) -> None:
-    """Offer the actions for the range that the reader dragged over on a chart, if any."""
     window = selection.chosen(context)
     if window is not None:
         explaining: Callable[..., View] | None = getattr(module, "explaining", None)
@@ -161,7 +160,6 @@ def _drag(context: Context, found: Any, module: Any) -> None:
 
 
 def _command(context: Context) -> None:
-    """Show the command that prints this page's result."""
     line = command.command(context.view, context.window)
     if line is not None:
         zone = html.escape(wording.zone_name(context.zone, context.window.to_unix_ns))
@@ -209,7 +207,6 @@ def _values(engine: Engine, window: Window, label: str) -> list[str]:
 
 
 def _zone() -> tzinfo:
-    """Return the time zone that the browser reports."""
     try:
         return ZoneInfo(st.context.timezone or "UTC")
     except (ZoneInfoNotFoundError, ValueError):

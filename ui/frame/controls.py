@@ -180,7 +180,6 @@ def _value_box(
 
 
 def _chips(view: View) -> None:
-    """Draw the active filters, each with a button that removes it."""
     with st.container(key="chips", horizontal=True, vertical_alignment="center", gap="xsmall"):
         for label, value in view.equals.items():
             st.button(

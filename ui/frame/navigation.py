@@ -47,7 +47,6 @@ def choose(show: Callable[[], None]) -> None:
 
 
 def _follow(key: str, parameters: Mapping[str, str]) -> None:
-    """Parse the address if the browser has changed it."""
     if st.session_state.get(_ADDRESS) != (key, parameters):
         view, notices = address.parse(parameters, key)
         st.session_state[_VIEW] = view
@@ -57,7 +56,6 @@ def _follow(key: str, parameters: Mapping[str, str]) -> None:
 
 
 def _links(pages: Mapping[str, st.Page]) -> None:
-    """Draw the links to the pages, with the current range and filters."""
     with st.container(key="pages", horizontal=True, gap="medium"):
         for group in GROUPS:
             with st.container(horizontal=True, gap="xxsmall", width="content"):

@@ -29,7 +29,6 @@ class Objectives:
     """
 
     texts: Mapping[str, str]
-    """The text of each file by its name, in the given order."""
     parsed: tuple[Objective, ...] = ()
     errors: tuple[AlertsError, ...] = ()
     notes: tuple[str, ...] = ()

@@ -20,19 +20,15 @@ class Page:
     refresh_s: Mapping[str, int]
     """Seconds between refreshes of a live page, by the range's length."""
     by_latency: bool = False
-    """Whether the reader can choose a latency."""
     by_content: bool = False
     """Whether the latencies include the time to the first content."""
     filters: bool = True
-    """Whether the page has request filters."""
     compares: bool = False
-    """Whether the reader can choose the baseline."""
     splits: bool = False
     """Whether the reader can compare two values of a label in the same range."""
     decides: bool = False
     """Whether the reader can choose how incidents are detected."""
     of_a_range: bool = True
-    """Whether the page shows a time range."""
     needs_data: bool = True
     """Whether the page needs a server that has reported."""
 

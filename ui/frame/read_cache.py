@@ -20,7 +20,7 @@ from store.database import open_database
 KEPT_S: Final = 900
 KEPT: Final = 200
 KEPT_READERS: Final = 64
-"""Maximum number of combinations of a database and a reader's access whose objects are cached."""
+"""Objects are cached for at most this many combinations of a database and a reader's access."""
 KEPT_LARGE: Final = 4
 """Maximum number of entries with a row per request. A million requests take about 300 MB."""
 

@@ -22,7 +22,6 @@ LATENCIES: Final = {
     "queue": "queue_s",
     "first_content": "first_content_s",
 }
-"""The latencies by their names in addresses."""
 CONTENT: Final = "first_content"
 """The latency that only some pages show. Rollups and replays do not have it."""
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
@@ -34,14 +33,12 @@ EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
 """The earlier baselines that a page offers: how much earlier than the range they are, and their
 names. An address may contain any other duration."""
 QUANTILES: Final = ("p50", "p95", "p99")
-"""The percentiles that the Compare page compares."""
 DEFAULT_QUANTILE: Final = "p95"
 NO_BUDGET: Final = "none"
 OWN_BUDGET: Final = "file"
 BUDGETS: Final = (NO_BUDGET, *PRESETS, OWN_BUDGET)
 """The latency budgets of the Requests page: none, a preset, or the reader's file."""
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
-"""Labels by which costs are grouped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +68,8 @@ class View:
     change: str = ""
     """The changes that the What if page predicts, for `replay.edits`, separated by commas."""
     region: str = ""
-    """The region that the Outside page shows; empty for all."""
     endpoint: str = ""
-    """The endpoint that the Outside page shows; empty for all."""
     quantile: str = DEFAULT_QUANTILE
-    """The percentile that the Compare page compares."""
     split: str = ""
     """The label by which the Compare page divides the requests into two sides; empty to compare the
     range with its baseline."""

@@ -50,7 +50,6 @@ def lever(tried: Lever) -> str:
 
 
 def _effect(tried: Lever) -> str:
-    """Return the predicted P99 as text, or an empty string without a prediction."""
     effect = tried.predicted
     if effect is None:
         return ""

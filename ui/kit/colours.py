@@ -21,7 +21,6 @@ UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
 """Colour of the part of a request's time that its phases do not explain."""
 
 OUTLINE: Final = "rgba(140,140,140,0.85)"
-"""Colour of the outline of fills."""
 
 ENGINES: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8a8f98", "#8c7350")
 """Colours of the lines of single engines. No chart has both these lines and phases."""
@@ -54,12 +53,10 @@ SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f
 """A heatmap's colours, from the lowest to the highest value."""
 
 THRESHOLD: Final = "#2f8f5b"
-"""Colour of the line at an objective's threshold or target."""
 
 BROKEN: Final = "#c8242b"
 
 INCIDENT: Final = "rgba(200,36,43,0.12)"
-"""Background colour of the time in which an error budget burned too fast."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from ui.kit import wording
 from ui.kit.request_key import RequestKey
 
 Address = Callable[[RequestKey], str]
-"""Returns the address of a request's page."""
 
 PHASE_MEANINGS: Final = {
     "route_s": "client or router, until the first engine queued the request",

@@ -52,7 +52,6 @@ COLUMNS: Final = (
     *PREFILL_PARTS,
     *DECODE_PARTS,
 )
-"""The columns that `layers` reads."""
 
 Matrix = npt.NDArray[np.float64]
 

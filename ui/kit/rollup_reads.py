@@ -50,7 +50,7 @@ class Rolled:
     means: phases.Matrix
     """Mean seconds per request as (bins, layers), NaN for empty bins."""
     number: IntArray
-    """Number of requests per bin, as (bins,)."""
+    """(bins,) number of requests."""
     outcomes: Mapping[str, int]
     simulated: bool
     slowest: pa.Table

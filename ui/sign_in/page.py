@@ -29,7 +29,8 @@ from ui.sign_in.redirect import FAILED
 
 _PAGES: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
 MOST_RECORDED: Final = 10_000
-"""Maximum number of remembered sessions, which are not written to the audit log again."""
+"""Maximum number of remembered sessions. A remembered session is not written to the audit log
+again."""
 MOST_KEY: Final = 256
 _HEADERS: Final = {
     "cache-control": "no-store",
@@ -81,7 +82,6 @@ class SignInPage:
 
 
 def _claims(headers: Headers, settings: SignIn) -> Mapping[str, Any]:
-    """Return the claims in the signed cookie, as Streamlit reads them."""
     cookies = cookie_parser(headers.get("cookie", ""))
     kept = _get_signed_cookie_with_chunks(cookies, USER_COOKIE_NAME)
     return _parse_decoded_user_cookie(kept, settings.url) if kept else {}

@@ -31,7 +31,6 @@ from ui.frame.view import PAYERS
 from ui.kit.time_bins import SECOND_NS
 
 DIMENSIONS: Final = PAYERS
-"""Labels by which costs are grouped, and by which the reader can filter."""
 
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
@@ -64,11 +63,9 @@ class Spending:
     """The costs of a range."""
 
     window: Window
-    """The billed range, in whole minutes."""
+    """In whole minutes."""
     bill: Bill
-    """The bill of the selected replicas."""
     costs: RequestCosts
-    """The cost of the selected requests."""
     steps: Sequence[Step]
     compared: Sequence[Comparison]
     not_compared: Sequence[str]

@@ -30,8 +30,8 @@ MOST_UNPRICED: Final = 5
 LARGE: Final = 0.5
 """Idle share of the bill above which the page mentions idle time."""
 NOTHING: Final = 0.005
-"""Share of the bill by which the rounding of the range may change a part of the bill. A small part
-may therefore be negative."""
+"""Rounding the range may change a part of the bill by this share of the bill. A small part may
+therefore be negative."""
 UNKNOWN_NAME: Final = "unknown"
 
 

@@ -49,8 +49,8 @@ class Reading:
     fleet: Fleet
     configs: Sequence[Group]
     samples_every_s: int | None
-    """Seconds between the starts of the short intervals whose samples were read. None if all
-    samples were read."""
+    """Samples may be read only in short intervals. This is the time in seconds from the start of
+    one interval to the next, or None if all samples were read."""
     requests_one_in: int
     newest_unix_ns: int | None
     simulated: bool
@@ -61,7 +61,6 @@ class Reading:
     ignored_labels: Sequence[str]
     """Labels of filters that engines do not have, so these filters apply only to requests."""
     incident: IncidentRow | None
-    """The newest incident that overlaps the range."""
 
 
 def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
@@ -160,7 +159,6 @@ def _bins(window: Window, samples: Downsampled) -> Bins:
 
 
 def _scraped(samples: pa.Table) -> int:
-    """Return the number of replicas whose only source is /metrics."""
     by_scrape = pc.equal(samples["source"].cast(pa.string()), Source.SCRAPE.value)
     return len(samples.filter(by_scrape.fill_null(False))["replica"].unique())
 

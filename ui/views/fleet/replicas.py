@@ -74,7 +74,6 @@ class Imbalance:
     slow: int
     least_share: float
     most_share: float
-    """The busiest server's share of all requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,6 @@ class Facts:
 
     silent_s: float | None = None
     restarts: Sequence[int] = ()
-    """Restart times in the range, unix ns."""
     began_unix_ns: int | None = None
     held_back: float | None = None
     """The share of the GPU samples with a throttled clock."""

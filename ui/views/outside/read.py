@@ -12,7 +12,6 @@ from store.probes import newest_probe_unix_ns, probe_label_values
 from store.queries import Window
 
 MOST_OPTIONS: Final = 500
-"""Maximum number of values that a filter offers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,6 @@ class Found:
 
     answer: OutsideAnswer
     options: Mapping[str, Sequence[str]]
-    """The values that each filter offers."""
     latest_unix_ns: int | None
     """When the latest probe that matches the filters was due, in any range. Only a page without
     probes shows this time, so it is None if the range has probes."""

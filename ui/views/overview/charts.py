@@ -28,7 +28,7 @@ ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
 }
 
 Stretch = tuple[int, int]
-"""The start and the end of a time range, in unix ns."""
+"""Start and end in unix ns."""
 
 
 def latency(
@@ -193,7 +193,6 @@ def failures(
 def _add_hover_text(
     figure: go.Figure, now: Trend, zone: tzinfo, at_value: float, text: str, name: str
 ) -> None:
-    """Add a hover text that appears at every time of the range."""
     at = charts.local(now.bins.middles_unix_ns, zone)
     figure.add_trace(
         go.Scatter(

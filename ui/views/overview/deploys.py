@@ -125,7 +125,6 @@ def _minute(at_unix_ns: int, window: Window, zone: tzinfo) -> str:
 
 
 def _findings(found: Sequence[Decided]) -> list[str]:
-    """Return at most two sentences, the first about the latency with the worst verdict."""
     few = [each for each in found if missing(each)]
     decided = [each for each in found if not missing(each)]
     sentences = [f"{short_finding(each)}." for each in decided[:MOST_SENTENCES]]
@@ -144,7 +143,6 @@ def _too_few(found: Decided) -> str:
 
 
 def _changed_thing(what: str) -> str:
-    """Return the changed thing without the article, such as "configuration"."""
     return what.removeprefix("The ")
 
 

@@ -24,7 +24,6 @@ class HourlyCost:
     usd: float
     engines: int
     unpriced: int
-    """The number of servers without a price."""
 
 
 def hourly_cost(

@@ -11,7 +11,6 @@ from ui.frame.view import View
 from ui.kit import wording
 
 STATES = {"page": "paging", "ticket": "ticket"}
-"""The badge of an open incident, by severity."""
 
 
 def incidents(found: Sequence[SloState], zone: tzinfo) -> str:

@@ -55,9 +55,7 @@ class Seen:
     filtered: Sequence[tuple[Objective, Counts]]
     """Counts of the requests that match the filters, by objective; empty without filters."""
     cause: CurrentCause | None
-    """The cause of the open incident."""
     deploy: Deploy | None
-    """The latest deploy in the range."""
 
     @property
     def simulated(self) -> bool:

@@ -40,8 +40,8 @@ class Trend:
     bins: Bins
     outcomes: Mapping[str, IntArray]
     """(bins,) number of requests with each outcome."""
+    """(bins,) number of requests with each outcome."""
     percentiles: Mapping[str, Percentiles]
-    """Percentiles by latency."""
     rolled: bool
     """Whether percentiles come from rollups, and are therefore within 1 %."""
     simulated: bool

@@ -54,7 +54,6 @@ class Neighbours:
     drawn: Sequence[Neighbour]
     number: int
     cost_s: float
-    """How long all neighbours together delayed the request."""
     costly: int
     """Number of neighbours that delayed the request."""
 

@@ -273,7 +273,6 @@ def _neighbours(found: RequestRead, view: View, whole_s: float) -> None:
 
 
 def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
-    """Return the requests that delayed this request, with links to their pages."""
     listed = "".join(
         f"<tr><td>{_name_with_link(each, view)}</td>"
         f"<td class='text'>{wording.for_html(each.tenant or wording.UNKNOWN)}</td>"

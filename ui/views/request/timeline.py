@@ -36,7 +36,7 @@ class Segment:
     meaning: str
     colour: str
     pattern: str
-    """Plotly's pattern, which distinguishes parts with the colour of the same phase."""
+    """Plotly's pattern. Parts of the same phase have the same colour, but different patterns."""
     from_s: float
     length_s: float
 
@@ -106,7 +106,6 @@ def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
 
 
 def _single_part(phase: str) -> str:
-    """Return the key of the only part of a phase whose parts are unknown."""
     return f"{phase}_unsplit" if phase in ("queue", "prefill", "decode") else phase
 
 

@@ -144,7 +144,6 @@ ENGINES_HELP: Final = "The highest value in each bin.\n\n" + "\n".join(
 
 
 def _outcomes(counts: Mapping[str, int], view: View) -> str:
-    """Return the number of requests by outcome, with links to the requests."""
     total = sum(counts.values())
     shown = []
     for name, number in counts.items():

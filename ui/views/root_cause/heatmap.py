@@ -106,7 +106,6 @@ def _baseline(
 
 
 def _label(drawn: go.Figure, text: str, x: datetime, xanchor: str, ink: colours.Ink) -> None:
-    """Write a label above the chart."""
     drawn.add_annotation(
         text=text,
         x=x,

@@ -286,7 +286,6 @@ def _shape(context: Context, explanation: Explanation, found: Material) -> None:
 
 
 def _baseline_choice(view: View, explanation: Explanation, found: Material) -> None:
-    """Offer to explain the whole incident, if the view shows another range or baseline."""
     incident = _shown_incident(view, found)
     if incident is None or view.incident is not None or found.counts_probes(incident):
         return
@@ -339,7 +338,6 @@ def _increase(explanation: Explanation) -> None:
 
 
 def _longer_range_link(view: View) -> None:
-    """Draw a link to the next longer range, because this range has too little data."""
     names = list(RANGES_S)
     if view.last is None or view.last == names[-1] or view.baseline is not None:
         st.html("<p class='note'>Choose a longer range, or another baseline.</p>")

@@ -42,7 +42,6 @@ from ui.views.root_cause.distribution import Distribution, distribution
 from ui.views.root_cause.server_state import StateLine, state_lines
 
 SLOWEST = 8
-"""Number of requests in the list below an explanation."""
 
 IncidentKey = tuple[str, str, int]
 METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
@@ -81,9 +80,7 @@ class Material:
     simulated: bool
     samples_every_s: int | None
     network: Sequence[NetworkTimes]
-    """The network times of probes, by region."""
     stored: Mapping[IncidentKey, StoredAnswer] = field(default_factory=dict)
-    """The stored answers of the incidents in the window."""
     _answers: dict[tuple[Metric, tuple[str, ...]], Explanation] = field(default_factory=dict)
     _shapes: dict[Metric, Shape | None] = field(default_factory=dict)
 
@@ -94,7 +91,6 @@ class Material:
 
     @cached_property
     def _inside(self) -> Requests:
-        """The window's selected requests."""
         found = self.requests.within(self.window.from_unix_ns, self.window.to_unix_ns)
         return found.rows(found.matching(self.equals))
 

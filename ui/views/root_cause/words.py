@@ -93,7 +93,6 @@ def _previous(explanation: Explanation) -> str:
 
 
 def _baseline_time(explanation: Explanation) -> str:
-    """Return the time of the baseline in words, such as "one day earlier"."""
     question = explanation.question
     for ago, words in EARLIER.items():
         if question.window.from_unix_ns - question.baseline.from_unix_ns == parse_ns(ago):
@@ -151,7 +150,6 @@ def attained(explanation: Explanation) -> str:
 
 
 def _subject_of_counts(each: Attainment, metric: str) -> str:
-    """Return the subject of the counts: an objective, or its part about the latency."""
     name = f"<b>{wording.for_html(each.slo, 63)}</b>"
     if each.whole:
         return f"Objective {name}"
@@ -297,9 +295,6 @@ def _times(ratio: float) -> str:
 
 
 def _kind_of_request(hit: RiskRatio) -> str:
-    """Return the name of a kind of request, such as `acme requests with 0–63 output tokens on
-    r2`.
-    """
     names, values = hit.dimension.split(" & "), hit.value.split(" & ")
     if len(names) != len(values):  # a label's value contains an ampersand
         names, values = [hit.dimension], [hit.value]

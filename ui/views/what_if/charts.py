@@ -172,7 +172,6 @@ def _line(
 
 
 def _with_layout(figure: go.Figure, latency: str, values: Sequence[float | None]) -> go.Figure:
-    """Set the latency axis and the layout, and return the figure."""
     known = [value for value in values if value is not None]
     smallest, largest = min(known, default=0.01), max(known, default=1.0)
     # A logarithmic axis cannot show 0, and most queueing times are 0.

@@ -176,7 +176,6 @@ def _controls(present: Present, change: str, sweep: str) -> None:
 
 
 def _set_controls(present: Present, change: str, sweep: str) -> None:
-    """Set each control to the value of the change, or else to the present value."""
     given, more = _changes_by_control(change)
     for key, value in {
         "max_num_seqs": int(given.get("max_num_seqs", present.max_num_seqs)),

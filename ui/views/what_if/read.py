@@ -47,9 +47,7 @@ class Swept:
     name: str
     points: Sequence[SweepPoint]
     present: float
-    """The value before the change."""
     intervals: bool
-    """Whether the predictions have intervals."""
 
 
 @dataclass(frozen=True, slots=True)
