@@ -112,8 +112,8 @@ def _variable(name: str) -> dashboard.QueryVariable:
         .include_all(True)
         .current(all_)
     )
-    # "All" replicas are those of the selected regions. "All" of other labels also matches series
-    # without the label.
+    # For replicas, "All" means all replicas of the selected regions. For other labels, "All" also
+    # matches series without the label.
     return built if name == "replica" else built.all_value(".*")
 
 

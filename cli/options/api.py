@@ -12,8 +12,8 @@ from server.api.limits import ApiLimits
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 MOST_QUESTIONS: Final = 8
-"""Maximum of `--api-questions`. Six more questions may wait, and one client address may open 16
-connections."""
+"""Maximum of `--api-questions`. Six more questions may wait. These are 14 questions in total, and
+one client address may open 16 connections."""
 
 timeout_option = setting(
     "--api-timeout",

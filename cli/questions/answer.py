@@ -67,7 +67,7 @@ def answered(name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERY
     """Answer a question.
 
     Args:
-        reader: who asks, and may see a part of the data.
+        reader: who asks, and what the reader may see.
 
     Raises:
         Refused: there is no answer. The error states why, and what is allowed.

@@ -66,7 +66,7 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}
-"""Present page names by the former names in older links."""
+"""The former page names, which older links contain, and the present names."""
 
 
 LONGEST_INCIDENT: Final = 2_000

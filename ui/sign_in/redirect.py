@@ -1,8 +1,8 @@
 """Redirect the reader to the requested page after sign-in.
 
-Streamlit itself redirects to the first page, without the requested page's query, which contains the
-view. A cookie therefore keeps the query for a few minutes. The cookie contains only a query, not a
-URL, so it cannot redirect to another site.
+Streamlit itself redirects to the first page, without the query of the requested page. This query
+contains the view. A cookie therefore keeps the query for a few minutes. The cookie contains only a
+query, not a URL, so it cannot redirect to another site.
 """
 
 from collections.abc import Callable

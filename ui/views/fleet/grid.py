@@ -29,7 +29,7 @@ GPU_COLUMNS: Final = (
 )
 
 WAITED: Final = "waited"
-"""The share of samples with waiting requests, which the page shows only as text."""
+"""The share of samples with waiting requests. The page shows this share only as text."""
 
 Grid = FloatArray
 """The values of one measure, as (replicas, bins). A cell without a sample is NaN."""

@@ -260,7 +260,7 @@ def union(stretches: Iterable[Stretch]) -> list[Stretch]:
 def _mark_incidents(
     figure: go.Figure, incidents: Sequence[Stretch], window: Window, zone: tzinfo
 ) -> None:
-    """Draw incidents as bands behind the lines, joined where they overlap."""
+    """Draw incidents as bands behind the lines. Overlapping incidents are one band."""
     for from_ns, to_ns in union(incidents):
         low, high = max(from_ns, window.from_unix_ns), min(to_ns, window.to_unix_ns)
         if low < high:

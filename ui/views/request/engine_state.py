@@ -1,4 +1,4 @@
-"""Convert the samples of an engine and its GPUs during a request to series over time.
+"""Return the state of an engine and its GPUs during a request, as series over time.
 
 Pure. Times are seconds since the request's receipt. A value covers the time since the previous
 sample. A quantity without samples has no series.
