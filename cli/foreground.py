@@ -28,7 +28,6 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
     """Run until Ctrl-C, SIGTERM, or until the terminal is closed (SIGHUP).
 
     Args:
-        stack: the components to run.
         vllm: base URL of the vLLM server to watch, or None.
 
     Raises:
@@ -66,7 +65,7 @@ def _log_defect(task: asyncio.Task[None]) -> None:
 def _exclude_imports_from_gc() -> None:
     """Exclude imported objects from garbage collection, and collect less often.
 
-    Python collects after every 700 new objects by default. These collections took a tenth of the
+    By default, Python collects after every 700 new objects. These collections took a tenth of the
     time of a request. They are rarely needed, because requests create no reference cycles.
     """
     gc.collect()
@@ -75,10 +74,7 @@ def _exclude_imports_from_gc() -> None:
 
 
 def print_line(text: str, *, err: bool = False) -> None:
-    """Print a line.
-
-    If the terminal is closed, discard the line, because the collector must continue.
-    """
+    """Print a line, or discard it if the terminal is closed, so that the collector continues."""
     try:
         click.echo(text, err=err)
     except OSError:  # the terminal or the pipe is closed; discard the buffer
@@ -106,7 +102,6 @@ async def _report_arrivals(stack: Stack, vllm: str | None) -> None:
 
 
 async def _announce_gpus(stack: Stack) -> None:
-    """Print a sentence about the GPUs when the first GPU reports."""
     while stack.gpu_sampler is not None:
         states = stack.gpu_sampler.report()
         if any(state.up is not None for state in states):
@@ -153,7 +148,6 @@ async def _explorer(stack: Stack, explorer: Child) -> str:
 
 
 async def _watch(stack: Stack) -> None:
-    """Print a message when a child process ends."""
     while True:
         child, status = await stack.child_ends.get()
         print_line(

@@ -1,7 +1,7 @@
 """Run `tailspan gpus --endpoint`: sample, send, print changes, stop on a signal.
 
-Sampling never waits for the collector. Unsent samples wait in a bounded queue. Samples that become
-too old in the queue, or do not fit in the queue, are dropped and counted.
+Sampling never waits for the collector. Unsent samples wait in a bounded queue. Samples that are too
+old, or do not fit, are dropped and counted.
 """
 
 import asyncio
@@ -19,7 +19,6 @@ from telemetry.gpus import GpuSample
 
 CLOSE_S: Final = 5.0
 LOOK_S: Final = 5.0
-"""Seconds between checks for changes to print."""
 
 
 async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
@@ -28,7 +27,6 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
     Args:
         setup: the GPUs to sample, and the replicas that use them.
         forwarder: sends the samples. This function starts and closes the forwarder.
-        endpoint: the collector's address, for messages.
     """
     stop = stop_on_signals(lambda: None)
     sampled, messages = 0, 0
@@ -78,12 +76,10 @@ async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
 
 
 def taking(away: bool, sent: int, held_bytes: int) -> tuple[bool, str | None]:
-    """Return True if the collector does not accept messages, otherwise False; and a line to print.
-
-    The line is None if nothing has changed since the last check.
+    """Return whether the collector rejects messages, and a line to print about a change, or None.
 
     Args:
-        away: whether the collector did not accept messages at the last check.
+        away: whether the collector rejected messages at the last check.
         sent: number of messages sent since the last check.
         held_bytes: size of the queue in bytes.
     """
@@ -95,14 +91,10 @@ def taking(away: bool, sent: int, held_bytes: int) -> tuple[bool, str | None]:
 
 
 def summary(samples: int, messages: int, results: Mapping[str, int]) -> str:
-    """Return a sentence with the numbers of messages that were sent and that were dropped.
+    """Return a sentence with the numbers of samples, and of messages that were sent or dropped.
 
-    A message contains the samples of one second.
-
-    Args:
-        samples: number of GPU samples.
-        messages: number of messages that were created.
-        results: number of messages by result, such as `sent` or `expired`.
+    `messages` were created, each with the samples of one second. `results` counts messages by
+    result, such as `sent` or `expired`.
     """
     left = messages - sum(results.values())
     dropped = ", ".join(

@@ -42,9 +42,8 @@ COMMANDS: Final = {
     "doctor": "Check each connection and the local GPUs, and print how to repair failures.",
     "simulate": "Simulate a vLLM fleet and send its telemetry to a collector.",
 }
-"""Each command, with its line in `tailspan --help`. The module of a command has the same name. A
-command is imported only when it is used, because importing all commands takes a second.
-"""
+"""Each command with its line in `tailspan --help`. The module of a command has the same name. It is
+imported only when the command is used: importing all of them takes a second."""
 
 INTERRUPTED: Final = 128 + SIGINT
 """The exit status of a command that Ctrl-C ended, as in a shell."""
@@ -53,8 +52,7 @@ INTERRUPTED: Final = 128 + SIGINT
 class Commands(click.Group):
     """A group that imports a command when it is used.
 
-    If the reader of the output closes the pipe, the command ends without an error. Errors are
-    printed in one sentence.
+    If the reader of the output closes the pipe, the command ends without an error.
     """
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
@@ -62,7 +60,7 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; return None if it does not exist."""
+        """Import a command, or return None if it does not exist."""
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
@@ -80,8 +78,7 @@ class Commands(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # The reader of the pipe, such as `| head`, has finished. Discard the rest of the
-            # buffer.
+            # The reader of the pipe, such as `| head`, has ended. Discard the rest of the buffer.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except KeyboardInterrupt:

@@ -14,7 +14,7 @@ def page(text: str) -> str:
     """Return the page with the current table.
 
     Raises:
-        ValueError: the page lacks the comments that mark the start and the end of the table.
+        ValueError: the page lacks the comments around the table.
     """
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -45,7 +45,6 @@ def _default(each: Setting) -> str:
 
 
 def _escaped_help(each: Setting) -> str:
-    """Return the help text with Markdown's special characters escaped."""
     text = each.help or ""
     for mark in "*_|<":
         text = text.replace(mark, f"\\{mark}")

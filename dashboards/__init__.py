@@ -1,1 +1,1 @@
-"""Grafana dashboards as code: panels with their queries, and Grafana's JSON."""
+"""Grafana dashboards as code."""

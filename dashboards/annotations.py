@@ -1,7 +1,7 @@
 """The marks for deploys and incidents on all panels of a dashboard.
 
-Each kind of mark has a Prometheus query. For each series of the query's result, Grafana draws a
-mark while the value is above 0. Grafana calls such a mark an annotation.
+Each kind of mark has a Prometheus query. Grafana draws a mark for each series of the result while
+the value is above 0. Grafana calls a mark an annotation.
 """
 
 from typing import Final, NamedTuple
@@ -11,38 +11,33 @@ from dashboards.panels import Board
 from exporters.definitions.engine_series import ENGINE_INFO
 
 SHOWN: Final = "5m"
-"""Length of the mark of a deploy. A query over 30 days has a value about every 4 min, so a shorter
+"""Length of the mark of a deploy. A query over 30 days has a value about every 4 min. A shorter
 mark could be between two values, and invisible."""
 LOOKED_BACK: Final = "10m"
 """A server that restarts with the same configuration within this time gets no mark. vLLM itself
-waits for at most 600 s until an engine is ready (VLLM_ENGINE_READY_TIMEOUT_S)."""
+waits at most 600 s until an engine is ready (VLLM_ENGINE_READY_TIMEOUT_S)."""
 
 
 class Annotation(NamedTuple):
-    """A kind of mark.
-
-    `title` and `text` are templates in which Grafana inserts the labels of the series.
-    """
+    """A kind of mark. Grafana inserts a series' labels in the templates `title` and `text`."""
 
     name: str
     expr: str
     title: str
     text: str
     tags: tuple[str, ...]
-    """Labels whose values are the tags of a mark."""
     colour: str
 
 
 def annotations(board: Board) -> tuple[Annotation, ...]:
-    """Return the kinds of marks of a dashboard. The queries select the same servers and objectives
-    as the dashboard's variables."""
+    """Return the kinds of marks, for the servers and objectives that the variables select."""
     selected = [f'{name}=~"${name}"' for name in board.variables if name in ENGINE_INFO.labels]
     slo = f',slo=~"${vocabulary.SLO}"' if vocabulary.SLO in board.variables else ""
     return (
         Annotation(
             "Deploys",
-            # Engines that are only scraped have no `config`. The version of an engine arrives up to
-            # 30 s after the configuration.
+            # Engines that are only scraped have no `config`. An engine's version arrives up to 30 s
+            # after its configuration.
             _new_configurations(",".join([*selected, 'config!=""', 'version!=""'])),
             "Deploy",
             "{{replica}} began to run vLLM {{version}} with configuration {{config}}",
@@ -62,11 +57,10 @@ def annotations(board: Board) -> tuple[Annotation, ...]:
 
 
 def _new_configurations(servers: str) -> str:
-    """Return a query for the configurations and versions that servers began to run within the last
-    `SHOWN`.
+    """Return a query for the configurations and versions that are new in the last `SHOWN`.
 
-    The first configuration of a new replica counts as new. If Tailspan itself did not run before
-    `SHOWN` ago, no configuration counts as new.
+    The first configuration of a new replica is new. Nothing is new if Tailspan started less than
+    `SHOWN` ago.
     """
     where = f"{ENGINE_INFO.name}{{{servers}}}"
     by = "by (replica, config, version)"

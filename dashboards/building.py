@@ -68,7 +68,7 @@ def build(board: Board) -> dict[str, Any]:
             built.with_panel(_panel(panel).id(number))
     document: dict[str, Any] = json.loads(json.dumps(built.build(), cls=JSONEncoder))
     for mark, written in zip(marks, document["annotations"]["list"], strict=True):
-        # The builder has no fields for these options of the Prometheus data source.
+        # The builder has no fields for these options.
         written |= {
             "titleFormat": mark.title,
             "textFormat": mark.text,
@@ -78,7 +78,7 @@ def build(board: Board) -> dict[str, Any]:
 
 
 def text(board: Board) -> str:
-    """Return the dashboard as the text of a file."""
+    """Return the dashboard as a file's text."""
     return json.dumps(build(board), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -146,8 +146,8 @@ def _panel(panel: Panel) -> Any:
             .mode(models.ThresholdsMode.ABSOLUTE)
             .steps(
                 [
-                    # In Grafana, the first threshold has no value. Its colour begins at the lower
-                    # end of the scale.
+                    # Grafana's first threshold has no value, and begins at the lower end of the
+                    # scale.
                     models.Threshold(value=None if place == 0 else each.value, color=each.colour)
                     for place, each in enumerate(panel.thresholds)
                 ]
@@ -182,7 +182,6 @@ def _rows(panel: Panel) -> str:
 
 
 def _labels(panel: Panel) -> str:
-    """Return the query parameters of an explorer link that select the requests of a series."""
     labels: tuple[str, ...] = ("model", "replica", "tenant", "outcome")
     if panel.page == "outside":
         labels = ("region", "endpoint")
@@ -194,7 +193,7 @@ def _target(query: Query, ref: str, kind: Kind) -> Any:
     built.datasource(_source())
     if kind is Kind.NUMBER:
         return built.instant()
-    # A native histogram already has buckets, so Grafana must not compute buckets from series.
+    # A native histogram has its own buckets.
     if kind is Kind.HEATMAP and not query.native:
         built.format(PromQueryFormat.HEATMAP)
     return built.range().exemplar(query.exemplars)

@@ -28,9 +28,9 @@ _OLDEST: Final = f"max({OLDEST_PENDING.name}) or vector(0)"
 
 
 def _of_tailspan(series: str) -> str:
-    """Return a query for the series of Tailspan's processes only.
+    """Return a query for the series of Tailspan's own processes.
 
-    Other programs export metrics with the same names, such as `process_cpu_seconds_total`.
+    Other programs export the same names, such as `process_cpu_seconds_total`.
     """
     return f"{series} and on (job, instance) {BUILD.name}"
 

@@ -1,4 +1,4 @@
-"""The types that define a panel: queries, description, unit, thresholds. Independent of Grafana."""
+"""The types that define a panel, independent of Grafana."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,7 +54,7 @@ HIGHEST: Final[Mapping[Unit, float]] = {
     Unit.HERTZ: 1e11,
     Unit.USD: 1e7,
 }
-"""The highest plausible value of each unit, for checks of the queries. The lowest value is 0."""
+"""The highest plausible value of each unit, for checks of the queries. The lowest is 0."""
 
 
 class Kind(StrEnum):
@@ -69,7 +69,7 @@ class Kind(StrEnum):
 class Query(NamedTuple):
     """A Prometheus query. `legend` is Grafana's template for the name of each series.
 
-    A `native` query reads a native histogram, and has no result if there are classic buckets.
+    A `native` query reads a native histogram. It has no result if there are classic buckets.
     """
 
     expr: str
@@ -102,15 +102,13 @@ class Panel:
     width: int = 12
     thresholds: tuple[Threshold, ...] = ()
     colours: Mapping[str, str] = field(default_factory=dict)
-    """Fixed colours of series, by the name in the legend."""
     latency: str = "ttft"
-    """The latency that the link to the explorer selects."""
+    """The latency in the link to the explorer."""
     page: str = "requests"
-    """The explorer page that the panel links to."""
     most: float | None = None
-    """The highest value of the scale, or None to fit the scale to the data."""
+    """The highest value of the scale, or None to fit the data."""
     signed: bool = False
-    """Whether values may be negative. Otherwise the scale begins at 0."""
+    """Whether the scale may begin below 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

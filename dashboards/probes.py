@@ -28,7 +28,6 @@ def _results(*also: str, over: str = "$__range", by: str = "") -> str:
 
 
 def _by_place(title: str, description: str, query: str) -> Panel:
-    """Return a panel of seconds with one series for each endpoint and region."""
     return Panel(
         title=title,
         description=description,

@@ -34,8 +34,7 @@ def buckets(histogram: Histogram, where: str) -> str:
 def native(histogram: Histogram, where: str) -> str:
     """Return a query for the observations per second, as a native histogram.
 
-    The query has no result if Prometheus stores the histogram as classic buckets. A Prometheus that
-    stores native histograms also stores classic buckets only if it is configured to do so.
+    The query has no result if Prometheus stores the histogram as classic buckets.
     """
     whole = f"sum(rate({histogram.name}{{{where}}}[{INTERVAL}]))"
     return f"{whole} unless on () {buckets(histogram, where)}"
@@ -47,5 +46,5 @@ def share(part: str, whole: str) -> str:
 
 
 def at_quantile(series: Series, where: str, quantile: str) -> str:
-    """Return a query for a quantile of the last five minutes. Do not sum or average its values."""
+    """Return a query for a quantile of the last five minutes. Do not sum or average the result."""
     return of(series, where, f'quantile="{quantile}"')

@@ -1,7 +1,7 @@
 """Upload the folder, the data source and the dashboards to a Grafana.
 
-Only changed objects are uploaded. Each object has a fixed uid, so that the next push finds the same
-object. Changes that were made in Grafana are shown as a diff, and reverted.
+Only changed objects are uploaded. Each object has a fixed uid, so that the next push finds it.
+Changes that were made in Grafana are shown as a diff, and reverted.
 """
 
 import difflib
@@ -30,10 +30,7 @@ Document = dict[str, Any]
 
 
 class PushError(Exception):
-    """Grafana rejected the upload, or the server is not a Grafana.
-
-    The message explains how to fix it.
-    """
+    """Grafana rejected the upload, or is not a Grafana. The message explains how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +41,13 @@ class Change:
     action: str
     """`create`, `update` or `unchanged`."""
     difference: tuple[str, ...] = ()
-    """Lines of a unified diff between the existing object and the pushed object."""
+    """A unified diff between the existing object and the pushed object."""
 
 
 def prometheus_source(url: str, scrape_s: float) -> Document:
-    """Return Grafana's data source for a Prometheus.
+    """Return Grafana's data source for a Prometheus, whose scrape interval is `scrape_s`.
 
-    Args:
-        url: the address at which Grafana reaches the Prometheus.
-        scrape_s: the scrape interval of the Prometheus in seconds.
+    Grafana reaches the Prometheus at `url`.
     """
     return {
         "uid": SOURCE_UID,
@@ -76,11 +71,10 @@ def push(
     """Create or update the objects in a Grafana, and yield the change of each object.
 
     Args:
-        url: the address of the Grafana, including its path.
+        url: the address of the Grafana, with its path.
         token: the token of a service account.
-        boards: the dashboards.
-        source: the data source, or None to leave data sources unchanged.
-        dry_run: whether to report the changes without making them.
+        source: the data source, if it is to be pushed.
+        dry_run: only report the changes.
 
     Raises:
         PushError: Grafana rejects a change, cannot be reached, or is not a Grafana.
@@ -115,7 +109,7 @@ def check_address(url: str) -> None:
 def _connect(url: str, token: str) -> Any:
     check_address(url)
     parts = urlsplit(url)
-    # The library appends `api` to the path without adding a slash.
+    # The library appends `api` without a slash.
     path = parts.path.strip("/")
     base = f"{parts.scheme}://{parts.netloc}/{path}{'/' if path else ''}"
     api = GrafanaApi.from_url(base, credential=token, timeout=TIMEOUT_S)
@@ -149,7 +143,7 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
             with _refusals(url, f"to create the {what} (requires the role Admin)"):
                 api.datasource.create_datasource(wanted)
         return Change(what, "create")
-    # Compare only the fields that Tailspan sets, because Grafana returns more fields.
+    # Grafana returns more fields than Tailspan sets.
     current = {key: there.get(key) for key in wanted}
     current["jsonData"] = {
         key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]
@@ -184,8 +178,8 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
         change = Change(what, "update", difference)
     if not dry_run:
         document = {
-            # Send the version that was compared, so that Grafana rejects the update if the
-            # dashboard has changed since.
+            # This is the version that was compared. If the dashboard has changed since, Grafana
+            # rejects the update.
             "dashboard": {**wanted, **({} if version is None else {"version": version})},
             "folderUid": FOLDER_UID,
             "message": MESSAGE,
@@ -205,7 +199,6 @@ def _difference(before: Document, after: Document) -> tuple[str, ...]:
 
 
 def _existing_object(url: str, what: str, get: Callable[[], Document]) -> Document | None:
-    """Return the existing object, or None if it does not exist."""
     try:
         with _refusals(url, f"to show {what}"):
             return get()

@@ -21,7 +21,6 @@ _PARTS: Final = {
     "preempted": ("preempted", phase_colours.PREEMPTED),
     "stall": ("stall", phase_colours.STALL),
 }
-"""Name in the legend and colour of each part."""
 _OUTCOMES: Final = {
     "stop": "#4f9a57",
     "length": "#a3c9a8",
@@ -108,8 +107,8 @@ BOARD: Final = Board(
                     width=24,
                     queries=(
                         Query(buckets(_TTFT, SERVERS), "{{le}}"),
-                        # The query of `native` names both the native histogram and the classic
-                        # buckets, so the panel shows the exemplars of both.
+                        # This query also names the classic buckets, so that the panel shows the
+                        # exemplars of both.
                         Query(native(_TTFT, SERVERS), "all requests", exemplars=True, native=True),
                     ),
                 ),

@@ -16,9 +16,7 @@ class Variable(NamedTuple):
 
 
 SOURCE: Final = "source"
-"""The Prometheus data source."""
 EXPLORER: Final = "explorer"
-"""The address of the explorer, for links."""
 EXPLORER_URL: Final = "http://127.0.0.1:8501"
 
 _ENGINES: Final = f'{ENGINE_INFO.name}{{model=~"$model",region=~"$region"}}'
@@ -46,4 +44,4 @@ VARIABLES: Final = {
     ),
     "slo": Variable("Objective", "Objectives (SLOs).", f"label_values({SLO_EVENTS.name}, slo)"),
 }
-"""Variables by name. If the user selects no value of a variable, the panels show all values."""
+"""Variables by name. The panels show all values if the user selects none."""

@@ -7,20 +7,16 @@ from telemetry.printable import printable
 
 _MOST_MESSAGE_CHARS = 160
 _LONGEST_MS = 7 * 86_400_000
-"""Maximum value of a duration that a response reports, in milliseconds: a week. All durations of a
-probe have this maximum."""
+"""Maximum of a duration that a response reports: a week. All durations of a probe have this
+maximum."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """Collects the events of one answer. Instants (`…_at`) are times of the event loop's clock, in
-    seconds.
+    """Collects the events of one answer. Instants (`…_at`) are seconds of the loop's clock.
 
-    One event may contain several tokens. `output_tokens` is therefore the number that the server
-    reports, and `chunks` is the number of events with tokens.
-
-    Attributes:
-        max_tokens: the maximum number of output tokens in the request.
+    An event may contain several tokens. `output_tokens` is the number that the server reports, and
+    `chunks` is the number of events with tokens.
     """
 
     max_tokens: int
@@ -40,7 +36,7 @@ class Answer:
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     server_queue_s: float | None = None
-    """This duration and the two below are measured by the server, and sent in the response."""
+    """The server measures this duration and the two below, and sends them in the response."""
     server_prefill_s: float | None = None
     server_decode_s: float | None = None
 
@@ -67,7 +63,7 @@ class Answer:
             self.longest_gap_s = max(gap_s, self.longest_gap_s or 0.0)
         self.last_chunk_at = at
         self.chunks += 1
-        # Each event has at least one token. If there are more than max_tokens events, the server
+        # Each event has at least one token. If there are more events than max_tokens, the server
         # ignores max_tokens, and could spend more than the budget.
         if self.chunks > self.max_tokens:
             raise ProbeFailure(
@@ -81,13 +77,13 @@ def text_of(value: object) -> str | None:
 
 
 def count_of(value: object) -> int | None:
-    """Return a number of tokens, or None if it is unknown or not a number."""
+    """Return a number of tokens, or None if it is unknown or invalid."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return value if whole and 0 <= value < 2**53 else None  # type: ignore[operator,return-value]
 
 
 def seconds_of_ms(value: object) -> float | None:
-    """Return a duration that was sent in milliseconds, or None if it is unknown or invalid."""
+    """Return milliseconds as seconds, or None if they are unknown or invalid."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return value / 1e3 if number and 0 <= value <= _LONGEST_MS else None  # type: ignore[operator]
 
@@ -98,7 +94,7 @@ def mapping_of(value: object) -> dict[str, object]:
 
 
 def first_of(value: object) -> dict[str, object]:
-    """Return the first object of a JSON array, or an empty one."""
+    """Return the first object of a JSON array, or an empty object."""
     return mapping_of(value[0]) if isinstance(value, list) and value else {}
 
 

@@ -1,15 +1,14 @@
 """The daily budget for probes, in tokens and US dollars.
 
-The budget is never exceeded, even if the prober is restarted.
+The budget is never exceeded, even after a restart of the prober. Before a probe is sent, its
+maximum cost is reserved in a file. Each byte of the request counts as a token, because a token has
+at least one byte. The answer counts as `max_tokens` tokens. If the maximum cost exceeds the rest of
+today's budget, the probe is not sent.
 
-Before a probe is sent, its maximum cost is reserved. Each byte of the request counts as a token,
-because a token has at least one byte, and the answer counts as `max_tokens` tokens. If the rest of
-today's budget is smaller than the maximum cost, the probe is not sent. After the probe, the usage
-that the server reported replaces the reserved amount. If the server reports no usage, or if the
-prober is killed, the reserved amount counts as spent.
+After the probe, the usage that the server reported replaces the reserved amount. If there is no
+report, or if the prober is killed, the reserved amount counts as spent.
 
-Days are in UTC. The reservation is written to a file before the request is sent. The file is
-locked, because two probers that use the same file would spend the budget twice.
+Days are in UTC. The file is locked, because two probers with one file would spend the budget twice.
 """
 
 import fcntl
@@ -45,9 +44,8 @@ class Budget:
     """Reserves the maximum cost of a probe, and replaces it by the real cost after the probe.
 
     Args:
-        limits: the limits for a day.
-        price_of: returns the price of a call in US dollars.
-        path: the file that stores today's spending, or None if there is no limit.
+        price_of: returns the price of a probe in US dollars.
+        path: stores today's spending; None without a limit.
         today: returns the date in UTC.
 
     Raises:
@@ -69,7 +67,7 @@ class Budget:
             self._open(path)
 
     def reserve(self, endpoint: Endpoint, request_bytes: int) -> Reservation | None:
-        """Reserve the maximum cost of a probe. Return None if it exceeds the rest of the budget."""
+        """Reserve the maximum cost of a probe, or return None if the budget is too small."""
         self._turn_the_day()
         most = Tokens(request_bytes, endpoint.max_tokens)
         tokens, usd = most.prompt + most.output, self._price_of(endpoint, most)
@@ -85,8 +83,7 @@ class Budget:
         return Reservation(self._day, tokens, usd)
 
     def settle(self, reserved: Reservation, endpoint: Endpoint, used: Tokens | None) -> None:
-        """Replace a reservation by the reported usage. If `used` is None, the reserved amount
-        counts as spent."""
+        """Replace the reserved amount by the reported usage, unless `used` is None."""
         self._turn_the_day()
         if used is None or reserved.day != self._day:
             return
@@ -104,7 +101,7 @@ class Budget:
 
     @property
     def spent(self) -> tuple[int, float]:
-        """Return today's tokens and US dollars. Reserved amounts count as spent."""
+        """Return today's tokens and US dollars, including reserved amounts."""
         self._turn_the_day()
         return self._tokens, self._usd
 
@@ -154,8 +151,8 @@ class Budget:
             raise ValueError
         if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < 1e12:
             raise ValueError
-        # Ignore the record of an earlier day, because today's budget is not spent. If the clock was
-        # set back, the record is of a later day. Keep it, so that the budget is not spent again.
+        # Ignore the record of an earlier day. A record of a later day means that the clock was set
+        # back. Keep this record, so that the budget is not spent again.
         if day >= self._day:
             self._day, self._tokens, self._usd = day, tokens, float(usd)
 
@@ -178,8 +175,7 @@ class Budget:
 
 
 def unpriced(endpoint: Endpoint, limits: Limits, price_of: PriceOf) -> bool:
-    """Return whether the budget cannot limit an endpoint: the budget is in dollars only, and the
-    endpoint's price is unknown."""
+    """Return whether the budget is only in dollars, and the endpoint's price is unknown."""
     if limits.usd_per_day is None or limits.tokens_per_day is not None:
         return False
     return price_of(endpoint, Tokens(1, 1)) is None

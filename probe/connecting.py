@@ -1,4 +1,4 @@
-"""Resolves a host name, connects to one of the addresses, and measures how long each step takes."""
+"""Resolves a host name, connects, and measures how long each step takes."""
 
 import asyncio
 import os
@@ -15,27 +15,26 @@ from telemetry.printable import printable
 
 @dataclass(slots=True)
 class Timings:
-    """The durations and instants of one HTTP exchange, in seconds. None means unknown.
+    """The durations and instants of an HTTP exchange, in seconds; None if unknown.
 
-    `written_s` and `first_byte_s` are the times from the moment when the connection was ready until
-    the request was written, and until the first byte of the response arrived.
+    `written_s` and `first_byte_s` begin when the connection is ready. They end when the request is
+    written, and when the first byte of the response arrives.
     """
 
     dns_s: float | None = None
     connect_s: float | None = None
     tls_s: float | None = None
     ready_at: float | None = None
-    """Time of the event loop's clock, in seconds, when the connection was ready."""
+    """When the connection was ready, on the event loop's clock."""
     written_s: float | None = None
     first_byte_s: float | None = None
     ended_at: float | None = None
-    """Time of the event loop's clock, in seconds, when the response ended or failed."""
+    """When the response ended or failed, on the event loop's clock."""
     certificate_ends_unix_s: float | None = None
-    """When the server's certificate expires, in unix seconds."""
 
 
 async def connect(host: str, port: int, timings: Timings) -> socket.socket:
-    """Return a connected socket. The addresses of the host are tried until one of them answers.
+    """Return a connected socket. The host's addresses are tried until one of them answers.
 
     Raises:
         ProbeFailure: the name was not found, or no address answers.
@@ -62,7 +61,7 @@ async def connect(host: str, port: int, timings: Timings) -> socket.socket:
 
 
 async def _resolve(host: str, port: int, timings: Timings) -> list[Any]:
-    """Return the addresses of a host. A numeric address needs no DNS, so `dns_s` stays unknown."""
+    """Return a host's addresses. A numeric address needs no DNS, so `dns_s` stays unknown."""
     try:
         ip_address(host)
     except ValueError:
@@ -84,8 +83,11 @@ async def _resolve(host: str, port: int, timings: Timings) -> list[Any]:
 def _in_a_thread(
     call: Callable[[], list[Any]], loop: asyncio.AbstractEventLoop
 ) -> "asyncio.Future[list[Any]]":
-    """Run a DNS lookup in a new thread. In a thread pool, lookups would wait for a slow lookup, and
-    the program could not end before the slow lookup has timed out."""
+    """Run a DNS lookup in a new thread.
+
+    In a thread pool, lookups would wait for a slow lookup. The program could then only end after
+    the timeout of the slow lookup.
+    """
     found: asyncio.Future[list[Any]] = loop.create_future()
 
     def settle(result: list[Any] | None, error: BaseException | None) -> None:
@@ -104,7 +106,7 @@ def _in_a_thread(
             failure = error
         try:
             loop.call_soon_threadsafe(settle, result, failure)
-        except RuntimeError:  # the event loop is closed, because the program is ending
+        except RuntimeError:  # the program is ending
             return
 
     threading.Thread(target=run, name="probe-dns", daemon=True).start()
@@ -112,8 +114,11 @@ def _in_a_thread(
 
 
 def reason_of(error: BaseException) -> str:
-    """Return a short reason for an error. It is the text for the error number if there is one,
-    because the messages of asyncio also contain the address."""
+    """Return a short reason for an error.
+
+    asyncio's messages also contain the address, so use the text for the error number if there is
+    one.
+    """
     number = getattr(error, "errno", None)
     if isinstance(error, socket.gaierror) or not number or number < 0:
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__

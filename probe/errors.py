@@ -1,17 +1,14 @@
-"""The prober's errors. Each message is one sentence, and contains no key."""
+"""The prober's errors. Their messages contain no key."""
 
 
 class PlanError(Exception):
-    """The file of probes cannot be used. The message names the file, the key, the value and what
-    is allowed."""
+    """The file of probes cannot be used."""
 
 
 class ProbeFailure(Exception):  # noqa: N818 -- the result of a probe, not a defect of the prober
     """A probe failed.
 
-    Args:
-        error_type: a short word for the kind of failure, such as `dns` or `truncated`.
-        sentence: what failed.
+    `error_type` is a short word for the kind of failure, such as `dns` or `truncated`.
     """
 
     def __init__(self, error_type: str, sentence: str) -> None:

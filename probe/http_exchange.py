@@ -1,9 +1,9 @@
 """Sends one HTTP request over a new connection, and measures each step at the socket.
 
-The steps are DNS, connect, TLS, request written, first byte and response body. This module opens
-the connection itself and uses h11 only as a parser, so it can measure each step separately. An HTTP
-client library measures DNS and connect as one step, and reports the first byte only after it has
-parsed the headers (docs/decisions/084). Instants are times of the event loop's monotonic clock.
+The steps are DNS, connect, TLS, request written, first byte and response body. An HTTP client
+library measures DNS and connect as one step, and reports the first byte only after it has parsed
+the headers (docs/decisions/084). This module opens the connection itself, and uses h11 only as a
+parser. Instants are times of the event loop's monotonic clock.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from telemetry.printable import printable
 
 MOST_ANSWER_BYTES: Final = 64 * 2**20
 MOST_REFUSAL_BYTES: Final = 16_384
-"""Maximum number of bytes that are kept of the body of a response with an error status."""
+"""At most this many bytes of an error response's body are kept."""
 USER_AGENT: Final = "tailspan-probe"
 
 
@@ -38,7 +38,7 @@ class Request(NamedTuple):
 
 @dataclass(slots=True)
 class Response:
-    """The head of a response, and the start of its body if the status is an error."""
+    """The head of a response, and the start of an error response's body."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Response:
 
     @property
     def retry_after_s(self) -> float | None:
-        """Return how many seconds the server asks the client to wait, or None if it does not ask.
+        """Return the seconds that the server asks the client to wait, if any.
 
         Source: RFC 9110, "Retry-After".
         """
@@ -60,8 +60,7 @@ class Response:
 
 
 OnBody = Callable[[bytes, float], None]
-"""Receives a part of the body of a successful response, and the time of the event loop's clock at
-which the part arrived, in seconds."""
+"""Receives a part of a successful response's body, and when it arrived on the loop's clock."""
 
 
 async def exchange(
@@ -74,12 +73,10 @@ async def exchange(
     """Send a request, and read the response to its end.
 
     Args:
-        request: the request to send.
-        timings: receives the measurements. If the exchange fails, it has the steps that were
-            completed.
-        response: receives the head of the response.
-        context: the TLS context with the trusted certificates.
-        on_body: called with each part of the body, if the status of the response is below 300.
+        timings: receives the measurements. After a failure, it has the completed steps.
+        response: receives the head.
+        context: has the trusted certificates.
+        on_body: called with each part of the body, if the status is below 300.
 
     Raises:
         ProbeFailure: the exchange failed, or `on_body` raised ProbeFailure.
@@ -117,8 +114,6 @@ async def exchange(
 
 
 class _Exchange(asyncio.Protocol):
-    """Writes the request and parses the response as its bytes arrive."""
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -168,7 +163,7 @@ class _Exchange(asyncio.Protocol):
             body = self._http.send(h11.Data(data=self._request.body))
             self._http.send(h11.EndOfMessage())
         except h11.LocalProtocolError as error:
-            # The message of h11 could contain a header with the API key.
+            # h11's message could contain a header with the API key.
             raise ProbeFailure("request", "the request has a malformed header") from error
         self._transport.write((head or b"") + (body or b""))
         if not self._paused:
@@ -251,7 +246,7 @@ class _Exchange(asyncio.Protocol):
         if not self.done.done():
             self._timings.ended_at = self._loop.time()
             self.done.set_exception(failure)
-            # Without this call, asyncio logs an error if no task awaits the future.
+            # Otherwise asyncio logs an error if no task awaits the future.
             self.done.exception()
 
 

@@ -1,4 +1,4 @@
-"""What to probe: endpoints, interval, budget, and the destination of the results."""
+"""What to probe, how often, with which budget, and where to send the results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ MOST_KEY_BYTES: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """Where the key of an endpoint is read from: an environment variable or a file.
+    """Where an endpoint's key is read from.
 
     A file is read again for each probe, so that a key can be replaced while the prober runs.
     """
@@ -25,7 +25,7 @@ class KeySource:
         """Return the key.
 
         Raises:
-            ProbeFailure: there is no usable key. The message does not contain the key.
+            ProbeFailure: there is no usable key. The message contains no key.
         """
         if self.variable is not None:
             where, written = f"key_env {self.variable}", environment.get(self.variable, "")
@@ -58,15 +58,13 @@ class Endpoint:
     """One endpoint to probe.
 
     Attributes:
-        name: a unique name for results and metrics.
-        kind: the protocol; a key of `probe.protocols.PROTOCOLS`.
+        name: unique, for results and metrics.
+        kind: a key of `probe.protocols.PROTOCOLS`.
         url: the base address.
-        model: the model's name in requests.
-        max_tokens: maximum number of output tokens of a probe.
-        prompt_tokens: approximate length of the prompt in tokens, or None if there is a
-            `prompt_text`.
-        prompt_text: the text of the prompt file, or None if there is no such file.
-        key: where the key is read from, or None for an endpoint without a key.
+        max_tokens: maximum number of output tokens.
+        prompt_tokens: approximate length of the prompt, or None with a `prompt_text`.
+        prompt_text: the text of the prompt file, if any.
+        key: None for an endpoint without a key.
     """
 
     name: str
@@ -81,7 +79,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The daily budget. None means that there is no limit."""
+    """The daily budget. None means no limit."""
 
     usd_per_day: float | None = None
     tokens_per_day: int | None = None
@@ -97,11 +95,9 @@ class Plan:
     """The content of a file of probes.
 
     Attributes:
-        region: where the prober runs.
         every_s: seconds between the probes of an endpoint, and the maximum duration of a probe.
-        endpoints: what to probe.
-        limits: the daily budget of all endpoints.
-        results_url: the OTLP/HTTP address for results, or None to only print them.
+        limits: the daily budget of all endpoints together.
+        results_url: the OTLP/HTTP address for results. None: the results are only printed.
     """
 
     region: str

@@ -33,11 +33,10 @@ _ENDPOINT_KEYS: Final = (
 
 
 def read_plan(path: Path, *, insecure_credentials: bool = False) -> Plan:
-    """Read a file of probes. Relative paths in the file start at the folder of the file.
+    """Read a file of probes. Relative paths in the file start at its folder.
 
     Args:
-        path: the file.
-        insecure_credentials: allow keys over unencrypted connections.
+        insecure_credentials: allow sending keys without encryption.
 
     Raises:
         PlanError: the file cannot be used.
@@ -83,8 +82,10 @@ def _document(path: Path) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe YAML loader that rejects repeated keys and aliases. With aliases, a small file could
-    expand to a huge document."""
+    """A safe YAML loader that rejects repeated keys, and aliases.
+
+    With aliases, a small file could expand to a huge document.
+    """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -191,8 +192,6 @@ def _limits(entry: "_Entry") -> Limits:
 
 
 class _Entry:
-    """A mapping in the file, with its location."""
-
     def __init__(self, file: Path, where: str, value: object) -> None:
         self.file, self.where = file, where
         if not isinstance(value, dict):

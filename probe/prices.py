@@ -1,8 +1,7 @@
-"""Prices of managed endpoints. The prices are part of the package genai-prices, so they are not
-downloaded.
+"""Prices of managed endpoints, from the package genai-prices.
 
-An endpoint has a price if genai-prices contains the model, and the provider that the endpoint's
-address belongs to. The price of a self-hosted endpoint is unknown, not zero.
+An endpoint has a price if genai-prices contains the model, and the provider to which the endpoint's
+address belongs. The price of a self-hosted endpoint is unknown, not zero.
 """
 
 from collections.abc import Callable
@@ -20,12 +19,12 @@ class Tokens(NamedTuple):
 
 
 PriceOf = Callable[[Endpoint, Tokens], float | None]
-"""Returns the price of a call in US dollars, or None if the price is unknown."""
+"""Returns a call's price in US dollars, or None if it is unknown."""
 
 
 def list_price(endpoint: Endpoint, tokens: Tokens) -> float | None:
-    """Return the price of a call in US dollars, or None if the price is unknown."""
-    # Imported here because the import takes half a second.
+    """Return a call's price in US dollars, or None if it is unknown."""
+    # The import takes half a second.
     from genai_prices import Usage, calc_price
 
     usage = Usage(

@@ -1,9 +1,9 @@
 """Prompts with a nonce. Each prompt is sent twice, to measure the effect of the prefix cache.
 
-A new prompt begins with a new nonce (a random number), so no cache contains the prompt. If the new
-prompt is answered, the next probe of the endpoint sends the same prompt again. This repeated prompt
-is called the twin. The effect of the prefix cache is the latency of the twin minus the latency of
-the new prompt.
+A new prompt begins with a nonce (a random number), so no cache contains the prompt. If the new
+prompt is answered, the next probe of the endpoint sends the prompt again. This repeated prompt is
+called the twin. The effect of the prefix cache is the latency of the twin minus the latency of the
+new prompt.
 """
 
 import secrets
@@ -15,16 +15,15 @@ _WORDS: Final = (
     *("the", "time", "people", "water", "day", "way", "world", "life", "hand", "part", "place"),
     *("work", "week", "case", "point", "number", "group", "fact", "night", "home", "room", "area"),
 )
-"""In common vocabularies, each of these words, with the space before it, is a single token."""
+"""Each of these words, with the space before it, is one token in common vocabularies."""
 _FRAME_TOKENS: Final = 24
-"""Approximate number of tokens of the nonce and of the instruction."""
+"""Approximate tokens of the nonce and the instruction."""
 
 
 def fresh_prompt(endpoint: Endpoint) -> str:
-    """Return a prompt that was never sent before.
+    """Return a prompt of about `prompt_tokens` tokens that was never sent before.
 
-    The prompt has about `prompt_tokens` tokens, because vocabularies differ. The result of the
-    probe has the exact number.
+    Vocabularies differ. The result of the probe has the exact number of tokens.
     """
     nonce = secrets.token_hex(8)
     if endpoint.prompt_text is not None:
@@ -42,7 +41,7 @@ class Prompts:
         self._last: str | None = None
 
     def next(self) -> tuple[str, bool]:
-        """Return the next prompt, and whether it is the twin of the previous prompt."""
+        """Return the next prompt, and whether it is a twin."""
         if self._last is None:
             self._last = fresh_prompt(self._endpoint)
             return self._last, False

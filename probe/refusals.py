@@ -1,4 +1,4 @@
-"""Describes a response with an HTTP status that is not a success, in one sentence."""
+"""Describes an HTTP status that is not a success, in one sentence."""
 
 import json
 from typing import Final
@@ -37,7 +37,6 @@ def refused(response: Response) -> ProbeFailure:
 
 
 def _message(body: bytes) -> str | None:
-    """Return the message of an error object, in the form of any of the protocols."""
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The result of a probe as a JSON object. New keys may be added, but no key is ever removed."""
+"""The result of a probe as a JSON object. Never remove a key."""
 
 import json
 from typing import Any

@@ -32,9 +32,9 @@ class Due:
     """A probe that is due.
 
     Attributes:
-        at: the intended start, as time of the event loop's clock, in seconds.
-        at_unix_ns: the intended start as wall-clock time, in unix nanoseconds.
-        deadline: when the probe must have ended, as time of the event loop's clock, in seconds.
+        at: the intended start, in seconds of the event loop's clock.
+        at_unix_ns: the same instant, in unix nanoseconds.
+        deadline: when the probe must have ended, in seconds of the event loop's clock.
     """
 
     at: float
@@ -44,15 +44,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Prober:
-    """Sends probes.
-
-    Attributes:
-        region: where the prober runs.
-        budget: the daily budget.
-        price_of: returns the price of a call in US dollars.
-        context: the TLS context with the trusted certificates.
-        environment: the environment variables, which may contain the endpoints' keys.
-    """
+    """Sends probes. The `environment` may contain the endpoints' keys."""
 
     region: str
     budget: Budget
@@ -61,9 +53,9 @@ class Prober:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     async def send(self, endpoint: Endpoint, prompt: str, twin: bool, due: Due) -> Probe:
-        """Send a probe, and return its result. A failed probe also has a result.
+        """Send a probe, and return its result, also if it fails.
 
-        If the current task is cancelled, the result has the outcome `abort`.
+        If the current task is cancelled, the outcome is `abort`.
         """
         sending = _Sending(self, endpoint, prompt, twin, due)
         return await sending.run()
@@ -84,8 +76,6 @@ class Prober:
 
 
 class _Sending:
-    """One running probe."""
-
     def __init__(
         self, prober: Prober, endpoint: Endpoint, prompt: str, twin: bool, due: Due
     ) -> None:
@@ -183,7 +173,6 @@ class _Sending:
 
     @property
     def _cache(self) -> Reported | None:
-        """Return what the response's headers report about a cache in front of the model."""
         return in_headers(self._response.headers)
 
     def _settle(self, reserved: Reservation) -> None:
@@ -205,7 +194,7 @@ class _Sending:
     def _result(self, outcome: ProbeOutcome, failure: ProbeFailure | None) -> Probe:
         timings, answer, used, cache = self._timings, self._answer, self._used, self._cache
         if outcome is ProbeOutcome.CACHED:
-            used = None  # the list price is for answers of the model, not of a cache
+            used = None  # the list price is not for answers of a cache
         ready_at = timings.ready_at
         return Probe(
             trace_id=self._trace_id,
@@ -251,10 +240,7 @@ class _Sending:
         return None if at is None or ready_at is None else at - ready_at
 
     def _sentence(self, failure: ProbeFailure) -> str:
-        """Return the failure's sentence on one line, without the key.
-
-        A server may repeat the key in its error message.
-        """
+        """Return the failure's sentence on one line, without the key, which a server may repeat."""
         sentence = str(failure)
         for each in self._secrets:
             sentence = sentence.replace(each, HIDDEN)

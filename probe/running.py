@@ -1,5 +1,4 @@
-"""Runs the prober: probes on schedule, and sends the results. When the prober is stopped, it sends
-the remaining results first."""
+"""Runs the prober: probes on schedule, and sends the results."""
 
 import asyncio
 import os
@@ -19,8 +18,8 @@ from probe.sender import Sender
 from telemetry.probes import Probe
 
 FLUSH_S: Final = 10.0
-"""Maximum number of seconds to send the last results when the prober is stopped. OpenTelemetry has
-the same limit for one export."""
+"""Maximum time to send the last results when the prober stops. OpenTelemetry has the same limit for
+one export."""
 
 
 def check_keys(plan: Plan, environment: Mapping[str, str]) -> None:
@@ -66,18 +65,14 @@ async def run(
     """Probe until `stop` is set, or once, and send the results.
 
     Args:
-        plan: what to probe.
-        on_result: called with each result.
-        stop: an event that ends the probing. Running probes then end with the outcome `abort`.
-        once: whether to probe each endpoint only once.
-        state: the file with the spent budget.
-        price_of: returns the price of a call in US dollars.
-        environment: the environment variables, with keys and OpenTelemetry's settings.
+        stop: ends the probing. Running probes get the outcome `abort`.
+        once: probe each endpoint once.
+        state: the file with today's spending.
+        environment: has the keys, and OpenTelemetry's settings.
         report: called with sentences about the collector.
 
     Returns:
-        The sender, which has the numbers of sent and dropped results. None if the plan has no
-        `results_url`.
+        The sender, with its numbers of sent and dropped results, or None without a `results_url`.
 
     Raises:
         PlanError: a key, a price, a certificate or the state file cannot be used.
@@ -85,7 +80,7 @@ async def run(
     check_keys(plan, environment)
     check_prices(plan, price_of)
     for each in plan.endpoints:
-        # Import the libraries for the endpoint now, because the import would delay its first probe.
+        # Import the libraries now. Otherwise the import would delay the endpoint's first probe.
         price_of(each, Tokens(1, 1))
         PROTOCOLS[each.kind].decoder()
     sender = None

@@ -1,13 +1,13 @@
 """The fixed schedule: each endpoint is probed at planned instants, even if a probe was slow.
 
 A prober that waits for slow answers sends fewer probes while an endpoint is slow. Its results then
-hide that the endpoint was slow (coordinated omission). Here, all instants are fixed at the start. A
-probe is ended before the next probe of the same endpoint is due, so that each instant has exactly
-one result. There is also a result if a probe got no answer, if it could not be sent in time, or if
-the rest of the budget was too small.
+hide the slow time (coordinated omission). Here, all instants are fixed at the start, and each
+instant has exactly one result. A probe is stopped before the endpoint's next instant. A probe
+without an answer, a probe that could not be sent in time, and a probe beyond the budget also have
+results.
 
-The instants of different endpoints are spread evenly over the interval, so that the probes do not
-delay each other.
+The instants of the endpoints are spread evenly over the interval, so that probes do not delay each
+other.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from telemetry.probes import Probe, ProbeOutcome
 
 OnResult = Callable[[Probe], None]
 MOST_MISSED: Final = 1_000
-"""Maximum number of results for missed instants. The prober misses instants if its process is
-paused, for example while a laptop sleeps."""
+"""Maximum number of results for missed instants. Instants are missed if the process is paused, for
+example while a laptop sleeps."""
 
 
 async def run_once(plan: Plan, prober: Prober, on_result: OnResult) -> None:
@@ -40,7 +40,7 @@ async def run_once(plan: Plan, prober: Prober, on_result: OnResult) -> None:
 async def run_forever(plan: Plan, prober: Prober, on_result: OnResult) -> None:
     """Probe each endpoint at its instants, until this task is cancelled.
 
-    On cancellation, the results of the running probes are still passed to `on_result`.
+    On cancellation, `on_result` still gets the results of the running probes.
     """
     origin, apart_s = asyncio.get_running_loop().time(), plan.every_s / len(plan.endpoints)
     await _all(
@@ -78,11 +78,11 @@ async def _probe_forever(
 def _due(at: float, every_s: float) -> Due:
     """Return the probe that was due at an instant that is now or in the past.
 
-    The wall-clock time of the instant is computed from the current wall clock, because the wall
-    clock may have been corrected since the prober started.
+    The wall clock may have been corrected since the start, so the wall-clock time of the instant is
+    computed from the current wall clock.
 
     Args:
-        at: time of the event loop's clock, in seconds.
+        at: seconds of the event loop's clock.
         every_s: seconds between the probes of an endpoint.
     """
     ago_s = asyncio.get_running_loop().time() - at
@@ -90,14 +90,12 @@ def _due(at: float, every_s: float) -> Due:
 
 
 async def _all(probes: Sequence[Coroutine[None, None, None]]) -> None:
-    """Run the probes. If the current task is cancelled, wait until each probe has passed on its
-    result."""
+    """Run the probes. If this task is cancelled, wait until each probe has passed on its result."""
     await run_until([asyncio.ensure_future(each) for each in probes], asyncio.FIRST_EXCEPTION)
 
 
 async def run_until(tasks: Sequence["asyncio.Future[Any]"], return_when: str) -> None:
-    """Wait for the tasks as `asyncio.wait` does. Then cancel all tasks, and raise the first
-    exception of a task."""
+    """Wait as `asyncio.wait` does. Then cancel all tasks, and raise the first exception."""
     try:
         await asyncio.wait(tasks, return_when=return_when)
     finally:

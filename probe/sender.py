@@ -1,6 +1,6 @@
 """Sends results to a collector by OTLP over HTTP. Probing never waits for the collector.
 
-Results wait in a bounded queue. The rules for retries are those of `tailspan_vllm.export.retry`.
+Results wait in a bounded queue. Retries follow `tailspan_vllm.export.retry`.
 """
 
 import asyncio
@@ -24,22 +24,20 @@ QUEUED: Final = 20_000
 """Maximum number of waiting results, about 20 MB: 100 endpoints, each probed every 30 s, for 100
 minutes."""
 MOST_IN_A_MESSAGE: Final = 512
-"""Maximum number of results in one message. It is the default of OpenTelemetry's batch processor
+"""Maximum number of results in a message: the default of OpenTelemetry's batch processor
 (OTEL_BSP_MAX_EXPORT_BATCH_SIZE)."""
 GATHER_S: Final = 1.0
-"""Seconds to wait for further results before a message is sent."""
+"""Seconds to wait for further results before sending."""
 
 
 class Sender:
     """A queue of results, and the task that sends them.
 
     Args:
-        url: the OTLP/HTTP address of the collector, without /v1/….
-        region: where the prober runs.
-        environment: the environment variables. OpenTelemetry's variables for headers, timeout and
-            certificates are used.
+        url: the collector's OTLP/HTTP address, without /v1/….
+        environment: may have OpenTelemetry's variables for headers, timeout and certificates.
         report: called with a sentence when the collector stops accepting results, and when it
-            accepts results again.
+            accepts them again.
 
     Raises:
         PlanError: a variable or a certificate cannot be used.
@@ -72,13 +70,12 @@ class Sender:
         self._backoff = Backoff()
         self.sent = 0
         self.dropped = 0
-        """Results that the collector refused, or that did not fit into the queue."""
+        """Results that the collector refused, or that the queue had no space for."""
         self.trouble: str | None = None
-        """Why the last message was not accepted, or None."""
 
     @property
     def waiting(self) -> int:
-        """Return the number of results that were not sent yet."""
+        """Return the number of unsent results."""
         return len(self._queue)
 
     @property
@@ -87,7 +84,7 @@ class Sender:
         return self._to.shown
 
     def offer(self, result: Probe) -> None:
-        """Queue a result. If the queue is full, the oldest result is dropped."""
+        """Queue a result. A full queue drops its oldest result."""
         if len(self._queue) >= QUEUED:
             self._queue.popleft()
             self.dropped += 1
@@ -102,7 +99,7 @@ class Sender:
                 await self.send_some()
 
     async def flush(self, within_s: float) -> None:
-        """Try to send each waiting result once. Give up after `within_s` seconds."""
+        """Try to send each waiting result once, for at most `within_s` seconds."""
         try:
             async with asyncio.timeout(within_s):
                 while self._queue and await self.send_some():
@@ -111,8 +108,7 @@ class Sender:
             self.trouble = f"no answer within {within_s:g} s"
 
     async def send_some(self) -> bool:
-        """Send a message. Return False if the collector rejected it with an error that permits a
-        retry."""
+        """Send a message. Return False if the collector rejected it, but permits a retry."""
         batch = [self._queue[place] for place in range(min(len(self._queue), MOST_IN_A_MESSAGE))]
         outcome = await self._post(message(self._region, batch))
         self._note(None if outcome.verdict is Verdict.ACCEPTED else outcome.reason)

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from probe.errors import ProbeFailure
 
 MOST_EVENT_BYTES: Final = 2**20
-"""Maximum size of one event. An event with a token has a few hundred bytes, and an event with a
-summary has some kilobytes."""
+"""Maximum size of one event. An event with a token has a few hundred bytes. An event with a summary
+has some kilobytes."""
 
 _END_OF_LINE: Final = re.compile(rb"\r\n|\n|\r(?!$)")
 
@@ -20,9 +20,9 @@ class Event(NamedTuple):
     """One event of a stream.
 
     Attributes:
-        name: the type of the event, or an empty text.
-        data: the JSON object, or None if the data is not a JSON object.
-        text: the data as text, up to the first 200 characters.
+        name: the event's type, or an empty text.
+        data: None if it is not a JSON object.
+        text: the first 200 characters of the data.
     """
 
     name: str
@@ -41,7 +41,7 @@ def event_of(name: str, data: bytes) -> Event:
 
 
 class ServerSentEvents:
-    """An incremental decoder. Comments, such as keep-alive lines, are no events."""
+    """An incremental decoder. It skips comments, such as keep-alive lines."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
@@ -67,8 +67,8 @@ class ServerSentEvents:
     def _lines(self, received: bytes) -> list[bytes]:
         """Return the lines that these bytes complete.
 
-        The parts of a line are joined only once, when a line end arrives. Joining them at each call
-        would take too long for a long line.
+        The parts of a line are joined only when the line ends, because joining at each call is slow
+        for a long line.
         """
         after_cr = bool(self._rest) and self._rest[-1].endswith(b"\r")
         self._rest.append(received)

@@ -1,5 +1,4 @@
-"""The path of the state file, which stores the spent budget. Each file of probes has its own state
-file."""
+"""The path of the state file, with the spent budget of one file of probes."""
 
 import hashlib
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""Check for wrong clocks.
-
-The checks read the clock metrics of a running Tailspan, and compare requests that both a server and
-its client reported.
-"""
+"""Check for wrong clocks."""
 
 from collections.abc import Iterator
 
@@ -18,8 +14,8 @@ LATE_S = 60.0
 """Exporters send every few seconds. If data is older on arrival, it was delayed, or the sender's
 clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
-"""Maximum delay, in seconds, of the deletion of old rows. A longer delay is reported. After a
-downtime of Tailspan, the deletion needs at most as long as the downtime to catch up."""
+"""If old rows are deleted later than this, the check reports it. After a downtime of Tailspan, the
+deletion needs at most as long as the downtime to catch up."""
 _MOST_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""
@@ -29,10 +25,7 @@ _APART_S = 1.0
 
 
 def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Compare the clocks of the senders with the collector's clock.
-
-    Yield nothing if no sender is known.
-    """
+    """Compare the clocks of the senders with the collector's clock."""
     leads_s: dict[str, float] = {}
     ahead_s: dict[str, float] = {}
     own_s: dict[str, float] = {}
@@ -79,7 +72,6 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 
 def _own_clock(jump_s: float, behind_s: float) -> Iterator[Finding]:
-    """Report that Tailspan's own clock is wrong, or that the deletion of old data is behind."""
     if jump_s:
         way = "ahead of" if jump_s > 0 else "behind"
         yield Finding(
@@ -102,13 +94,7 @@ def _own_clock(jump_s: float, behind_s: float) -> Iterator[Finding]:
 
 
 def against_clients(url: str | None) -> Iterator[Finding]:
-    """Compare the clocks of servers and of their clients.
-
-    The check uses requests that both the server and the client reported.
-
-    Args:
-        url: a SQLAlchemy URL, or None for the default.
-    """
+    """Compare the clocks of servers and clients, by the requests that both reported."""
     from store.queries import Window
     from store.replicas.clock_offsets import offsets
 

@@ -1,4 +1,4 @@
-"""Check each connection of Tailspan, and give instructions to repair failures."""
+"""Check each connection of Tailspan."""
 
 import os
 import time
@@ -18,20 +18,17 @@ from server.client_access import OPEN, Access
 from telemetry.printable import printable
 
 RECENT_S = 60
-"""Maximum age of the newest telemetry in seconds. A running server reports every few seconds, even
-without requests."""
+"""Maximum age of the newest telemetry. A running server reports every few seconds, even without
+requests."""
 AHEAD_S = 5
 PRICED_NS = 600 * 10**9
-"""Length in nanoseconds of the range that ends at the newest telemetry. Each server that reported
-in this range must have a price."""
+"""Each server that reported within this time before the newest telemetry must have a price."""
 
 
 def database(url: str | None, *, server_expected: bool = False) -> Iterator[Finding]:
     """Check that the database opens, and that its telemetry is recent.
 
-    Args:
-        url: a SQLAlchemy URL, or None for the default.
-        server_expected: whether a server should be reporting, so that old telemetry is a failure.
+    Old telemetry is a failure only with `server_expected`.
     """
     from store.columns.request_columns import slow_because
     from store.database import open_database, shown
@@ -67,7 +64,6 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
 
 
 def _state(engine: Engine) -> Finding | None:
-    """Return whether the separate state database responds, or None if no such database is set."""
     from store.alerting.incidents import read_overlapping
     from store.database import shown
     from store.errors import StoreUnavailable
@@ -84,10 +80,7 @@ def _state(engine: Engine) -> Finding | None:
 
 
 def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
-    """Check that each engine that reported recently has a price.
-
-    Yield nothing if no engine reported recently.
-    """
+    """Check that each engine that reported recently has a price."""
     from cost.bill import bill
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
@@ -195,7 +188,7 @@ def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
                 metadata=tuple(access.headers().items()),
             )
         except grpc.RpcError as error:
-            # gRPC's message lists the attempts first, and the result last.
+            # gRPC's message begins with its attempts, and ends with the result.
             why = printable(error.details().rpartition("last error: ")[2], probes.WIDEST_WHY)
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                 yield Finding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
@@ -246,10 +239,7 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 
 def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Report each component that failed earlier and works now.
-
-    The components that still fail are not reported here, because `/readyz` names them.
-    """
+    """Report each component that failed earlier and works now. `/readyz` names those that fail."""
     samples = own_series(host, port, access, "tailspan_task_")
     up = {s.labels.get("task"): s.value for s in samples if s.name == "tailspan_task_up"}
     working = 0
@@ -302,7 +292,7 @@ _REFUSED_MENDS = {
 
 
 def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Check that each scrape target responds. Yield nothing if there are no scrape targets."""
+    """Check that each scrape target responds."""
     samples = own_series(host, port, access, "tailspan_scrape_")
     failures: dict[str, list[str]] = {}
     for sample in samples:

@@ -15,7 +15,6 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        check: name of the check.
         ok: whether the check passed, or None if the result is neither good nor bad.
         detail: the result in one line.
         mend: instructions to repair the problem.
@@ -28,8 +27,7 @@ class Finding:
 
 
 def guarded(look: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield the findings of a check. If the check itself raises an error, yield the error as a
-    finding."""
+    """Yield the findings of a check, and a finding for an error that the check raises."""
     try:
         yield from look
     except Exception as error:  # a defect
@@ -44,7 +42,7 @@ def as_json(finding: Finding) -> str:
 
 
 def as_text(finding: Finding) -> str:
-    """Return the result in one line, and instructions in a second line if there are any."""
+    """Return the result in one line, and instructions, if any, in a second line."""
     mark = {True: "ok  ", False: "FAIL", None: "?   "}[finding.ok]
     line = f"{mark}  {finding.check:<10} {finding.detail}"
     return f"{line}\n      {'':<10} → {finding.mend}" if finding.mend else line

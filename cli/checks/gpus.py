@@ -41,11 +41,7 @@ _ELSE: Final = "run nvidia-smi or amd-smi for details"
 
 
 def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
-    """Check which values the GPUs of this machine report, and why other values are missing.
-
-    Args:
-        setup: the GPUs to check, or None for all GPUs of this machine.
-    """
+    """Check which values the GPUs report, and why other values are missing."""
     from cli.commands.gpus import look
     from collector.gpus.reader import MEASURED
 
@@ -72,13 +68,7 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
 
 
 def owners(url: str | None) -> Iterator[Finding]:
-    """Check that each GPU that reported recently is assigned to an engine.
-
-    Yield nothing if no GPU or no engine reported recently.
-
-    Args:
-        url: a SQLAlchemy URL, or None for the default.
-    """
+    """Check that each GPU that reported recently is assigned to an engine."""
     from store.queries import Window
     from store.rollups.sample_rollups import stretches
     from store.rollups.sample_tables import DEVICES, ENGINES
@@ -121,10 +111,7 @@ def owners(url: str | None) -> Iterator[Finding]:
 
 
 def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Check that each GPU reader of a running Tailspan works.
-
-    Yield nothing if there are no GPU readers.
-    """
+    """Check that each GPU reader of a running Tailspan works."""
     samples = own_series(host, port, access, "tailspan_gpu_reader_")
     failures: dict[str, list[str]] = {}
     for sample in samples:

@@ -22,13 +22,7 @@ UNFINISHED: Final = (
 
 
 def steps(url: str | None) -> Iterator[Finding]:
-    """Yield a finding for each replica that hangs, or one finding if no replica hangs.
-
-    Yield nothing if no replica reports.
-
-    Args:
-        url: a SQLAlchemy URL, or None for the default.
-    """
+    """Yield a finding for each replica that hangs, or one finding if no replica hangs."""
     from store.database import open_database
     from store.errors import StoreError
 

@@ -15,13 +15,7 @@ _LOOKED_AT_NS: Final = 600 * 10**9
 
 
 def names(url: str | None) -> Iterator[Finding]:
-    """Find servers that share a name with another server.
-
-    Yield nothing if no engine reported recently.
-
-    Args:
-        url: a SQLAlchemy URL, or None for the default.
-    """
+    """Find servers that share a name with another server."""
     from store.queries import Window
     from store.replicas.senders import names as named
 

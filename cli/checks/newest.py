@@ -11,15 +11,9 @@ _Found = TypeVar("_Found")
 
 
 def of_the_newest(url: str | None, ask: Callable[[Engine, int], _Found]) -> _Found | None:
-    """Call `ask` with the open database and the time of its newest data, and return the result.
+    """Call `ask` with the open database and the unix ns of its newest data. Return the result.
 
-    Args:
-        url: a SQLAlchemy URL, or None for the default.
-        ask: a function. Its arguments are the database, and the time in unix nanoseconds.
-
-    Returns:
-        The result of `ask`, or None if the database is empty or does not respond. Another check
-        reports a database that is empty or does not respond.
+    Return None if the database is empty or does not respond, because another check reports this.
     """
     from store.database import open_database
     from store.errors import StoreError

@@ -32,16 +32,11 @@ def objectives(
 ) -> Iterator[Finding]:
     """Yield one finding for each blind objective, and one finding for all other objectives.
 
-    An objective is blind if it cannot alert, because it counts too few of the requests or probes,
-    or none. For example, its filter names a model that no server has. Yield nothing if the database
-    has no recent requests.
+    An objective is blind if it cannot alert, because it counts too few requests or probes. For
+    example, its filter names a model that no server has. Yield nothing if the database has no
+    recent requests.
 
-    Args:
-        url: a SQLAlchemy URL, or None for the default.
-        paths: files and folders of objectives, or an empty list for the built-in objectives.
-        host: the address of a running Tailspan.
-        port: the port of `/metrics`.
-        access: credentials and TLS settings.
+    Without `paths`, the built-in objectives are checked. `port` is the port of `/metrics`.
     """
     try:
         known = load(paths or [OBJECTIVES]).objectives
@@ -78,14 +73,11 @@ def objectives(
 
 
 def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
-    """Return a dictionary with each objective on `/metrics` and the reason why it is blind.
-
-    The key is the objective's name. The value is None if the objective is not blind.
-    """
+    """Map each objective on `/metrics` to the reason why it is blind, or to None."""
     events: dict[str, int] = {}
     late: dict[str, int] = {}
-    # The counters count since the start of Tailspan. A simulation may have sent late requests once,
-    # hours ago. Late requests are therefore a problem only if a sender's clock is behind now.
+    # These counters are totals since the start of Tailspan, and may contain late requests of hours
+    # ago. Late requests are a problem only if a sender's clock is behind now.
     late_now = False
     for sample in own_series(host, port, access, ("tailspan_slo_", LEAD)):
         slo = sample.labels.get(vocabulary.SLO, "")
@@ -104,11 +96,9 @@ def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
 def _reasons(
     engine: Engine, objectives: Sequence[Objective], at_s: int
 ) -> Mapping[str, str | None]:
-    """Return a dictionary with each objective's name, and the reason why it is blind.
+    """Map each objective to the reason why it is blind, or to None.
 
-    The reason is None if the objective is not blind. Objectives on requests are omitted if no
-    request was received in the last hour. Objectives on probes are omitted if no probe was due in
-    the last hour.
+    An objective is omitted if no request was received, or no probe was due, in the last hour.
     """
     from_s = at_s - LOOKED_AT_S
     hour = Window(from_s * 10**9, at_s * 10**9)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:  # importing it would delay each command
 
 TIMEOUT_S: Final = 3.0
 MOST_BYTES: Final = 64 * 2**20
-"""Maximum number of bytes to read. A thousand replicas export about 40 MB, and the metrics for
-these checks come last."""
+"""Maximum size of the response. A thousand replicas export about 40 MB, and the metrics for these
+checks come last."""
 
 
 def own_series(
@@ -20,7 +20,7 @@ def own_series(
 ) -> "list[Sample]":
     """Return the samples whose name has one of these prefixes.
 
-    The list is empty if the port is closed or belongs to another program.
+    Return none if the port is closed or belongs to another program.
     """
     from prometheus_client.parser import text_string_to_metric_families
 

@@ -92,7 +92,7 @@ def caches(
 
 
 def as_json(found: CachesAnswer, by: Sequence[str]) -> dict[str, Any]:
-    """Return the answer as one JSON object, with null for unknown values."""
+    """Return the answer as a JSON object, with null for unknown values."""
     return {
         "from": found.window.from_unix_ns / 1e9,
         "to": found.window.to_unix_ns / 1e9,

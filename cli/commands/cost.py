@@ -126,7 +126,7 @@ def cost(
 
 
 def as_json(found: "CostAnswer", where: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the bill as one JSON object, with null for unknown values."""
+    """Return the bill as a JSON object, with null for unknown values."""
     bill = found.bill
     total = bill.total
     return {

@@ -38,7 +38,6 @@ _OF_A_WINDOW = {
     "end": "--to",
     "request_id": "--request",
 }
-"""Options that conflict with --incident, because an incident has its own time range."""
 
 
 @click.command(
@@ -224,10 +223,7 @@ def _print_answer(
 
 
 def _replayed(explanation: Explanation, selection: Selection) -> Explanation:
-    """Return the explanation with the shares of the causes computed by replay.
-
-    Print a progress bar to the standard error output.
-    """
+    """Return the explanation with shares computed by replay, and show a progress bar."""
     if explanation.verdict is not Verdict.INCIDENT:
         return explanation
     with replay_progress(replays(max(len(explanation.causes), 1))) as step:
@@ -246,7 +242,6 @@ def _is_on_command_line(parameter: str) -> bool:
 
 
 def _baseline(given: str | None, window: Span) -> Span | None:
-    """Return the range that --baseline selects for a window, or None without the option."""
     if given is None:
         return None
     explained = Window(window.from_unix_ns, window.to_unix_ns)

@@ -36,9 +36,8 @@ SHOWN = 5
 class Answer(NamedTuple):
     """An incident, its verdict, and the explanation to print.
 
-    `explanation` is about the latency that the user requested. If the user requested none, it is
-    about the latency of the verdict. `stored` is the stored answer of the incident, or None if the
-    verdict was computed now.
+    `explanation` is about the requested latency, or else about the latency of the verdict. `stored`
+    is None if the verdict was computed now.
     """
 
     incident: IncidentRow
@@ -49,7 +48,8 @@ class Answer(NamedTuple):
     def with_shares(self, replayed: Callable[[Explanation], Explanation]) -> "Answer":
         """Return the answer with shares computed by replay, for each latency that has causes.
 
-        An explanation from a stored answer is not replayed, because it has these shares already."""
+        An explanation from a stored answer already has these shares.
+        """
         known = () if self.stored is None else self.stored.explanations
 
         def shares(each: Explanation) -> Explanation:
@@ -78,17 +78,16 @@ def incident_explained(
 ) -> Answer:
     """Explain one incident, for all latencies of its objective.
 
-    The function returns the stored answer of the incident if there is one, if the user chose no
-    baseline, and if `where` selects all requests of the incident. Otherwise it computes the answer.
+    Return the stored answer, if there is one. Compute the answer if the user chose a baseline, or
+    if `where` selects only some requests of the incident.
 
     Args:
-        engine: the database, from `open_database`.
         named: the objective's name, which selects the newest incident. `NAME@TIME` selects the
             incident that began, alerted or was open at this time.
-        objectives: files and folders that contain the objective.
+        objectives: files and folders of objectives.
         metric: the latency to print, or None for the latency of the verdict.
         where: labels that select requests among those that the objective counts.
-        baseline: returns the chosen baseline for the window of the incident, or None for the time
+        baseline: returns the chosen baseline for the incident's window; None selects the time
             before the incident.
         stored: whether a stored answer may be used.
 
@@ -154,10 +153,7 @@ def incident_line(incident: IncidentRow) -> str:
 
 
 def verdict_lines(answer: Answer) -> Iterator[str]:
-    """Yield the verdict, and a line for each other latency that has a cause.
-
-    The sentence of the verdict is the same as on the page and in the alert.
-    """
+    """Yield the verdict, and a line for each other latency that has a cause."""
     if answer.verdict.sentence is not None:
         yield f"Verdict: {answer.verdict.sentence}"
     if answer.stored is not None:
@@ -179,7 +175,7 @@ def as_json(incident: IncidentRow) -> dict[str, Any]:
 
 
 def stored_as_json(stored: StoredAnswer | None) -> dict[str, Any] | None:
-    """Return when a stored answer was computed, as JSON; None if the answer was computed now."""
+    """Return when a stored answer was computed, as JSON; None without a stored answer."""
     if stored is None:
         return None
     return {

@@ -12,7 +12,6 @@ from cli.render.explanation import of_request
 from store.requests.lookup import find_requests
 
 EXPLORER_KEY: Final = "TAILSPAN_EXPLORER_URL"
-"""The environment variable with the explorer's address."""
 
 _MOST_LISTED: Final = 5
 
@@ -21,9 +20,7 @@ def request_text(engine: Engine, words: str, form: str) -> str:
     """Return the text to print.
 
     Args:
-        engine: the database, from `open_database`.
         words: the id, in a form that `store.requests.lookup` accepts.
-        form: text or json.
 
     Raises:
         click.UsageError: no request has this id, or several requests have it.
@@ -52,7 +49,6 @@ def _the_one(engine: Engine, words: str) -> dict[str, Any]:
 
 
 def _link(found: dict[str, Any]) -> str | None:
-    """Return the link to the request's page, or None if the explorer's address is not set."""
     explorer = os.environ.get(EXPLORER_KEY, "").rstrip("/")
     key = f"{found['trace_id']}/{found['span_id']}"
     return f"{explorer}/?page=request&request={key}" if explorer else None

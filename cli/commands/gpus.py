@@ -31,7 +31,6 @@ Examples:
 """
 
 BETWEEN_LOOKS_S = 1.0
-"""Seconds between the two samples that a rate needs."""
 CLOSE_S = 5.0
 PATIENCE_S = 300.0
 

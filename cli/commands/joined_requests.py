@@ -21,7 +21,7 @@ TRUNCATED: Final = (
 
 
 def order_of(sort: str) -> str:
-    """Return the value of --sort if joined requests can be sorted by it.
+    """Return the value of --sort.
 
     Raises:
         click.UsageError: the key is unknown.
@@ -66,7 +66,7 @@ def _sorted(requests: Sequence[JoinedRequest], sort: str) -> list[JoinedRequest]
 
 
 def nothing_joined(selection: Selection) -> str:
-    """Return a sentence with the reason why the range has no joined requests."""
+    """Return the reason why the range has no joined requests."""
     if queries.request_count(selection.engine, selection.window, equals=selection.equals):
         return (
             f"No joined requests started {text.span(selection.window)}. Requests are joined if an"

@@ -1,4 +1,4 @@
-"""`tailspan outside`: print how each endpoint responds to each region."""
+"""`tailspan outside`: print the latencies, failures and costs of endpoints, by region."""
 
 import json
 

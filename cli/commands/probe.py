@@ -79,7 +79,6 @@ def probe(
 
 
 async def _run(plan: "Plan", state: Path, form: str, *, once: bool) -> "tuple[int, Sender | None]":
-    """Run the prober, and return the number of failed probes and the sender."""
     from cli.render.probe import text_line
     from probe.results_json import json_line
     from probe.running import run

@@ -22,16 +22,14 @@ KEYS = (
     *(STARTED_AT if name == "received_unix_ns" else name for name in _COLUMNS),
     NETWORK,
 )
-"""The JSON's keys: every field of a request, and values computed from the fields. Users depend on
-the keys, so a published key is never removed.
-"""
+"""The JSON's keys: every field of a request, and computed values. Users depend on these keys, so
+never remove one."""
 
 SORTABLE = tuple(key for key in KEYS if key != NETWORK)
-"""The keys to sort by. `network_s` is not a sort key, because it is computed only for the rows that
-are printed."""
+"""The keys to sort by. `network_s` is computed only for the printed rows, so it cannot be a sort
+key."""
 
 TEXT_LIMIT = 20
-"""Default number of rows in text."""
 
 _LABELS = ("request_id", "model", "lora", "route", "tenant", "region", "replica", "outcome")
 _DURATIONS = {

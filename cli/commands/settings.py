@@ -23,9 +23,9 @@ class InEffect:
     """The current value of a setting.
 
     Attributes:
-        setting: the setting's key in the settings file.
-        value: the value as the user wrote it, or None if the setting is not set.
-        source: where the value comes from: default, the environment variable, or the file.
+        setting: its key in the settings file.
+        value: as the user wrote it, or None if it is not set.
+        source: the environment variable, the file, or the default.
     """
 
     setting: str
@@ -67,10 +67,7 @@ def settings(file: Path | None, form: str) -> None:
 
 
 def in_effect(context: click.Context) -> Iterator[InEffect]:
-    """Yield the value and the source of each setting of `tailspan up`.
-
-    Also yield the variables that contain secrets, without their values.
-    """
+    """Yield each setting of `tailspan up`, and the variables with secrets, without their values."""
     for each in all_settings():
         value, source = each.consume_value(context, {})
         yield InEffect(each.key, _as_json(each, value), _source(context, each, source))
@@ -87,7 +84,6 @@ def _source(context: click.Context, each: Setting, source: ParameterSource) -> s
 
 
 def _as_json(each: Setting, value: Any) -> Any:
-    """Return a value in a form that JSON supports, without credentials."""
     if isinstance(value, list | tuple):
         return [_as_json(each, item) for item in value]
     if value is None or isinstance(value, bool | int | float):

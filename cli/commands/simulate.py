@@ -170,7 +170,7 @@ def simulate(
     With --duration, the exit status is 2 if some data was not delivered. Data is not delivered if
     the collector accepts no data for 60 s, if it rejects data, or if Ctrl-C ends the command.
     """
-    # Importing OpenTelemetry is slow, so only this command imports it.
+    # Importing OpenTelemetry is slow.
     from replay.trace_file import read_trace, trace_rows
     from simulator import live
     from simulator.fault import CAUSES, Fault

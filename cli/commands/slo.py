@@ -38,7 +38,6 @@ from store.queries import newest_unix_ns
 from telemetry import durations, time_text
 
 INCIDENTS: Final = 5
-"""Maximum number of incidents shown for each objective, the newest first."""
 
 
 class _Objectives(click.Argument):
@@ -276,11 +275,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _alerted(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
-    """Return the incidents whose alert fired at or before an instant.
-
-    An incident that ended after the instant is returned as open, because it was open at the
-    instant.
-    """
+    """Return the incidents that had alerted at an instant; those that ended later are open."""
     return [
         row if (row.ended_unix_s or 0) <= at_s else replace(row, ended_unix_s=None)
         for row in rows
@@ -345,9 +340,9 @@ def _state_text(found: Status, state: State) -> str:
 
 
 def _print_group(found: Status) -> None:
-    """Print one line about a group of an objective: counts, error budget, burn rate and alerts.
+    """Print a line about a group of an objective.
 
-    The line also names each alert that would fire if there were enough data.
+    The line names each alert that would fire if there were enough data.
     """
     left = f"no {found.objective.rows} counted yet"
     if found.budget_left is not None:

@@ -85,7 +85,7 @@ def ui(
             checked(name)
     except ValueError as error:
         raise click.UsageError(f"{OPTION}, {HOSTS_KEY}: {error}") from error
-    # The explorer's process reads the files. Read them here first, to report errors at once.
+    # Read the files here, to report errors before the explorer starts.
     prices_of(prices)
     own_peaks()
     try:
@@ -112,6 +112,5 @@ def ui(
         _, settings = sign_in_settings
         where = f"{settings.url}/, for readers with an account at {settings.provider}"
     click.echo(f"The explorer is at {where}  (Ctrl-C ends)")
-    # Replace this process instead of starting a child, so that signals and the exit status are the
-    # explorer's.
+    # Replace this process, so that signals and the exit status are the explorer's.
     os.execve(start.command[0], start.command, {**os.environ, **start.environment})

@@ -207,7 +207,7 @@ def up(
     **endpoints: Any,
 ) -> None:
     """Run the collector, the exporter and the explorer until Ctrl-C."""
-    # Importing these modules is slow, so only this command imports them.
+    # Importing these modules is slow.
     from alerts.errors import AlertsError
     from alerts.notify.configuration import load_configuration
     from alerts.openslo.reader import OBJECTIVES, load
@@ -278,8 +278,7 @@ def up(
     url = database or default_url(os.environ)
     separate_state = state_url() or default_state_url(os.environ)
     sent_on = _forwarder(forward, http_port, insecure_credentials) if forward else None
-    # Lock the database first, so that this process does not upgrade a database that another process
-    # writes.
+    # Lock first: opening may upgrade the database, and another process may be writing to it.
     click.get_current_context().with_resource(sole_writer(url, click.echo))
     if separate_state is not None:
         check_two_files(url, separate_state)
@@ -355,7 +354,6 @@ def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":
 
 
 def _why_port_is_taken(host: str, metrics_port: int) -> str:
-    """Return the likely reason why a port is taken: Tailspan already runs."""
     url = f"http://{authority(host, metrics_port)}/metrics"
     if "tailspan_" not in probes.get(url).body:
         return ""

@@ -12,10 +12,9 @@ from telemetry.addresses import authority as authority
 from telemetry.addresses import is_loopback as is_loopback
 
 PORT = click.IntRange(0, 65_535)
-"""The port to listen on. 0 selects a free port."""
+"""0 selects a free port."""
 
 REMOTE_PORT = click.IntRange(1, 65_535)
-"""The port of another program."""
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+")
 _NUMBERS = re.compile(r"[0-9.]+|[^%]*:.*")
@@ -105,7 +104,7 @@ def base_url(text: str) -> str:
             f"it must not contain an @, because user names and passwords are not allowed; {allowed}"
         )
     try:
-        # Check this first, because urlsplit would silently remove blanks and line ends.
+        # urlsplit would silently remove blanks and line ends.
         if any(character <= " " or character == "\x7f" for character in text):
             raise ValueError("a blank or control character")
         parts = urlsplit(text)

@@ -10,11 +10,7 @@ from cli.options.settings import setting
 
 
 def token_file_option(meaning: str) -> Callable[..., Any]:
-    """Return the option `--token-file`.
-
-    Args:
-        meaning: the help text, which describes how the command uses the tokens.
-    """
+    """Return the option `--token-file` with this help text."""
     return setting(
         "--token-file",
         group="Access",

@@ -27,10 +27,8 @@ def check_exposure(option: str, url: str, what: str, insecure: bool) -> None:
     """Raise an error if a credential would be sent over an unencrypted connection.
 
     Args:
-        option: the command-line option that sets the address.
-        url: the destination of the credential.
-        what: name of the credential.
-        insecure: whether the user allows unencrypted credentials.
+        option: sets the address.
+        what: describes the credential.
 
     Raises:
         click.UsageError: the address is neither https nor loopback, and `insecure` is false.

@@ -14,9 +14,8 @@ class Duration(click.ParamType[int]):
     """A duration in nanoseconds.
 
     Args:
-        least: the shortest duration allowed, as text such as `15s`, or None to allow any duration
-            above 0.
-        most: the longest duration allowed, as text, or None for no limit.
+        least: the shortest duration, as text such as `15s`. None allows any duration above 0.
+        most: the longest duration, or None for no limit.
         zero: whether 0 is allowed.
     """
 

@@ -203,11 +203,7 @@ def endpoint_access_of(
 
 
 def _check_roles(tokens: "Tokens", roles: "Roles | None") -> None:
-    """Check that the roles of the tokens exist.
-
-    Raises:
-        click.UsageError: a role does not exist.
-    """
+    """Raise click.UsageError if a role does not exist."""
     known = () if roles is None else roles.by_name
     for each in sorted(tokens.roles):
         if each not in known:

@@ -19,8 +19,7 @@ def parse(text: str, default_start_s: float) -> "Fault":
     """Parse `CAUSE[:SEVERITY][@START][+DURATION]`.
 
     Args:
-        text: the value of `--fault`.
-        default_start_s: the start of a fault without START, in seconds from the beginning of the
+        default_start_s: the start if START is missing, in seconds from the beginning of the
             simulated past.
 
     Raises:

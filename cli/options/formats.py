@@ -1,5 +1,7 @@
-"""The option `--format`. This module imports no module of `store`, so that commands without a
-database start fast."""
+"""The option `--format`.
+
+This module imports no module of `store`, so that commands without a database start fast.
+"""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -14,8 +16,7 @@ FORMATS: Final = ("text", "json")
 def format_option(shape: str) -> Callable[[_Command], _Command]:
     """Return the option `--format`, as `form`.
 
-    Args:
-        shape: description of the output, such as "A table, or one JSON object per line."
+    `shape` describes the output, as in "A table, or one JSON object per line."
     """
     return click.option(
         "--format",

@@ -6,7 +6,7 @@ import click
 
 
 class Names(click.ParamType[str]):
-    """DNS names. The variable contains several names, separated by commas or blanks."""
+    """DNS names. In the variable, the names are separated by commas or blanks."""
 
     name = "name"
 

@@ -12,15 +12,12 @@ if TYPE_CHECKING:
     from analysis.what_if import WhatIfAnswer
 
 READS_ONLY: Final = "reads only"
-"""The value of click's `Context.obj` if the command must not write to the database. The JSON API
-and the MCP server set this value."""
+"""The value of click's `Context.obj` that forbids the command to write to the database. The JSON
+API and the MCP server set this value."""
 
 
 def keep_answer(selection: Selection, answer: "WhatIfAnswer") -> None:
-    """Store a prediction in the database. If this fails, print the reason and raise no error.
-
-    Do nothing if the command must not write.
-    """
+    """Store a prediction, unless the command must not write. If this fails, print why."""
     from analysis.kept_predictions import keep
 
     if click.get_current_context().obj == READS_ONLY:

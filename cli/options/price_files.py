@@ -14,8 +14,8 @@ if TYPE_CHECKING:  # importing it would delay each command
 def prices_of(path: Path | None) -> "PriceList":
     """Return the prices of engines.
 
-    The prices come from the file of `--prices`, or else from the file that an environment variable
-    names. Without both files, they are the built-in list prices.
+    They come from `--prices`, or else from the file that an environment variable names. Without
+    both, they are the built-in list prices.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.
@@ -30,9 +30,7 @@ def prices_of(path: Path | None) -> "PriceList":
 
 
 def own_peaks() -> Mapping[str, Any]:
-    """Return the peak FLOP/s and memory bandwidth of GPUs.
-
-    An environment variable has the path of the file with these values.
+    """Return the peak FLOP/s and memory bandwidth of GPUs, from a file that a variable names.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.

@@ -66,11 +66,6 @@ def ask(
     """Open the database and parse the options.
 
     Args:
-        last: the value of `--last`.
-        start: the value of `--from`.
-        end: the value of `--to`.
-        where: the values of `--where`.
-        database: the value of `--database`.
         labels: the labels that `--where` may name.
 
     Raises:
@@ -95,8 +90,7 @@ def equals_of(
     """Parse the conditions of `--where`. The value None selects requests without the label.
 
     Args:
-        where: each LABEL=VALUE.
-        labels: the allowed labels.
+        where: conditions as LABEL=VALUE.
         option: the option, for errors.
 
     Raises:
@@ -125,9 +119,8 @@ def dimensions_of(by: str, labels: Sequence[str], grouped: str) -> list[str]:
     """Parse the labels of `--by`.
 
     Args:
-        by: LABEL,LABEL.
-        labels: the allowed labels.
-        grouped: what is grouped, for errors.
+        by: labels, as LABEL,LABEL.
+        grouped: names what is grouped, for errors.
 
     Raises:
         click.UsageError: a label is unknown or repeated.
@@ -145,10 +138,7 @@ def dimensions_of(by: str, labels: Sequence[str], grouped: str) -> list[str]:
 
 
 def silence(engine: Engine, to_unix_ns: int) -> str | None:
-    """Return a line about missing data.
-
-    Return None if new data arrives, or if the range ends in the past.
-    """
+    """Return a line about missing data, or None if data arrives or the range is in the past."""
     now = time.time_ns()
     newest = queries.newest_unix_ns(engine)
     silent = silence_s(newest, to_unix_ns, now)

@@ -1,5 +1,4 @@
-"""The question that `tailspan what-if` and `tailspan advise` ask about a time range, and the
-progress of replays."""
+"""The question of `tailspan what-if` and `tailspan advise`, and the progress of replays."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +22,8 @@ def replay_question(
     """Return the question for a replay, with the objectives and the price of the engines per hour.
 
     Args:
-        selection: the open database, the range and the filters.
-        edits: the changes.
-        objectives: files or folders of objectives; empty for the built-in objectives.
-        prices: a price file, or None for the prices that `prices_of` returns without a file.
+        objectives: files and folders; without them, the built-in objectives.
+        prices: as in `prices_of`.
 
     Raises:
         click.UsageError: the objectives or the prices cannot be read.
@@ -45,18 +42,14 @@ def replay_question(
 
 
 def print_compiling() -> None:
-    """Print that the replay is being compiled, if the standard error output is a terminal."""
+    """Print that the replay is being compiled, on a terminal."""
     if sys.stderr.isatty():
         click.echo("Compiling the replay, once for each version: about 15 s …", err=True)
 
 
 @contextmanager
 def replay_progress(length: int) -> Iterator[Callable[[], None]]:
-    """Open a progress bar on a terminal. Yield the function that advances the bar.
-
-    Args:
-        length: number of steps.
-    """
+    """Open a progress bar on a terminal, and yield the function that advances it."""
     with click.progressbar(
         length=length, label="Replaying", file=sys.stderr, hidden=not sys.stderr.isatty()
     ) as bar:
@@ -65,11 +58,7 @@ def replay_progress(length: int) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def replaying(length: int) -> Iterator[Callable[[], None]]:
-    """Compile the replay, and open a progress bar. Yield the function that advances the bar.
-
-    Args:
-        length: number of steps.
-    """
+    """Compile the replay, open a progress bar, and yield the function that advances it."""
     from replay.loop import warm
 
     warm(print_compiling)

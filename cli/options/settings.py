@@ -19,10 +19,10 @@ from telemetry.addresses import masked
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 FILE_NAME: Final = "tailspan.toml"
-"""Name of the settings file, which is read from the working directory by default."""
+"""The settings file, which is read from the working directory by default."""
 FILE_VARIABLE: Final = "TAILSPAN_CONFIG"
 FILE_READ: Final = "tailspan.settings_file"
-"""Key in the metadata of click's context, for the path of the settings file that was read."""
+"""Key in the metadata of click's context: the path of the settings file that was read."""
 
 GROUPS: Final = (
     "Servers to watch",
@@ -42,11 +42,11 @@ class Setting(click.Option):
     """An option that has a key in the settings file and an environment variable.
 
     Args:
-        group: the heading under which `--help` lists the option, one of `GROUPS`.
-        key: the key in the file, or None to use the name of the flag.
-        variable: the environment variable, or None to use TAILSPAN_ and the key.
-        value_variable: for an option with the path of a file: an environment variable with the
-            content of the file, such as a token. This variable overrides the settings file.
+        group: the heading in `--help`, one of `GROUPS`.
+        key: the key in the file; by default, the name of the flag.
+        variable: the environment variable; by default, TAILSPAN_ and the key.
+        value_variable: an environment variable with the content of the file that the option names,
+            such as a token. This variable overrides the settings file.
     """
 
     def __init__(
@@ -72,25 +72,19 @@ class Setting(click.Option):
         return str(self.envvar)
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Omit the variable from the help if its name is TAILSPAN_ and the name of the flag.
-
-        The last paragraph of the help states this rule.
-        """
+        """Omit the variable from the help if its name is TAILSPAN_ and the flag's name."""
         extra = super().get_help_extra(ctx)
         if self.variable == _variable_of(self.flag.removeprefix("--")):
             extra.pop("envvars", None)
         return extra
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
-        """Return the source of the value for an error message: the variable, or the flag."""
+        """Return the source of the value for an error: the variable, or the flag."""
         source = ctx and ctx.get_parameter_source(self.name)
         return f"'{self.variable if source is ParameterSource.ENVIRONMENT else self.flag}'"
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Convert the value.
-
-        If the malformed value is from the settings file, the error names the file and the key.
-        """
+        """Convert the value. An error in the settings file names the file and the key."""
         try:
             return super().process_value(ctx, value)
         except click.BadParameter as error:
@@ -198,10 +192,9 @@ def _read(ctx: click.Context, given: Path | None) -> None:
 
 
 def read_file(file: Path) -> dict[str, Any]:
-    """Read a settings file.
+    """Return the value of each key of a settings file.
 
-    Returns:
-        The value of each key. Relative paths start at the file's folder.
+    Relative paths start at the file's folder.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an unknown key or a wrong type.
@@ -259,10 +252,6 @@ def _checked(file: Path, option: Setting, value: object) -> object:
 
 
 def _toml_type(option: Setting) -> tuple[str, Callable[[object], bool]]:
-    """Return a description of an option's type in TOML, and a function that tests a value.
-
-    The function returns whether the value has this type.
-    """
     if option.is_flag:
         return "true or false", lambda value: isinstance(value, bool)
     if option.multiple:

@@ -15,7 +15,7 @@ from store.database import DEFAULT_URL, ENVIRONMENT_KEY, STATE_ENVIRONMENT_KEY
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _STATE_URL = "tailspan.state_url"
-"""Key in the metadata of click's context, for the value of `--state-url`."""
+"""Key in the metadata of click's context: the value of `--state-url`."""
 
 
 def _keep_state_url(context: click.Context, _option: click.Parameter, value: str | None) -> None:
@@ -23,7 +23,7 @@ def _keep_state_url(context: click.Context, _option: click.Parameter, value: str
 
 
 def state_url() -> str | None:
-    """Return the value of the command's `--state-url`, or None if it is not set."""
+    """Return the value of the command's `--state-url`, if it is set."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(_STATE_URL)
 
@@ -49,10 +49,7 @@ _telemetry_option = setting(
 
 
 def database_option(command: _Command) -> _Command:
-    """Add `--database`, which sets the parameter `database`, and `--state-url`.
-
-    The function `state_url` returns the value of `--state-url`.
-    """
+    """Add `--database`, and `--state-url`, whose value `state_url` returns."""
     return _telemetry_option(_state_url_option(command))
 
 
@@ -90,10 +87,7 @@ block_size_option = click.option(
 
 
 def time_options(command: _Command) -> _Command:
-    """Add `--last`, `--from` and `--to`, whose values `time_range.window` takes.
-
-    `--from` sets the parameter `start`, and `--to` sets the parameter `end`.
-    """
+    """Add `--last`, `--from` (parameter `start`) and `--to` (parameter `end`)."""
     for option in (
         click.option(
             "--to",

@@ -20,8 +20,7 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 class TargetAccess:
     """The options for the credentials of one kind of scrape target.
 
-    Attributes:
-        targets: the option that sets the targets, such as `--scrape`.
+    `targets` is the option that sets the targets, such as `--scrape`.
     """
 
     targets: str
@@ -67,10 +66,7 @@ class TargetAccess:
         """Parse the options.
 
         Args:
-            given: the targets.
-            token_file: the value of the option for the token file.
-            ca: the value of the option for the CA.
-            insecure: whether a token may be sent without encryption.
+            given: the targets, as the user gave them.
 
         Raises:
             click.UsageError: there is a credential but no target, or a file cannot be read.

@@ -1,8 +1,7 @@
-"""Parse the time range of a command.
+"""Parse the time range of a command. Pure.
 
-Pure: the input is text and the current time, and the output is a window. A duration is a number and
-a unit. An instant is unix seconds or ISO 8601. An instant without a time zone is UTC, so that a
-command selects the same range on every machine.
+An instant is unix seconds or ISO 8601. An instant without a time zone is UTC, so that a command
+selects the same range on every machine.
 """
 
 import re
@@ -89,9 +88,7 @@ def from_to(text: str) -> Window:
 
 
 def baseline(text: str, window: Window) -> Window:
-    """Parse a baseline: a range FROM/TO, or a duration such as 24h.
-
-    The duration 24h selects the range of the same length that is 24 hours earlier than the window.
+    """Parse a baseline: a range FROM/TO, or a duration such as 24h, which means 24 h earlier.
 
     Raises:
         ValueError: the text is malformed, or TO is not later than FROM.

@@ -1,4 +1,4 @@
-"""Answer a question: run its command in this process, and return the output of the command."""
+"""Run a question's command in this process, and return its output."""
 
 import io
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from store.access.access import NotAllowed
 from store.errors import StoreError
 
 MOST_CHARACTERS: Final = 16 * 2**20
-"""Maximum length of an answer. The server keeps the answer in memory while the client reads it."""
+"""Maximum length of an answer, which stays in memory while the client reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,8 @@ class Answer:
     text: str
     """The JSON: one object, or one object per line."""
     note: str
-    """The output on the standard error output, such as the reason why no request was found."""
+    """The standard error output, such as the reason why no request was found."""
     lines: bool
-    """Whether the text has one object per line."""
 
     def document(self) -> str:
         """Return the answer as one JSON document: an array if the command prints lines."""
@@ -42,7 +41,7 @@ class Answer:
 
 
 class _LimitedText(io.StringIO):
-    """A text buffer. A write that would exceed the limits of an answer raises an error."""
+    """A text buffer that raises an error if it would exceed the limits of an answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,8 +67,6 @@ def answered(name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERY
     """Answer a question.
 
     Args:
-        name: the question's name.
-        given: names and values of its parameters.
         reader: who asks, and what the reader may see.
 
     Raises:
@@ -113,5 +110,5 @@ def answered(name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERY
 def _run(name: str, command: click.Command, words: list[str]) -> None:
     with command.make_context(name, words, obj=READS_ONLY) as context:
         check_rows(name, context.params)
-        with suppress(Exit):  # the exit status of a finding; the output contains the finding
+        with suppress(Exit):  # the exit status of a finding
             command.invoke(context)

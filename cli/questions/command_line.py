@@ -19,11 +19,8 @@ _FLAGS: Final = {"true": True, "false": False}
 def arguments(question: Question, given: Sequence[tuple[str, str]]) -> list[str]:
     """Return the arguments of the command, with `--format json`.
 
-    Args:
-        question: the question.
-        given: names and values of parameters; a name may be repeated.
-
     Raises:
+
         Refused: a parameter is unknown, is repeated but may not be, or has an invalid value.
     """
     if len(given) > MOST_PARAMETERS:

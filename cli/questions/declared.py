@@ -1,8 +1,8 @@
 """Derive the questions of the HTTP API and of the MCP server from the options of the commands.
 
-A question is a command with `--format json`. The parameters of the question have the names of the
-command's options, without the dashes. Options with files, and the settings of `tailspan up` (the
-database, the objectives, the prices), are not parameters, because only the server sets them.
+The parameters of a question are its command's options, without the dashes. Options with files, and
+the settings of `tailspan up` (the database, the objectives, the prices), are not parameters,
+because only the server sets them.
 """
 
 import inspect
@@ -23,12 +23,9 @@ class Parameter:
     """One parameter of a question."""
 
     name: str
-    """The option without its dashes."""
     meaning: str
     schema: Mapping[str, Any]
-    """JSON Schema of one value."""
     allowed: str
-    """The allowed values, for errors."""
     repeated: bool
     flag: bool
 
@@ -42,7 +39,7 @@ class Question:
     """The words of the command in the command line, such as ("slo", "status")."""
     command: click.Command
     lines: bool
-    """True if the command prints one JSON object per line; False if it prints a single object."""
+    """Whether the command prints one JSON object per line, instead of a single object."""
     parameters: Mapping[str, Parameter]
 
     @property
@@ -69,8 +66,7 @@ _COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
     "outside": (("outside",), False),
     "starts": (("starts",), False),
 }
-"""For each question, the command, and whether the command prints one JSON object per line. To add a
-question, add a row."""
+"""The command of each question, and whether it prints one JSON object per line."""
 
 MOST_LINES: Final = 5_000
 """Maximum number of objects in an answer. A request has about 1.9 kB as JSON."""
@@ -78,12 +74,11 @@ _LIMIT: Final = "limit"
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 
 _OMITTED: Final = ("form", "block_tokens")
-"""Options that are not parameters: `--format`, and `--block-size`, which is about a trace file."""
 
 
 @cache
 def questions() -> Mapping[str, Question]:
-    """Return the questions by name. The commands are imported here."""
+    """Import the commands, and return the questions by name."""
     return {
         name: Question(name, words, command, lines, _parameters(command))
         for name, (words, lines) in _COMMANDS.items()
@@ -118,10 +113,7 @@ def _parameters(command: click.Command) -> Mapping[str, Parameter]:
 
 
 def as_parameters(text: str, known: Mapping[str, Parameter]) -> str:
-    """Return a text in which the names of options, such as `--last`, have lost their dashes.
-
-    Only the names of options that are parameters are changed.
-    """
+    """Remove the dashes from the names of parameters in a text: `--last` becomes `last`."""
     return _OPTION.sub(lambda found: found[1] if found[1] in known else found[0], text)
 
 
@@ -142,7 +134,6 @@ def _parameter(option: click.Option) -> Parameter:
 
 
 def _values(option: click.Option) -> tuple[dict[str, Any], str]:
-    """Return the JSON Schema of one value, and a description of the allowed values."""
     kind = option.type
     if option.is_flag:
         return {"type": "boolean"}, "true, false"

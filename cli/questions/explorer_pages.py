@@ -23,21 +23,17 @@ PAGES: Final[Mapping[str, str]] = {
     "outside": "outside",
     "starts": "fleet",
 }
-"""The page of each question. Questions without a row have no link."""
+"""The page of each question. Other questions have no link."""
 _FILTERS: Final = {"outside": ("region", "endpoint")}
-"""The labels by which a question's page can be filtered, for pages with unusual filters. The page's
-address contains these labels as query parameters."""
+"""The labels by which a question's page can be filtered, if they are unusual. They are query
+parameters of the page."""
 _NS: Final = 10**9
 
 
 def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str | None:
-    """Return the link to the page that shows the same range and the same requests, or None if no
-    page shows them.
+    """Return the link to the page with the same range and requests, or None without such a page.
 
-    Args:
-        explorer: the explorer's address.
-        name: the question's name.
-        given: names and values of the parameters, which the command has accepted.
+    The command has accepted the parameters in `given`.
     """
     if name not in PAGES:
         return None
@@ -75,10 +71,10 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
 
 
 def _compared(given: Sequence[tuple[str, str]]) -> Mapping[str, str] | None:
-    """Return the query parameters that select both sides of a comparison, and the percentile.
+    """Return the query parameters for both sides of a comparison, and for its percentile.
 
     The page compares two ranges, or two values of one label in a range. Return None for any other
-    comparison, because the page cannot show it.
+    comparison.
     """
     parameters = dict(given)
     query = {"quantile": parameters["quantile"]} if "quantile" in parameters else {}
@@ -95,6 +91,5 @@ def _compared(given: Sequence[tuple[str, str]]) -> Mapping[str, str] | None:
 
 
 def _ends(text: str) -> tuple[str, str]:
-    """Return the ends of a range FROM/TO in unix seconds."""
     window = time_range.from_to(text)
     return f"{window.from_unix_ns / _NS:.0f}", f"{window.to_unix_ns / _NS:.0f}"

@@ -37,7 +37,6 @@ def document() -> dict[str, Any]:
             "schemas": {"Problem": _PROBLEM},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
-        # On loopback, no token is required by default.
         "security": [{}, {"token": []}],
     }
 

@@ -1,4 +1,4 @@
-"""The reader who asks a question over the API or MCP, and what this reader may see."""
+"""The reader who asks over the API or MCP, and what this reader may see."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +24,9 @@ class Reader:
     """The reader who asks a question.
 
     Attributes:
-        access: the data that the reader may see, or None if the reader may see all data.
+        access: the data that the reader may see, or None for all data.
         who: the reader's name in the audit log.
-        interface: the interface over which the reader asked, such as the API.
+        interface: how the reader asked, such as by the API.
     """
 
     access: Access | None = None
@@ -38,7 +38,7 @@ class Reader:
         """Return the reader in a message of `server.api.readers`.
 
         Raises:
-            KeyError: the message does not contain the reader. Such a message is not answered.
+            KeyError: the message has no reader, and must not be answered.
         """
         reader = message["reader"]
         grants = reader["grants"]
@@ -47,9 +47,7 @@ class Reader:
     def record(self, given: Sequence[tuple[str, str]], *, found: bool) -> None:
         """Record the question in the audit log if the reader asked for a single request.
 
-        Args:
-            given: names and values of the question's parameters.
-            found: whether there is an answer.
+        `found` states whether there is an answer.
         """
         log = audit_log()
         if log is None:
@@ -63,12 +61,11 @@ class Reader:
 
 
 EVERYTHING: Final = Reader()
-"""A reader who may see everything."""
 
 
 @contextmanager
 def reading_as(reader: Reader) -> Iterator[None]:
-    """Restrict the databases that are opened in the `with` block to what the reader may see.
+    """Restrict databases opened in the `with` block to what the reader may see.
 
     Raises:
         StoreError: the database cannot be read.
@@ -88,8 +85,7 @@ def reading_as(reader: Reader) -> Iterator[None]:
 
 
 def _objectives() -> Sequence[Objective]:
-    """Return the objectives of the server. If their files cannot be read, return an empty sequence,
-    so that the reader sees no objective."""
+    """Return the objectives of the server, or none if their files cannot be read."""
     paths = [Path(each) for each in os.environ.get(ENVIRONMENT_KEY, "").split(os.pathsep) if each]
     try:
         return load(paths or [OBJECTIVES]).objectives

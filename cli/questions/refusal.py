@@ -12,14 +12,14 @@ from cli.questions.declared import Question, as_parameters
 from server.api.problem import problem
 
 _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
-"""Matches the option at the start of an error message. The error is about this option."""
+"""Matches the option that an error is about, at the start of the message."""
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
-"""Matches a comma and an option in a list of options. `as_parameters` has removed the dashes of all
-parameters, so the matched option is not a parameter, and is removed from the message."""
+"""Matches an option in a list, with its comma. The names of parameters have no dashes here, so an
+option with dashes is not a parameter, and is removed from the message."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
 _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
-"""Settings of the server. The reader cannot correct an error in one of them."""
+"""Settings of the server, which the reader cannot correct."""
 
 
 class Refused(Exception):  # noqa: N818 -- it names the condition
@@ -27,10 +27,9 @@ class Refused(Exception):  # noqa: N818 -- it names the condition
 
     Args:
         detail: what failed, and what is allowed.
-        status: the HTTP status.
-        parameter: the name of the parameter with the error, or None if no parameter has an error.
-        value: the value of this parameter.
-        allowed: the allowed values of the parameter.
+        parameter: the parameter with the error, if any.
+        value: its value.
+        allowed: its allowed values.
     """
 
     def __init__(
@@ -50,13 +49,7 @@ class Refused(Exception):  # noqa: N818 -- it names the condition
 def refusal_of(
     error: click.ClickException, question: Question, given: Sequence[tuple[str, str]]
 ) -> Refused:
-    """Return the refusal for an error of a command.
-
-    Args:
-        error: the command's error.
-        question: the question.
-        given: names and values of the parameters.
-    """
+    """Return the refusal for an error of a command."""
     text = error.format_message()
     if isinstance(error, Unreachable):
         return Refused(text, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -68,7 +61,7 @@ def refusal_of(
     if parameter is None:
         return Refused(detail)
     values = [value for key, value in given if key == name]
-    # A repeated parameter has several values. The error message contains the malformed value.
+    # If a parameter is repeated, the message contains its malformed value.
     wrong = next((each for each in values if repr(each) in text or each in text), None)
     found = _ALLOWED.search(detail)
     return Refused(
@@ -80,11 +73,10 @@ def refusal_of(
 
 
 def _wrong_parameter(text: str, given: Sequence[tuple[str, str]]) -> str | None:
-    """Return the name of the parameter that an error message is about, or None without one."""
     if (named := _NAMED.match(text)) is not None:
         return named[1]
     # An error about a what-if change contains the parameter's value, or begins with the name of the
-    # parameter or of the changed argument.
+    # parameter or of the changed engine argument.
     first = text.split(maxsplit=1)[0].rstrip(":;") if text else ""
     for name, value in given:
         if first == name or repr(value) in text or value.startswith(f"{first}="):

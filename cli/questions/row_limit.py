@@ -26,24 +26,23 @@ requests uses at most 733 MB (docs/benchmarks.md)."""
 def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
     """Check that the command would not read too many requests one by one.
 
-    Args:
-        name: the question's name.
-        chosen: the options of the command, as click has parsed them.
+    `chosen` has the options as click parsed them.
 
     Raises:
+
         Refused: there are too many requests.
     """
     windows = list(_windows(name, chosen))
     if not windows:
         return
     engine = open_database(chosen.get("database"), state_url(), create=False)
-    # An explanation also reads requests that this reader is not allowed to see.
+    # An explanation also reads requests that this reader may not see.
     read = with_masked_rows(engine) if name == "explain" else engine
     try:
         numbers = [request_count(read, each) for each in windows]
     finally:
         engine.dispose()
-    # A comparison has a limit for the requests of each side, not for the sum of both sides.
+    # The limit of a comparison applies to each side.
     number, most = sum(numbers), MOST_READ
     place = 0
     if name == "compare":
@@ -64,9 +63,7 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
 def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
     """Return the parameter that sets a range, and its value.
 
-    Args:
-        chosen: the options of the command.
-        place: 0 for the first range, 1 for the second range.
+    `place` is 0 for the first range, and 1 for the second.
     """
     if chosen.get("before") and chosen.get("after"):
         name = ("before", "after")[place]
@@ -77,10 +74,10 @@ def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
 
 
 def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """Return the parameters. For the question `requests`, they always contain `limit`.
+    """Return the parameters, with a `limit` for the question `requests`.
 
-    If the reader gave no limit, it is `MOST_LINES` + 1. An answer with more than `MOST_LINES`
-    requests is then detected, and refused.
+    Without the reader's limit, `limit` is `MOST_LINES` + 1, so that an answer with more than
+    `MOST_LINES` requests is detected and refused.
 
     Raises:
         Refused: the reader's limit is 0 or too high.
@@ -101,10 +98,10 @@ def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, 
 
 
 def _windows(name: str, chosen: Mapping[str, Any]) -> Iterator[Window]:
-    """Yield the ranges whose requests the command reads one by one. Yield nothing if the command
-    uses rollups, or limits the number of requests itself.
+    """Yield the ranges whose requests the command reads one by one.
 
-    Also yield nothing if an option has a malformed value, because the command reports this error.
+    Yield nothing if the command uses rollups or has its own limit. The command itself reports
+    malformed options.
     """
     try:
         if name == "explain" and not (chosen["incident"] or chosen["request_id"]):

@@ -1,7 +1,7 @@
-"""Shorten an answer, so that a language model can read it.
+"""Shorten an answer for a language model.
 
-Numbers are rounded to six significant digits, and the longest lists are shortened until the text
-fits. The last element of each shortened list is a note with the number of omitted elements.
+Numbers are rounded to six significant digits. The longest lists are shortened until the text fits.
+The last element of a shortened list states how many elements were omitted.
 """
 
 import json
@@ -13,9 +13,8 @@ MOST_CHARACTERS: Final = 20_000
 """Maximum length of an answer. JSON with numbers has about 2.5 characters per token, so an answer
 has at most 8,000 tokens."""
 DIGITS: Final = 6
-"""Number of significant digits. Fewer digits would round an attainment of 99.996 % to 100 %."""
+"""Significant digits. Fewer would round an attainment of 99.996 % to 100 %."""
 OMITTED: Final = "omitted"
-"""The key of the note at the end of a shortened list."""
 
 _List = list[Any]
 
@@ -23,8 +22,7 @@ _List = list[Any]
 def shortened(value: object, most: int = MOST_CHARACTERS) -> Any:
     """Return a copy of a JSON value whose text has at most `most` characters.
 
-    The longest list is halved until the text is short enough. If no list can be halved, the copy
-    may be longer than `most`.
+    The copy may be longer if no list can be halved any more.
     """
     copy = _rounded(value)
     while len(dumped(copy)) > most:
@@ -51,7 +49,6 @@ def _rounded(value: object) -> Any:
 
 
 def _lists(value: object) -> Iterator[_List]:
-    """Yield each list with at least two elements."""
     if isinstance(value, list):
         if len(value) - _has_note(value) > 1:
             yield value

@@ -1,5 +1,4 @@
-"""The questions as tools of the MCP server, with descriptions and short answers for a language
-model."""
+"""The questions as tools of the MCP server, with short answers for a language model."""
 
 import json
 import os
@@ -15,10 +14,10 @@ from cli.questions.refusal import Refused
 from cli.questions.short_answer import DIGITS, MOST_CHARACTERS, OMITTED, dumped, shortened
 
 DEFAULT_REQUESTS: Final = "10"
-"""Default of the parameter `limit`: the number of requests that fit into one answer."""
+"""Default of the parameter `limit`: as many requests as fit into an answer."""
 
 _DIGESTS: Final = "prefix_ladder"
-"""The field of a request with digests of its prompt, which a language model cannot use."""
+"""The field with digests of a request's prompt, which a language model cannot use."""
 
 _USES: Final[Mapping[str, str]] = {
     "stats": (
@@ -82,8 +81,8 @@ _USES: Final[Mapping[str, str]] = {
         " an endpoint is at fault. Probes are test requests, not users' requests."
     ),
 }
-"""The description of each tool: when to use the question, and how to read the answer. A question
-that is not listed has the help of its command as its description."""
+"""When to use each tool, and how to read its answer. Tools that are not listed are described by the
+help of their commands."""
 
 _FORM: Final = (
     f" The answer has at most {MOST_CHARACTERS:,} characters, and numbers have {DIGITS} significant"

@@ -1,8 +1,10 @@
 """The process that answers the questions of the API: `python -m cli.questions.worker`.
 
-The process reads messages from the standard input. A message is a JSON object on one line. The
-process writes answers to the standard output. An answer is a line of JSON with `status`, `type` and
-`bytes`, and then a body of `bytes` bytes. The process has no state. It ends when its input ends.
+The process reads messages from the standard input, as one JSON object per line. The process writes
+each answer to the standard output: a line of JSON with `status`, `type` and `bytes`, and then a
+body of `bytes` bytes.
+
+The process has no state. It ends when its input ends.
 """
 
 import json
@@ -26,8 +28,7 @@ from server.memory import keep_little
 from telemetry import child_process
 
 NICE: Final = 10
-"""The niceness of the process. It is high, because receiving telemetry is more important than
-answering questions."""
+"""The niceness of the process. It is high, because receiving telemetry is more important."""
 JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
 
@@ -84,7 +85,7 @@ def serve(messages: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def _error_position(error: Exception) -> str:
-    """Describe a defect by its type and position, because its message may contain data."""
+    """Return the type and position of a defect, because its message may contain data."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
@@ -93,7 +94,7 @@ def main() -> None:
     """Answer the messages of the standard input."""
     keep_little()
     child_process.lower_priority(NICE)
-    # Send the output of libraries to standard error, so that it does not get into an answer.
+    # The output of libraries must not get into an answer.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         serve(sys.stdin.buffer, answers)

@@ -29,12 +29,7 @@ _HOW = {
 
 
 def lines(found: "CostAnswer", where: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield the lines of the text.
-
-    Args:
-        found: the answer.
-        where: the labels that selected the requests.
-    """
+    """Yield the lines of the text. The labels in `where` selected the requests."""
     bill = found.bill
     window = Window(bill.from_unix_ns, bill.to_unix_ns)
     yield f"Cost of serving, {text.span(window)}"
@@ -110,7 +105,6 @@ def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
 
 
 def _by_side(found: "Sides", total: "Line") -> Iterator[str]:
-    """Yield the time in steps, divided between prefill and decode."""
     if not found.sides:
         return
     yield ""
@@ -242,13 +236,13 @@ def _managed(found: "CostAnswer", total: "Line") -> Iterator[str]:
 
 
 def requests_per_s(found: "CostAnswer") -> float:
-    """Return the mean requests per second over the time in which an engine was up."""
+    """Return the requests per second, averaged over the time in which an engine was up."""
     up_s = found.bill.uptime.up_s or (found.bill.to_unix_ns - found.bill.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
 def kept_in_words(even: "BreakEven") -> str:
-    """Return whether the objectives can be met at the break-even rate, as a sentence."""
+    """Return a sentence: whether the objectives can be met at the break-even rate."""
     kept = even.sustainable
     if not kept.known:
         counted = f"only {kept.requests:,}" if kept.requests else "no"
@@ -359,7 +353,7 @@ def _why_unpriced(each: "Unpriced") -> str:
 
 
 def _part(usd: float | None, whole: float) -> str:
-    """Return a part of the bill as text. A part that is too small to show is shown as 0."""
+    """Return a part of the bill as text, or 0 for a part that is too small to show."""
     return text.usd(0.0 if usd is not None and abs(usd) < whole / 20_000 else usd)
 
 

@@ -1,7 +1,4 @@
-"""Format an explanation as text: the verdict, the causes, the evidence, and actions to try.
-
-Pure.
-"""
+"""Format an explanation as text. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,9 +15,8 @@ from telemetry.printable import first_upper, printable
 
 _MOST_HITS = 6
 _WIDEST = 300
-"""Maximum number of characters of a sentence or an action, which may contain a label's value."""
 _SHOWN_S = 5e-5
-"""Minimum part in seconds. A smaller part is shown as 0."""
+"""A smaller part is shown as 0."""
 
 
 def of_answer(answer: Answer) -> Iterator[str]:
@@ -60,7 +56,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
 
 
 def compared_with(answer: Answer) -> str:
-    """Return how the baseline was chosen, as a word for the JSON object, such as `previous`."""
+    """Return how the baseline was chosen, as a word such as `previous`."""
     if answer.before is not None:
         return "before_incident"
     return "previous" if answer.just_before else "given"
@@ -91,15 +87,12 @@ def _attainment_sentence(each: Attainment, metric: str) -> str:
 
 
 def _percent(ratio: float) -> str:
-    """Format a ratio as a percentage with one decimal. "100%" means exactly 1."""
+    """Format a ratio with one decimal. "100%" means exactly 1."""
     return f"{ratio:.1%}" if ratio == 1.0 or round(ratio, 3) < 1.0 else "> 99.9%"
 
 
 def _still_slow(answer: Answer) -> str | None:
-    """Return a sentence about a problem that exists although the latency has not grown.
-
-    The problem is an incident, or an SLO whose target is missed. Return None without a problem.
-    """
+    """Return a sentence about an incident or a missed SLO, although the latency has not grown."""
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:
         began = f"{time_text.moment(row.began_unix_s * 10**9)} UTC"

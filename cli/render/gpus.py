@@ -1,4 +1,4 @@
-"""Format the values of GPUs, and the reasons for missing values, as a table, JSON or text."""
+"""Format the values of GPUs, and why values are missing, as a table, JSON or text."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ _TEXTS = 4
 
 
 def text_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
-    """Yield the lines of a table, and then the missing values with the reasons."""
+    """Yield the lines of a table, and then why values are missing."""
     states_of = {gpu.gpu: gpu for state in states for gpu in state.gpus}
     if not samples:
         yield nothing(states)
@@ -71,7 +71,7 @@ def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
 
 
 def nothing(states: "Sequence[ReaderState]") -> str:
-    """Return a sentence that no GPU reports values, with the reasons."""
+    """Return a sentence with the reasons why no GPU reports values."""
     why = reasons(states)
     return f"No GPU reports values. {why}." if why else "No GPU reports values."
 
@@ -88,8 +88,10 @@ def reasons(states: "Sequence[ReaderState]") -> str:
 def missing_values(
     samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]"
 ) -> Iterator[str]:
-    """Yield a line for each reader that has no values while other readers have some, and for each
-    GPU that a reader has lost."""
+    """Yield a line for each reader without values, and for each GPU that a reader has lost.
+
+    Yield no line for a reader if no reader has values.
+    """
     for state in states:
         name = printable(state.name, _WIDEST)
         if state.up is False and samples:
@@ -108,9 +110,9 @@ def state_sentence(states: "Sequence[ReaderState]") -> str:
 
 
 def missing_by_reason(gpu: "GpuReading") -> list[str]:
-    """Return a line for each reason why a GPU does not report some of its values.
+    """Return a line with each reason why values are missing, and the names of these values.
 
-    A line names these values and the reason, such as `pcie_rx, pcie_tx: not_supported (…)`.
+    An example is `pcie_rx, pcie_tx: not_supported (…)`.
     """
     by_reason: dict[str, list[str]] = {}
     for name, absence in gpu.absent.items():

@@ -21,11 +21,7 @@ _MEANS: Final = {"ttft_s": "ttft_phases", "e2e_s": "phases"}
 def stats_lines(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> Iterator[str]:
     """Yield the counts, the percentiles, and the means of the phases.
 
-    A latency is left out if it is unknown for all requests.
-
-    Args:
-        groups: from `answer_joined_stats`.
-        by: the labels that the requests are grouped by.
+    A latency is omitted if it is unknown for all requests. `groups` is from `answer_joined_stats`.
     """
     requests = sum(group["requests"] for group in groups)
     yield f"{requests:,} in {len(groups):,} {'group' if len(groups) == 1 else 'groups'}"
@@ -74,11 +70,7 @@ def _counts(
 
 
 def _latencies() -> Iterator[tuple[str, Any]]:
-    """Yield the title of each latency and phase, and a function.
-
-    The argument of the function is a group. The function returns the group's percentiles of the
-    latency or phase.
-    """
+    """Yield the title of each latency and phase, and a function that returns its percentiles."""
     for latency, title in _TITLES.items():
         yield title, lambda group, key=latency: group[key]
     for phase, title in PHASE_NAMES.items():

@@ -39,7 +39,7 @@ def as_json(row: Notification) -> dict[str, Any]:
 
 
 def print_undelivered(rows: Sequence[Notification]) -> None:
-    """Print the notifications that were not delivered, with the reasons."""
+    """Print the notifications that were not delivered, and why."""
     untold = [row for row in rows if row.state != Delivery.DELIVERED]
     if not untold:
         return

@@ -21,10 +21,7 @@ _STEPS = (
 
 
 def text_line(result: Probe) -> str:
-    """Return a line about a probe: the instant, the outcome, and the known latencies.
-
-    For a failed probe, the line has the reason of the failure instead of the latencies.
-    """
+    """Return a line: the instant, the outcome, and the latencies or the reason of the failure."""
     start = f"{moment(result.at_unix_ns)}  {label(result.endpoint)}  {result.outcome.value}"
     if result.outcome is ProbeOutcome.CACHED:
         start += f" by {label(result.cache)}, not the model"

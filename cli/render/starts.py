@@ -10,11 +10,10 @@ from telemetry.cold_starts import PARTS
 from telemetry.printable import printable
 
 _WIDEST = 300
-"""Maximum number of characters of a sentence, which may contain a reason from a server."""
 
 
 def lines(found: StartsAnswer) -> Iterator[str]:
-    """Yield the lines of the text for an answer with at least one start."""
+    """Yield the lines of the text, for at least one start."""
     if any(each.cold_start.simulated for each in found.starts):
         yield "simulated data"
         yield ""
@@ -53,7 +52,7 @@ def lines(found: StartsAnswer) -> Iterator[str]:
 
 
 def nothing(window: Window) -> str:
-    """Return a sentence with the reason why the range has no engine starts."""
+    """Return the reason why the range has no engine starts."""
     return (
         f"No engine reported the parts of a start {text.span(window)}. The plugin in vLLM sends"
         " them after the engine's first request, or when the start fails."

@@ -11,10 +11,10 @@ if TYPE_CHECKING:  # the import loads Arrow, which needs too much memory for `ta
     from store.queries import Window
 
 UNKNOWN = "-"
-"""The text that is printed for an unknown value. A value of 0 is printed as a number."""
+"""Stands for an unknown value, never for 0."""
 
 WIDEST = 40
-"""Maximum characters of a cell. A longer label is cut and ends in an ellipsis."""
+"""Maximum characters of a cell. A longer label ends in an ellipsis."""
 
 
 def seconds(value_s: float | None) -> str:
@@ -57,10 +57,7 @@ def usd(value: float | None) -> str:
 
 
 def span(window: "Window") -> str:
-    """Format a window with start, end and length.
-
-    The date is shown once if both are on the same day.
-    """
+    """Format a window. The date is shown once if both ends are on the same day."""
     start, end = moment(window.from_unix_ns), moment(window.to_unix_ns)
     if start[:10] == end[:10]:
         end = end[11:]
@@ -73,18 +70,14 @@ def instant(unix_ns: int) -> str:
 
 
 def label(value: str | int | bool | None) -> str:
-    """Return a label that is safe to print, without control characters and with limited length."""
+    """Return a label without control characters, cut to a limited length."""
     if value is None:
         return UNKNOWN
     return printable(str(value), WIDEST)
 
 
 def interval(percentiles: Mapping[str, float | None]) -> str:
-    """Format the 95 % interval of the 99th percentile.
-
-    Args:
-        percentiles: with the keys `p99`, `p99_low` and `p99_high`.
-    """
+    """Format the 95 % interval of the 99th percentile, from the keys `p99_low` and `p99_high`."""
     if percentiles["p99"] is None:
         return UNKNOWN
     if percentiles["p99_low"] is None:
@@ -98,10 +91,8 @@ def table(
     """Return the lines of an aligned table.
 
     Args:
-        header: a name per column.
-        rows: the cells.
-        left: number of leading columns that are aligned left.
-        keep: number of leading columns that are printed even if all of their cells are unknown.
+        left: number of leading columns to align left.
+        keep: number of leading columns to print even if all their cells are unknown.
     """
     kept = [
         place

@@ -145,7 +145,6 @@ def predicted_cells(each: Predicted) -> list[str]:
 
 
 def _with_interval(each: Predicted) -> str:
-    """Return a predicted duration with its interval, in one cell."""
     if each.low is None or each.high is None:
         return text.seconds(each.value)
     low, high = text.seconds(each.low), text.seconds(each.high)
@@ -158,7 +157,6 @@ def _share_with_interval(each: Predicted) -> str:
 
 
 def _share_interval(each: Predicted) -> str:
-    """Return the interval of a predicted share, or an empty text if the interval is unknown."""
     if each.low is None or each.high is None:
         return ""
     return f"[{share(each.low)}, {share(each.high)}]"
@@ -181,7 +179,7 @@ def binding(binds: str) -> str:
 
 
 def sweep_json(name: str, points: Sequence[SweepPoint]) -> dict[str, Any]:
-    """Return a sweep as one JSON object: the common values, and the prediction of each point."""
+    """Return a sweep as a JSON object: the common values, and each prediction."""
     whole = as_json(points[0].answer)
     shared = ("window", "requests", "simulated", "left_out", "reproduced", "refused", "now")
     own = ("edits", "predicted", "objectives", "binds", "saturated", "extrapolated")
@@ -254,8 +252,8 @@ def found_lines(found: Found) -> list[str]:
         [
             f"{each.value:g}{unit}",
             share(each.good_ratio),
-            # The search replays each value once. Only the shown value is also replayed with
-            # resampled traffic, so only this value has an interval.
+            # Each value was replayed once. Only the shown value was also replayed with resampled
+            # traffic, and so has an interval.
             (interval if each.value == found.shown else "") or text.UNKNOWN,
             "no: saturated" if each.saturated else "yes" if each.met else "no",
         ]

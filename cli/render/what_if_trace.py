@@ -19,8 +19,7 @@ from telemetry.time_text import length
 
 
 def trace_json(answer: TraceAnswer) -> dict[str, Any]:
-    """Return the answer as one JSON object. The key `now` describes the window. Unknown values are
-    null."""
+    """Return the answer as a JSON object, with null for unknown values. `now` is the window."""
     window = as_json(answer.of_window)
     predicted: dict[str, Any] | None = None
     if answer.of_window.refused is None:

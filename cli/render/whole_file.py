@@ -12,15 +12,14 @@ import click
 
 @contextmanager
 def whole_file(option: str, path: Path | None) -> Iterator[TextIO]:
-    """Open a new file for writing. When the `with` block ends, the new file replaces the file at
-    the path.
+    """Open a new file, which replaces the file at `path` when the `with` block ends.
 
-    If an exception such as Ctrl-C ends the block, the file at the path stays unchanged. Devices and
-    pipes are written directly.
+    If an exception ends the block, the file at `path` stays unchanged. Devices and pipes are
+    written directly.
 
     Args:
-        option: the name of the option with the path, for error messages.
-        path: the path of the file, or None for standard output.
+        option: names the path in errors.
+        path: None for standard output.
 
     Raises:
         click.UsageError: the file cannot be written.

@@ -1,8 +1,8 @@
 """Amazon Bedrock's ConverseStream. botocore signs the request and decodes the event stream.
 
-A key in the file of probes is a Bedrock API key (a bearer token). Without a key, the request is
-signed with the credentials that botocore finds: environment, profile, container role.
-Sources: Amazon Bedrock API reference, "ConverseStream"; AWS, "Event stream encoding".
+A key in the file of probes is a Bedrock API key (a bearer token). Without a key, botocore finds
+credentials: environment, profile, container role. Sources: Amazon Bedrock API reference,
+"ConverseStream"; AWS, "Event stream encoding".
 """
 
 import json
@@ -81,7 +81,7 @@ def _credentials() -> Any:
 
 @cache
 def _session() -> Any:
-    """Return the botocore session for all probes. It refreshes temporary credentials itself."""
+    """Return botocore's session, which refreshes temporary credentials itself."""
     from botocore.session import Session
 
     return Session()

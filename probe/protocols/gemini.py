@@ -41,8 +41,7 @@ def _url(endpoint: Endpoint) -> str:
 
 
 def read(event: Event, at: float, answer: Answer) -> None:
-    """Add an event to an answer. The protocol has no last event, so the finish reason ends the
-    answer."""
+    """Add an event to an answer. There is no last event, so the finish reason ends the answer."""
     data = event.data
     if event.name == "error" or data is None or data.get("error"):
         raise stream_error((data or {}).get("error") or event.text)
@@ -60,9 +59,9 @@ def read(event: Event, at: float, answer: Answer) -> None:
 
 
 def _parts(parts: object, at: float, answer: Answer) -> None:
-    """Add the parts of an event to the answer: at most one chunk of reasoning, and one of content.
+    """Add an event's parts to the answer: at most one chunk of reasoning, and one of content.
 
-    The number of parts is not the number of tokens, because a part may contain many tokens.
+    A part may contain many tokens.
     """
     given = [mapping_of(each) for each in parts] if isinstance(parts, list) else []
     full = [each for each in given if text_of(each.get("text")) or each.get("functionCall")]
@@ -73,7 +72,7 @@ def _parts(parts: object, at: float, answer: Answer) -> None:
 
 
 def _usage(usage: dict[str, Any], answer: Answer) -> None:
-    """Store the numbers of tokens. Google's `candidatesTokenCount` excludes thoughts."""
+    """Store the numbers of tokens. `candidatesTokenCount` excludes thoughts."""
     answer.prompt_tokens = count_of(usage.get("promptTokenCount"))
     answer.cached_tokens = count_of(usage.get("cachedContentTokenCount"))
     thoughts = count_of(usage.get("thoughtsTokenCount"))

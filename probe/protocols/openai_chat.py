@@ -30,7 +30,7 @@ def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
     body = {
         "model": endpoint.model,
         "messages": [{"role": "user", "content": prompt}],
-        # Reasoning models of OpenAI refuse the older `max_tokens`.
+        # OpenAI's reasoning models refuse the older `max_tokens`.
         "max_completion_tokens": endpoint.max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -92,8 +92,8 @@ def read_usage(usage: Mapping[str, object], answer: Answer) -> None:
 def read_metrics(metrics: Mapping[str, object], answer: Answer) -> None:
     """Store the durations that vLLM measured.
 
-    vLLM's `time_to_first_token_ms` begins when the request is scheduled. It is therefore the
-    duration of the prefill, without the queue.
+    vLLM's `time_to_first_token_ms` begins when the request is scheduled, so it is the duration of
+    the prefill.
     """
     answer.server_queue_s = seconds_of_ms(metrics.get("queue_time_ms"))
     answer.server_prefill_s = seconds_of_ms(metrics.get("time_to_first_token_ms"))

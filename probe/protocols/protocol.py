@@ -23,12 +23,8 @@ class Decoder(Interface):
 class Protocol(NamedTuple):
     """The functions to probe an endpoint with this protocol.
 
-    Attributes:
-        build: returns the request. Its arguments are the endpoint, the prompt, and the API key or
-            None.
-        read: adds an event to an answer. Its arguments are the event, the time of the event loop's
-            clock at which the event arrived, and the answer.
-        decoder: returns a new decoder of the response's body.
+    `build` takes the endpoint, the prompt, and the API key or None. `read` adds an event to an
+    answer. The second argument of `read` is the event loop's time at which the event arrived.
     """
 
     build: Callable[[Endpoint, str, str | None], Request]
@@ -39,12 +35,11 @@ class Protocol(NamedTuple):
 def with_path(url: str, path: str, *, version: str = "") -> str:
     """Return the URL of an API method: the base address, followed by the path of the method.
 
-    A base address may already end with the path, or with the version.
+    A base address may already end with the path or the version.
 
     Args:
-        url: the base address.
-        path: the path of the method, such as `/chat/completions`.
-        version: a path such as `/v1`. It is inserted before `path` if the base address has no path.
+        path: such as `/chat/completions`.
+        version: such as `/v1`; inserted before `path` if the base address has no path.
     """
     base = url.rstrip("/")
     if base.endswith(path):

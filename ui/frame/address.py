@@ -66,28 +66,27 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}
-"""Present page names by former page names, because older links contain former page names."""
+"""The former page names, which older links contain, and the present names."""
 
 
 LONGEST_INCIDENT: Final = 2_000
-"""Maximum length of `incident`, in characters. The name of an objective's group contains label
-values of up to 256 characters each."""
+"""Maximum characters of `incident`. A group's name contains label values of up to 256
+characters."""
 LONGEST_CHANGE: Final = LONGEST_ID
 LONGEST_RANGE_S: Final = 400 * 86_400
 
 
 def destination(parameters: Mapping[str, str]) -> str:
-    """Return the page for an address without a path. The default is the first page."""
+    """Return the page for an address without a path."""
     page = parameters.get("page", _implied_page(parameters))
     page = RENAMED.get(page, page)
     return page if page in BY_KEY else FIRST
 
 
 def moved(query: str) -> str | None:
-    """Return the new address of a link without a path, or None if the link shows the first page.
+    """Return the new address of an old link without a path, or None if it shows the first page.
 
-    Args:
-        query: the query, without the question mark.
+    `query` has no question mark.
     """
     given = dict(parse_qsl(query, keep_blank_values=True))
     page = destination(given)
@@ -96,14 +95,9 @@ def moved(query: str) -> str | None:
 
 
 def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[str]]:
-    """Parse an address.
+    """Return the view of an address, and a notice for each parameter that cannot be parsed.
 
-    Args:
-        parameters: the query's parameters.
-        page: the path. The first page has an empty path, and its query may name another page.
-
-    Returns:
-        The view, and a notice for each parameter that could not be parsed.
+    `page` is the path. The first page has an empty path, and its query may name another page.
     """
     notices: list[str] = []
     view = _range(parameters, notices)
@@ -197,7 +191,7 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
 def parameters(view: View) -> dict[str, str]:
     """Return the query parameters of a view, the inverse of `parse`.
 
-    Defaults are omitted. The range is always included.
+    Defaults are omitted, except the range.
     """
     written: dict[str, str] = {}
     if view.last is not None:
@@ -246,10 +240,9 @@ def parameters(view: View) -> dict[str, str]:
 
 
 def _latencies(page: str) -> list[str]:
-    """Return the latencies that the address of a page may contain.
+    """Return the latencies that a page's address may contain.
 
-    If the reader cannot choose a latency on the page, the address may contain any latency, which
-    the next page then shows.
+    A page without a choice of latency accepts any latency, to pass it on to the next page.
     """
     there = BY_KEY[page]
     return [
@@ -258,7 +251,6 @@ def _latencies(page: str) -> list[str]:
 
 
 def _implied_page(parameters: Mapping[str, str]) -> str:
-    """Return the page for an old link that names no page. The other parameters select the page."""
     if RequestKey.parse(parameters.get("request", "").strip().lower()) is not None:
         return "request"
     return "requests" if {"latency", "request"} & set(parameters) else FIRST
@@ -267,7 +259,8 @@ def _implied_page(parameters: Mapping[str, str]) -> str:
 def link(view: View) -> str:
     """Return the address of a view, relative to the address of any page.
 
-    Filter values that are too long or contain characters that an address cannot hold are omitted.
+    Filter values are omitted if they are too long, or contain characters that an address cannot
+    hold.
     """
     written = {name: value for name, value in parameters(view).items() if len(value) <= LONGEST_ID}
     path = "./" if view.page == FIRST else view.page
@@ -280,8 +273,9 @@ def request_link(view: View, request: RequestKey) -> str:
 
 
 def pasted(text: str) -> RequestKey | str | None:
-    """Return the request key in a pasted text, which may be a link or a key. Return any other text
-    unchanged, and None for an empty text.
+    """Return the request key in a pasted link or key.
+
+    Any other text is returned unchanged. The result for an empty text is None.
     """
     text = text.strip()
     if text.startswith(("http://", "https://", "?")):

@@ -43,16 +43,16 @@ from ui.sign_in import gate
 
 MINUTE_NS: Final = 60 * SECOND_NS
 RETRY_S: Final = 5
-"""Seconds between attempts to read a store that is missing or does not respond."""
+"""Seconds between attempts to read a store that cannot be read."""
 FIRST_MINUTE_S: Final = 1
 """Seconds between reads while a simulated past is arriving."""
 
 NOT_ALLOWED: Final = "Your role does not allow this page"
 HERE: Final = Path(__file__).parent
 FRAMED: Final = "framed"
-"""Session key of the view for which the navigation and the controls were drawn last."""
+"""Session key: the view for which the navigation and the controls were drawn last."""
 DRAWN: Final = "drawn"
-"""Session key of the view for which the page's data was drawn last."""
+"""Session key: the view for which the page's data was drawn last."""
 
 
 def show() -> None:
@@ -105,7 +105,7 @@ def _page() -> None:
 
 
 def _first_minute(engine: Engine, _zone: tzinfo) -> None:
-    """Draw the progress of the simulated past; rerun the whole page when all of it has arrived."""
+    """Draw the progress of the simulated past. Rerun the page when all of it has arrived."""
     found = first_minute.current(engine, _objectives(engine), time.time_ns())
     if found is None:
         st.rerun()
@@ -120,17 +120,15 @@ def _title(page: Page) -> None:
 
 
 def _body(engine: Engine, zone: tzinfo) -> None:
-    """Draw the page's own content. Streamlit calls this function at an interval while the page is
-    live.
-    """
+    """Draw the page's content; called at an interval while the page is live."""
     view = navigation.current()
     if view != st.session_state[FRAMED]:
-        st.rerun()  # the body changed the view: redraw navigation and controls
+        st.rerun()  # redraw navigation and controls
     context = _context(engine, view, time.time_ns(), zone)
     st.session_state["now_unix_ns"] = context.now_unix_ns
     module = module_of(context.page)
     try:
-        # Show the spinner for a new view only. On a refresh it would move the page down for a
+        # Show the spinner only for a new view, because the spinner moves the page down for a
         # moment.
         with nullcontext() if st.session_state.get(DRAWN) == view else st.spinner("Reading …"):
             found = module.read(context)
@@ -155,7 +153,6 @@ def _body(engine: Engine, zone: tzinfo) -> None:
 
 
 def _drag(context: Context, found: Any, module: Any) -> None:
-    """Offer the actions for the range that the reader dragged over on a chart, if there is one."""
     window = selection.chosen(context)
     if window is not None:
         explaining: Callable[..., View] | None = getattr(module, "explaining", None)
@@ -163,7 +160,6 @@ def _drag(context: Context, found: Any, module: Any) -> None:
 
 
 def _command(context: Context) -> None:
-    """Show the command that prints this page's result."""
     line = command.command(context.view, context.window)
     if line is not None:
         zone = html.escape(wording.zone_name(context.zone, context.window.to_unix_ns))
@@ -182,8 +178,8 @@ def _objectives(engine: Engine) -> Objectives:
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
     """Show the range and the filters of the incident that the address names.
 
-    The address does not change. Otherwise the browser's Back button would return to the address
-    without the range, and the reader could leave the incident only in two steps.
+    The address does not change. Otherwise the Back button would return to the address without the
+    range, and leave the incident only at the second press.
     """
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():
@@ -198,8 +194,9 @@ def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
 
 
 def _values(engine: Engine, window: Window, label: str) -> list[str]:
-    """Return a label's values. The range is extended to whole minutes, so that repeated reads find
-    the result in the cache.
+    """Return a label's values.
+
+    The range is extended to whole minutes, so that the cache can answer repeated reads.
     """
     length_ns = window.to_unix_ns - window.from_unix_ns
     end_ns = -(-window.to_unix_ns // MINUTE_NS) * MINUTE_NS
@@ -210,7 +207,6 @@ def _values(engine: Engine, window: Window, label: str) -> list[str]:
 
 
 def _zone() -> tzinfo:
-    """Return the reader's time zone, as the browser reports it."""
     try:
         return ZoneInfo(st.context.timezone or "UTC")
     except (ZoneInfoNotFoundError, ValueError):
@@ -229,7 +225,7 @@ def _wait_for_database() -> None:
 
 
 def _try_again() -> None:
-    # Streamlit makes the first call of this function while it runs the page. If the first call
-    # started a rerun, the reruns would never end.
+    # Streamlit makes the first call while it runs the page. A rerun by the first call would repeat
+    # without end.
     if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
         st.rerun()

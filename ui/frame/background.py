@@ -1,7 +1,7 @@
 """Compute slow answers of live pages in a thread, once for all viewers.
 
-A page draws the newest answer that was already computed. After the page has drawn everything else,
-it starts the computation of a newer answer. The next refresh of the page shows the newer answer.
+A page shows the newest answer that was already computed. When the page is drawn, it starts the
+computation of a newer answer, which the next refresh shows.
 """
 
 import logging
@@ -20,7 +20,7 @@ from store.errors import StoreError
 from ui.frame.read_cache import KEPT_READERS
 
 MOST_KEPT: Final = 50
-"""Maximum number of answers to keep. An answer is small: it has no row per request."""
+"""Maximum number of answers to keep. They are small, without a row per request."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -33,7 +33,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class Background:
-    """Answers by subject, and a single thread, which computes one answer at a time."""
+    """Answers by subject, and a thread that computes one answer at a time."""
 
     _kept: OrderedDict[Hashable, _Kept] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -42,7 +42,7 @@ class Background:
     )
 
     def newest(self, subject: Hashable) -> Any:
-        """Return the newest answer about a subject, or None if no answer was computed yet."""
+        """Return the newest answer about a subject, or None."""
         with self._lock:
             kept = self._kept.get(subject)
             return None if kept is None else kept.answer
@@ -50,18 +50,17 @@ class Background:
     def start(
         self, subject: Hashable, version: Hashable, compute: Callable[[], Any]
     ) -> Future[None] | None:
-        """Start to compute an answer, unless it is already computed or a computation is running.
+        """Start to compute an answer, unless it is computed or a computation is running.
 
-        A computation that fails is logged. After a failure, the same version is computed again only
-        if the store did not respond.
+        A failure is logged. A failed version is computed again only if the store did not respond.
 
         Args:
-            subject: what the answer is about. Only the newest answer about a subject is kept.
-            version: all other values that the answer depends on.
-            compute: returns the answer. It runs in the thread.
+            subject: what the answer is about. Only the newest answer is kept.
+            version: all other values on which the answer depends.
+            compute: returns the answer, in the thread.
 
         Returns:
-            A future that ends when the answer is computed, or None if it is already computed.
+            A future that ends with the computation, or None if the answer is already computed.
         """
         with self._lock:
             kept = self._kept.setdefault(subject, _Kept())

@@ -1,7 +1,7 @@
-"""The command that prints a page's result in a terminal, for the same range. Pure.
+"""The command that prints a page's result in a terminal. Pure.
 
-A page shows times in the browser's time zone, and a command prints times in UTC. The command
-contains the start and the end of the range in UTC, so it selects the same range as the page.
+A page shows the browser's time zone. The command contains the start and the end of the range in
+UTC.
 """
 
 import shlex
@@ -16,19 +16,14 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 LONGEST_VALUE: Final = 256
-"""Maximum length of a filter's value in characters. The store has no longer labels."""
+"""Maximum characters of a filter's value. The store has no longer labels."""
 _EDITS: Final = ("replicas", "router", "rate", "prompt", "output")
-"""The changes for which `tailspan what-if` has an option of the same name. All other changes are
-engine arguments, which the option `--set` takes."""
+"""The changes that are options of `tailspan what-if`. All other changes are engine arguments, which
+`--set` takes."""
 
 
 def command(view: View, window: Window) -> str | None:
-    """Return the command with the page's range, filters and settings; None if there is none.
-
-    Args:
-        view: the view of the page.
-        window: the displayed range.
-    """
+    """Return the command with the range, filters and settings of a page, or None without one."""
     if view.page == "request":
         request = view.request
         if isinstance(request, RequestKey):
@@ -66,10 +61,7 @@ def command(view: View, window: Window) -> str | None:
 
 
 def utc(unix_ns: int) -> str:
-    """Return an instant as text in UTC, such as `2026-11-20T10:00:00Z`.
-
-    A fraction of a second is given to the microsecond.
-    """
+    """Return an instant in UTC, such as `2026-11-20T10:00:00Z`, to the microsecond."""
     whole, rest = divmod(unix_ns, SECOND_NS)
     fraction = f".{rest // 1_000:06d}".rstrip("0") if rest >= 1_000 else ""
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"
@@ -114,5 +106,5 @@ def _changes(view: View) -> Iterator[str]:
 
 
 def _line(*words: str) -> str:
-    # A label is external text, so remove control characters, and quote the label for the shell.
+    # A label is external text: remove control characters, and quote it for the shell.
     return " ".join(["tailspan", *(shlex.quote(plain(each, 2 * LONGEST_VALUE)) for each in words)])

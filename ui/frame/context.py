@@ -22,26 +22,27 @@ Read = TypeVar("Read")
 
 
 SETTLED_S: Final = 120
-"""Seconds after the end of a range until its data is complete. The bill and the rollups of a minute
-are computed after the minute has ended, and a plugin sends its spans within five seconds."""
+"""Seconds after the end of a range until its data is complete. A plugin sends its spans within five
+seconds, but the bill and the rollups of a minute are computed after the minute has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The data that the frame passes to a page each time that it draws the page."""
+    """The data that the frame passes to a page for each drawing."""
 
     engine: Engine
     page: Page
     view: View
     now_unix_ns: int
     zone: tzinfo
-    """Time zone of the reader."""
     objectives: Objectives
 
     @property
     def window(self) -> Window:
-        """The selected range. On a live page it ends at a multiple of the page's refresh interval,
-        so that viewers of the same page share store reads.
+        """The selected range.
+
+        The range of a live page ends at a multiple of the page's refresh interval, so that viewers
+        share store reads.
         """
         now_unix_ns = self.now_unix_ns
         if self.view.live and self.view.last is not None:
@@ -62,11 +63,10 @@ class Context:
     def shared(self, read: Callable[[], Read], *more: Hashable, large: bool = False) -> Read:
         """Return the result of `read`, from the cache if possible.
 
-        The page, the range and the filters are part of the cache key.
+        The cache key contains the page, the range, the filters and `more`.
 
         Args:
-            read: reads the store.
-            more: all other values that the result depends on.
+            more: all other values on which the result depends.
             large: whether the result contains a row per request.
 
         Raises:
@@ -78,38 +78,35 @@ class Context:
                 return read()
 
         filters = tuple(sorted(self.view.equals.items()))
-        # Data of the last minutes may still arrive. A result that was read before all data had
-        # arrived must therefore not be used later.
+        # Data of the last minutes may still arrive. A result that was read before is therefore not
+        # used later.
         settled = self.now_unix_ns - self.window.to_unix_ns > SETTLED_S * SECOND_NS
         key = (self.page.key, self.window, settled, filters, *more)
         return shared(self.engine, key, read_store, large=large)
 
     def silence_s(self, newest_unix_ns: int | None) -> float | None:
-        """Return the seconds for which no data has arrived.
-
-        Return None if data arrives, or if the page is not live.
-        """
+        """Return the seconds without new data, or None if data arrives or the page is not live."""
         if not self.view.live or self.catching_up(newest_unix_ns):
             return None
         return silence_s(newest_unix_ns, self.now_unix_ns, self.now_unix_ns)
 
     def catching_up(self, newest_unix_ns: int | None) -> bool:
-        """Return whether old data is still arriving, for example when the simulator starts."""
+        """Return whether old data is arriving, for example when the simulator starts."""
         if newest_unix_ns is None or not self.view.live:
             return False
         return catching_up(self.engine, newest_unix_ns, self.now_unix_ns, STALE_S)
 
 
 class Found(Protocol):
-    """The interface of the result of a page's `read`."""
+    """The result of a page's `read`."""
 
     @property
     def newest_unix_ns(self) -> int | None:
-        """The timestamp of the newest data in the store, or None if the store is empty."""
+        """The timestamp of the newest data in the store, if any."""
 
     @property
     def simulated(self) -> bool:
-        """True if some of the data comes from the simulator."""
+        """Whether some of the data comes from the simulator."""
 
 
 class PageModule(Protocol):
@@ -130,9 +127,7 @@ class PageModule(Protocol):
 class CannotShow(Exception):  # noqa: N818 -- it names the state of the page
     """The page cannot be shown.
 
-    Args:
-        sentence: the headline.
-        reason: the problem and how to fix it.
+    `sentence` is the headline. `reason` is the problem, and how to fix it.
     """
 
     def __init__(self, sentence: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The controls above a page. The controls show the view, and their callbacks change the view."""
+"""The controls above a page. They show the view, and their callbacks change it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,11 +36,10 @@ SPLIT_BY: Final = {
     "config": "vs. another configuration",
     "version": "vs. another version",
 }
-"""The names of the comparisons of two values of a label in the same range, by the label."""
+"""The comparisons of two values of a label in the same range, by the label."""
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
-"""The option that disables a filter. It is the empty string, because no label has an empty
-value."""
+"""The option that disables a filter: an empty string, because no label has an empty value."""
 
 
 def bar(
@@ -50,14 +49,10 @@ def bar(
     zone: tzinfo,
     values: Callable[[str], list[str]],
 ) -> None:
-    """Draw one row of controls: range, latency, filters, pause.
+    """Draw a row of controls: range, latency, filters, pause.
 
-    Args:
-        page: the current page, which determines the controls to show.
-        view: the current view.
-        now_unix_ns: the end of the range while the page is live.
-        zone: the reader's time zone.
-        values: a function that returns the values that a label's filter offers.
+    The page determines the controls. A live range ends at `now_unix_ns`. `values` returns what the
+    filter of a label offers.
     """
     with st.container(key="controls", horizontal=True, vertical_alignment="center", gap="small"):
         st.session_state["range"] = view.last or CUSTOM
@@ -170,10 +165,7 @@ def _value_box(
     on_change: Callable[[str], None],
     **more: Any,
 ) -> None:
-    """Draw a list from which the reader chooses a value of a label.
-
-    The list contains the chosen value even if the data does not contain it.
-    """
+    """Draw a list of values of a label, including the chosen value even without data."""
     key = f"{kind}_{name}"
     st.session_state[key] = chosen
     st.selectbox(
@@ -188,7 +180,6 @@ def _value_box(
 
 
 def _chips(view: View) -> None:
-    """Draw the active filters. Each filter has a button that removes it."""
     with st.container(key="chips", horizontal=True, vertical_alignment="center", gap="xsmall"):
         for label, value in view.equals.items():
             st.button(
@@ -229,7 +220,7 @@ def _custom_range(
 
 
 def _sides(view: View, values: Callable[[str], list[str]]) -> None:
-    """Draw the values of the label by which the Compare page divides the requests."""
+    """Draw the values by which the Compare page divides the requests."""
     known = values(view.split)
     with st.container(key="ends_sides", horizontal=True, gap="small"):
         for name, chosen in (("before", view.before), ("after", view.after)):
@@ -336,8 +327,8 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
         chosen = st.session_state[f"{key}_{name}"]
         if chosen is None:
             return None
-        # The widget does not show seconds. If the reader did not change the start or the end of the
-        # range, keep its seconds.
+        # The widget does not show seconds. Keep them if the reader did not change this end of the
+        # range.
         kept = chosen == _shown_minute(at, zone)
         ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
     if 0 <= ends[0] < ends[1]:
@@ -347,9 +338,9 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
 
 
 def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
-    """Return an instant as local time in whole minutes, because the time widget drops the seconds.
+    """Return an instant as local time in whole minutes.
 
-    If the instant had seconds, Streamlit would report that the reader has changed the time.
+    The time widget drops the seconds. Streamlit would report seconds as a change by the reader.
     """
     at = datetime.fromtimestamp(at_unix_ns // 10**9, zone)
     return at.replace(tzinfo=None, second=0)

@@ -13,7 +13,7 @@ from ui.kit import wording
 
 
 def current(engine: Engine, objectives: Objectives, now_unix_ns: int) -> Arriving | None:
-    """Return how much of the simulated past has arrived, or None if no past is arriving."""
+    """Return how much of the simulated past has arrived, or None if none is arriving."""
     # The simulator sends no probes, so objectives on probes are never evaluated.
     names = [each.name for each in objectives.counted if isinstance(each.indicator, Goodput)]
     question = FirstMinute.of(os.environ, names)

@@ -1,4 +1,4 @@
-"""Show how old the data on a page is, and whether it is simulated."""
+"""Show the age of a page's data, and whether the data is simulated."""
 
 import html
 from datetime import tzinfo
@@ -13,8 +13,7 @@ DAY_S = 86_400
 
 
 def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
-    """Show the age of the data, a headline if no data arrives, and a band if the data is
-    simulated."""
+    """Show the age of the data, and whether it is missing or simulated."""
     band(simulated)
     silent = context.silence_s(newest_unix_ns)
     if silent is not None and newest_unix_ns is not None:
@@ -47,7 +46,7 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
 def _drawn(context: Context) -> str:
     """Return HTML attributes with the time and the interval of the refreshes.
 
-    The script `connection.js` uses them to detect that a live page is no longer refreshed.
+    The script `connection.js` uses the attributes to detect that a live page no longer refreshes.
     """
     assert context.view.last is not None
     every = context.page.refresh_s[context.view.last]

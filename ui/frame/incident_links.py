@@ -1,10 +1,9 @@
 """Find the range and the baseline for a link to an incident.
 
-They are the same as those of `tailspan explain --incident`. If the incident has a stored answer,
-they are the range and the baseline of the stored answer.
-
-The range, the baseline, the filters and the latency are read once, when the address is opened. The
-links on the page contain these values, so that a link from "Copy link" shows the same view.
+The incident's stored answer contains both. Without a stored answer, they are the same as those of
+`tailspan explain --incident`. They are read once, when the address is opened. The page's links
+contain the range, the baseline, the filters and the latency, so that "Copy link" reproduces the
+view.
 """
 
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ from ui.kit.wording import plain
 
 
 class Found(NamedTuple):
-    """The view of an incident. If the incident was not found, `row` is None and `notice` is set."""
+    """The view of an incident. `row` is None, with a `notice`, if the incident was not found."""
 
     view: View
     row: IncidentRow | None = None
@@ -42,11 +41,7 @@ class Found(NamedTuple):
 def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_ns: int) -> Found:
     """Return the view of the incident in an address.
 
-    Args:
-        engine: the database, from `open_database`.
-        view: a view whose `names_incident` is true.
-        objectives: the current objectives.
-        now_unix_ns: the end of the range if the incident is still open.
+    The range of an open incident ends at `now_unix_ns`.
     """
     assert view.incident is not None
     name, at_s, whole = _parts(view.incident)
@@ -91,8 +86,7 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
     """Return the incident that the view's address names.
 
-    If the address names none of `incidents`, return the first of them, or None if `incidents` is
-    empty.
+    Otherwise return the first of `incidents`, or None if there are none.
     """
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)
@@ -100,9 +94,7 @@ def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
 
 
 def _parts(incident: str) -> tuple[str, int | None, bool]:
-    """Return the SLO, the incident's time in unix seconds (or None), and whether the text could be
-    parsed.
-    """
+    """Return the SLO, the time in unix seconds or None, and whether the text could be parsed."""
     name, instant = split_incident_name(incident)
     at_ns = None if instant is None else instant_unix_ns(instant)
     whole = instant is None or at_ns is not None

@@ -1,7 +1,7 @@
 """Keep this session's view in the browser's address, and draw the links to other pages.
 
-The address contains the whole view. It changes only if the reader makes a choice, or presses the
-browser's Back or Forward button. Each entry of the browser's history is therefore one choice.
+The address contains the whole view. It changes only by a choice of the reader, or by the browser's
+Back and Forward buttons. Each entry of the browser's history is therefore one choice.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,19 +20,15 @@ Given = ParamSpec("Given")
 _VIEW: Final = "view"
 _ADDRESS: Final = "address"
 _REPLACED: Final = "replaced_addresses"
-"""Session key of the addresses that the reader's choices have replaced. They are kept until the
-browser sends the newest address."""
+"""Session key: the addresses that the reader's choices replaced. They are kept until the browser
+sends the newest address."""
 _NOTICES: Final = "notices"
 _PAGES: Final = "pages"
-"""Streamlit's page objects, by the key of the page."""
+"""Session key: Streamlit's page objects, by the key of the page."""
 
 
 def choose(show: Callable[[], None]) -> None:
-    """Run the page that the address selects.
-
-    Args:
-        show: draws the page of the current view.
-    """
+    """Run the page that the address selects, which `show` draws."""
     pages = {
         page.key: st.Page(show, title=page.name, url_path=page.key, default=page is PAGES[0])
         for page in PAGES
@@ -51,7 +47,6 @@ def choose(show: Callable[[], None]) -> None:
 
 
 def _follow(key: str, parameters: Mapping[str, str]) -> None:
-    """Parse the address if the browser has changed it."""
     if st.session_state.get(_ADDRESS) != (key, parameters):
         view, notices = address.parse(parameters, key)
         st.session_state[_VIEW] = view
@@ -61,7 +56,6 @@ def _follow(key: str, parameters: Mapping[str, str]) -> None:
 
 
 def _links(pages: Mapping[str, st.Page]) -> None:
-    """Draw the links to the pages. Each link keeps the range and the filters."""
     with st.container(key="pages", horizontal=True, gap="medium"):
         for group in GROUPS:
             with st.container(horizontal=True, gap="xxsmall", width="content"):
@@ -81,7 +75,7 @@ def current() -> View:
 
 
 def notices() -> list[str]:
-    """Return a notice for each part of the address that could not be parsed."""
+    """Return a notice for each part of the address that cannot be parsed."""
     found: list[str] = st.session_state[_NOTICES]
     return found
 
@@ -104,9 +98,7 @@ def change(view: View) -> None:
 
 
 def go(view: View) -> None:
-    """Switch to a view, on the same or another page. The switch is one step of the browser's
-    history.
-    """
+    """Switch to a view, in one step of the browser's history."""
     if view.page == current().page:
         change(view)
         st.rerun()
@@ -122,12 +114,12 @@ def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
     """Decorate a widget's callback so that it runs only for a reader's choice.
 
     After the Back button, the browser sends the new address together with the widget values of the
-    previous page. Streamlit would treat these values as choices by the reader. The callback is
-    therefore not called if the browser sends an unexpected address.
+    previous page. Streamlit would treat these values as choices. The callback is therefore not
+    called if the browser sends an unexpected address.
 
-    A reader may make a second choice before the browser has received the address that the first
-    choice set. The browser then sends the address from before the first choice. `_REPLACED`
-    contains this address, so that the second choice is not ignored.
+    A reader may make a second choice before the browser has received the address of the first
+    choice. The browser then sends the address from before the first choice. `_REPLACED` contains
+    this address, so that the second choice counts.
     """
 
     @wraps(callback)

@@ -37,7 +37,7 @@ def no_server() -> None:
 
 
 def nothing_in_view(context: Context) -> None:
-    """Explain that the store has data, but none in this range that matches the filters."""
+    """Explain that the store has data, but none for this range and these filters."""
     window, view, zone = context.window, context.view, context.zone
     equals = view.equals
     newest_match_unix_ns = store_reads.newest_match(context.engine, equals)
@@ -70,7 +70,7 @@ def nothing_in_view(context: Context) -> None:
 
 
 def unreadable(reason: str) -> None:
-    """Show the reason why the store cannot be read. The page retries automatically."""
+    """Show why the store cannot be read. The page retries automatically."""
     st.html(
         "<p class='headline'>The store cannot be read. This page retries automatically.</p>"
         f"<p class='note'>{wording.for_html(reason, 600)}</p>"

@@ -1,5 +1,4 @@
-"""Read the objectives in the files that Tailspan was started with, and the errors in these
-files."""
+"""Read the objectives in the files that Tailspan was started with."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -18,19 +17,18 @@ from analysis.access.evidence import thresholds_for
 from store.access.restricted import access_of
 
 _PARSED: Final = 8
-"""Maximum number of sets of files whose parsed objectives are cached. One set is the current files,
-and the others contain edits that readers try on the SLOs page."""
+"""Maximum number of parsed sets of files to keep: the current files, and edits that readers try on
+the SLOs page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
     """The objectives in the files, and the errors in the files.
 
-    If the files cannot be read, `problem` is a sentence with the reason.
+    `problem` states why the files cannot be read.
     """
 
     texts: Mapping[str, str]
-    """The text of each file by its name, in the order given."""
     parsed: tuple[Objective, ...] = ()
     errors: tuple[AlertsError, ...] = ()
     notes: tuple[str, ...] = ()
@@ -38,14 +36,12 @@ class Objectives:
 
     @property
     def counted(self) -> list[Objective]:
-        """The objectives whose requests or probes Tailspan itself counts. All other objectives
-        contain Prometheus queries, and Prometheus counts.
-        """
+        """The objectives that Tailspan itself counts. The others contain queries for Prometheus."""
         return [each for each in self.parsed if isinstance(each.indicator, GoodEvents)]
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """A key that identifies the objectives, for caches of results that depend on them."""
+        """A cache key that identifies the objectives."""
         return tuple((each.name, each.statement) for each in self.parsed)
 
 
@@ -62,8 +58,10 @@ def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
 
 
 def for_reader(engine: Engine, objectives: Objectives) -> Objectives:
-    """Return the objectives that the reader of an engine may see, without the text of the files if
-    the reader may not see all requests."""
+    """Return the objectives that the reader of an engine may see.
+
+    Omit the text of the files if the reader may not see all requests.
+    """
     access = access_of(engine)
     if access is None or not access.limits_rows:
         return objectives
@@ -71,11 +69,7 @@ def for_reader(engine: Engine, objectives: Objectives) -> Objectives:
 
 
 def parse_texts(texts: Mapping[str, str]) -> Objectives:
-    """Return the objectives in these texts. The result for the same texts comes from a cache.
-
-    Args:
-        texts: the content of each file, by the name of the file.
-    """
+    """Return the objectives in the texts of files, from a cache if possible."""
     return _parsed(tuple(texts.items()))
 
 
@@ -87,7 +81,7 @@ def _parsed(texts: tuple[tuple[str, str], ...]) -> Objectives:
 
 
 def short(file: str) -> str:
-    """Return a file's path relative to the working directory if the file is inside it."""
+    """Return a file's path, relative to the working directory if possible."""
     path = Path(file)
     for folder in (Path.cwd(), OBJECTIVES.parent.parent):
         if path.is_relative_to(folder):
@@ -96,7 +90,7 @@ def short(file: str) -> str:
 
 
 def thresholds(objectives: Iterable[Objective], field: str) -> list[float]:
-    """Return the objectives' thresholds for one latency, without duplicates."""
+    """Return the distinct thresholds for one latency, in ascending order."""
     return sorted(
         {
             float(value)

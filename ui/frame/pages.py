@@ -18,34 +18,30 @@ class Page:
     name: str
     """Title, and text of the navigation link."""
     refresh_s: Mapping[str, int]
-    """Seconds between refreshes of a live page, by the length of the range."""
+    """Seconds between refreshes of a live page, by the range's length."""
     by_latency: bool = False
-    """True if the reader can choose a latency."""
     by_content: bool = False
-    """True if the reader can also choose the time to the first content."""
+    """Whether the latencies include the time to the first content."""
     filters: bool = True
-    """True if the page has request filters."""
     compares: bool = False
-    """True if the reader can choose the baseline."""
     splits: bool = False
-    """True if the reader can also compare two values of a label in the same range."""
+    """Whether the reader can compare two values of a label in the same range."""
     decides: bool = False
-    """True if the reader can choose how incidents are detected."""
+    """Whether the reader can choose how incidents are detected."""
     of_a_range: bool = True
-    """True if the page shows a time range."""
     needs_data: bool = True
-    """True if the page shows nothing until the first server reports."""
+    """Whether the page needs a server that has reported."""
 
 
 _WATCHED_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
-"""Refresh intervals of a page that readers watch. Longer ranges change less and take longer to
+"""Refresh intervals of pages that readers watch. Longer ranges change less, and take longer to
 read."""
 _GLANCED_S: Final = {"5m": 5, "15m": 10, "1h": 15, "6h": 60, "24h": 120}
 """Refresh intervals of a page that stays open all day on several screens."""
 _ASKED_S: Final = {"5m": 60, "15m": 120, "1h": 300, "6h": 900, "24h": 3600}
-"""Refresh intervals of a page that calculates for several seconds."""
+"""Refresh intervals of pages that calculate for several seconds."""
 _READ_S: Final = {"5m": 10, "15m": 15, "1h": 30, "6h": 120, "24h": 600}
-"""Refresh intervals of a page that readers open, read and leave."""
+"""Refresh intervals of pages that readers open, read and leave."""
 
 GROUPS: Final = (
     (
@@ -73,9 +69,8 @@ GROUPS: Final = (
         Page("cost", "Cost", _READ_S),
     ),
 )
-"""The pages, in groups that the navigation separates."""
+"""The pages. The navigation separates the groups."""
 
 PAGES: Final = tuple(page for group in GROUPS for page in group)
 BY_KEY: Final = {page.key: page for page in PAGES}
 FIRST: Final = PAGES[0].key
-"""The page to show if an address names no page."""

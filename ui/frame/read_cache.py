@@ -1,8 +1,8 @@
 """Cache the results of store reads. Viewers with the same access share the cache.
 
-The cache key contains the time range. The range of a live page ends at a multiple of the page's
-refresh interval, so viewers of the same page have the same key and share the results. The key also
-contains the viewer's access, so that viewers with other access never see these results.
+The cache key contains the time range. The range of a live page ends at a multiple of its refresh
+interval, so that its viewers have the same key. The key also contains the viewer's access, so that
+viewers with other access never see the results.
 """
 
 from collections.abc import Callable, Hashable
@@ -18,11 +18,9 @@ from store.columns.evidence import EvidenceCache
 from store.database import open_database
 
 KEPT_S: Final = 900
-"""Seconds for which the cache keeps an entry."""
 KEPT: Final = 200
 KEPT_READERS: Final = 64
-"""Maximum number of combinations of a database and a reader's access that have their own cached
-objects."""
+"""Objects are cached for at most this many combinations of a database and a reader's access."""
 KEPT_LARGE: Final = 4
 """Maximum number of entries with a row per request. A million requests take about 300 MB."""
 
@@ -37,9 +35,8 @@ def shared(
     A failed read is not cached.
 
     Args:
-        engine: the database.
-        key: all values that the result depends on.
-        read: reads the store. All callers share its result and must not change it.
+        key: all values on which the result depends.
+        read: reads the store. Callers share its result, and must not change it.
         large: whether the result contains a row per request.
     """
     kept = _read_large if large else _read_small
@@ -70,10 +67,10 @@ def opened(url: str) -> Engine:
 
 
 def kept_evidence(engine: Engine) -> EvidenceCache:
-    """Return the evidence cache of one database, which keeps columns of requests for explanations.
+    """Return the cache of a database's columns of requests, for explanations.
 
-    All ranges, and all viewers with the same access, share the evidence cache. It also contains the
-    requests that these viewers are not allowed to see, but without names.
+    All ranges, and all viewers with the same access, share this cache. It also contains requests
+    that these viewers may not see, but without names.
     """
     whole = with_masked_rows(engine)
     kept = _evidence if access_of(engine) is None else _restricted_evidence
@@ -98,7 +95,7 @@ class _Newest:
     """The timestamp of a database's newest data, to detect that old data is arriving.
 
     `caught_up_unix_ns` is the last time at which this timestamp advanced although it was old. It is
-    None if this never happened, or if the timestamp has become recent since.
+    None if this never happened, or when the timestamp is recent again.
     """
 
     at_unix_ns: int
@@ -111,15 +108,10 @@ def _newest(url: str) -> dict[str, _Newest]:
 
 
 def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: float) -> bool:
-    """Return whether old data is arriving: the newest timestamp in the database is old, but
-    advances.
+    """Return whether old data is arriving.
 
-    Args:
-        engine: the database.
-        newest_unix_ns: the timestamp of the newest data.
-        now_unix_ns: the current time.
-        old_s: age in seconds above which data is old. The result is true if the newest timestamp is
-            older than `old_s`, and advanced within the last `old_s` seconds.
+    This is true if the newest timestamp is more than `old_s` seconds old, and advanced within the
+    last `old_s` seconds.
     """
     last = _newest(cache_key(engine)).setdefault("newest", _Newest(newest_unix_ns))
     old = now_unix_ns - newest_unix_ns > old_s * 10**9

@@ -15,15 +15,11 @@ from ui.sign_in import gate
 
 MINUTE_S: Final = 60
 MOST_ENGINES: Final = 64
-"""Maximum number of restricted database engines that are kept. All of them share the same
-connections."""
+"""Maximum number of restricted engines to keep. They share the same connections."""
 
 
 def readers_engine(engine: Engine) -> Engine:
     """Return a database engine that is restricted to what the current reader may see.
-
-    Args:
-        engine: the database, from `open_database`.
 
     Raises:
         NotAllowed: the reader has no role.

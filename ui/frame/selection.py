@@ -21,36 +21,29 @@ from ui.kit.time_bins import SECOND_NS
 HELP: Final = (
     "Drag over a time range to zoom in, explain it, make it the baseline or list its requests."
 )
-"""The part of a chart's explanation that is the same for all charts over time."""
+"""The part of a chart's explanation that all charts over time share."""
 SHORTEST_S: Final = 5.0
-"""Minimum length of a dragged range in seconds. A shorter drag is ignored as an accident."""
+"""A shorter drag is ignored as an accident."""
 
 _CHOSEN: Final = "dragged_range"
-"""Session key of the dragged range and of the view in which the reader dragged."""
+"""Session key: the dragged range, and its view."""
 
 
 def chosen(context: Context) -> Window | None:
-    """Return the range that the reader dragged over in this view.
-
-    Return None if the reader dragged over no range, or has changed the view since.
-    """
+    """Return the range that the reader dragged over in this view, or None."""
     found: tuple[View, Window] | None = st.session_state.get(_CHOSEN)
     return found[1] if found is not None and found[0] == context.view else None
 
 
 def time_chart(context: Context, figure: go.Figure, key: str, alt: str | None = None) -> None:
-    """Draw a chart over time.
-
-    When the reader drags over a part of the chart, the frame offers actions for this time range.
-    """
+    """Draw a chart over time, on which the reader can drag over a range."""
     figure.update_layout(
         dragmode="select",
         selectdirection="h",
         newselection={"line": {"color": context.ink.strong, "width": 1.5}},
     )
     figure.update_xaxes(fixedrange=False)
-    # Plotly would fade the bars outside the selection. Prevent this, because the reader selects a
-    # time range, not bars.
+    # Plotly would fade the bars outside the selection, as if the reader had selected bars.
     figure.update_traces(unselected={"marker": {"opacity": 1}}, selector={"type": "bar"})
     chart(figure, key, alt, on_select=partial(_keep_dragged_range, key, context.zone))
 
@@ -58,11 +51,8 @@ def time_chart(context: Context, figure: go.Figure, key: str, alt: str | None = 
 def offer(context: Context, window: Window, explain: View | None = None) -> None:
     """Draw the actions for a range that the reader dragged over.
 
-    Args:
-        context: the page's context.
-        window: the dragged range, from `chosen`.
-        explain: the view that explains the range, or None if the Root cause
-            page selects the baseline.
+    `explain` is the view that explains the range. With None, the Root cause page selects the
+    baseline.
     """
     view, zone = context.view, context.zone
     inside = view.between(window.from_unix_ns, window.to_unix_ns)
@@ -85,11 +75,9 @@ def offer(context: Context, window: Window, explain: View | None = None) -> None
 
 
 def dragged_over(event: Mapping[str, Any], zone: tzinfo) -> Window | None:
-    """Return the time range of a selection, or None if the range is too short.
+    """Return the time range of a selection, or None if it is too short.
 
-    Args:
-        event: the chart's selection from Streamlit.
-        zone: the time zone that the chart was drawn in.
+    `zone` is the time zone of the chart.
     """
     boxes = event.get("selection", {}).get("box", [])
     ends = boxes[0].get("x", []) if boxes else []
@@ -115,6 +103,5 @@ def _forget_range() -> None:
 
 
 def _unix_ns(text: str, zone: tzinfo) -> int:
-    """Parse a wall-clock time as Plotly writes it, to the second."""
     local = datetime.fromisoformat(text)
     return round(local.replace(tzinfo=zone).timestamp()) * SECOND_NS

@@ -22,26 +22,23 @@ LATENCIES: Final = {
     "queue": "queue_s",
     "first_content": "first_content_s",
 }
-"""The latencies by their names in addresses."""
 CONTENT: Final = "first_content"
-"""The latency that only some pages show, because rollups and replays do not have it."""
+"""The latency that only some pages show. Rollups and replays do not have it."""
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
-"""The possible lengths of a step in the compliance history."""
+"""Steps of the compliance history."""
 DECIDERS: Final = ("slo", "size")
 """The ways to detect incidents: by SLO compliance, or by the size of the growth."""
 EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
-"""The earlier baselines that a page offers, and their names. The key is how much earlier the
-baseline is than the range. An address may also contain another duration."""
+"""The earlier baselines that a page offers: how much earlier than the range they are, and their
+names. An address may contain any other duration."""
 QUANTILES: Final = ("p50", "p95", "p99")
-"""The percentiles that the Compare page compares."""
 DEFAULT_QUANTILE: Final = "p95"
 NO_BUDGET: Final = "none"
 OWN_BUDGET: Final = "file"
 BUDGETS: Final = (NO_BUDGET, *PRESETS, OWN_BUDGET)
 """The latency budgets of the Requests page: none, a preset, or the reader's file."""
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
-"""Labels by which costs are grouped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class View:
     """The reader's selection.
 
     With `last` alone, the range ends at the current time. With `last` and `to_unix_ns`, the range
-    stays at that end. `from_unix_ns` and `to_unix_ns` give a custom range; `last` is then None.
+    stays at that end. A custom range has `from_unix_ns` and `to_unix_ns`, and no `last`.
     """
 
     last: str | None = DEFAULT_RANGE
@@ -58,46 +55,40 @@ class View:
     latency: str = "ttft_s"
     equals: Mapping[str, str] = field(default_factory=dict)
     request: RequestKey | str | None = None
-    """The key of the open request. If the reader typed an id on the Request page, it is this id."""
+    """The open request, or the id that the reader typed on the Request page."""
     page: str = FIRST
     baseline: Window | str | None = None
-    """The range to compare with: a fixed range, or how much earlier it is than the selected range,
-    such as 24h. None selects the previous range."""
+    """The range to compare with, or how much earlier it is, such as 24h. None selects the previous
+    range."""
     incident: str | None = None
     decide: str = DECIDERS[0]
     by: str = STEPS[0]
     measure: str = FIRST_MEASURE
     per: str = PAYERS[0]
     change: str = ""
-    """The changes that the What if page predicts: texts that `replay.edits` parses, separated by
-    commas."""
+    """The changes that the What if page predicts, for `replay.edits`, separated by commas."""
     region: str = ""
-    """The region that the Outside page shows; empty for all."""
     endpoint: str = ""
-    """The endpoint that the Outside page shows; empty for all."""
     quantile: str = DEFAULT_QUANTILE
-    """The percentile that the Compare page compares."""
     split: str = ""
-    """The label by which the Compare page divides the requests of the range into two sides; empty
-    to compare the range with its baseline."""
+    """The label by which the Compare page divides the requests into two sides; empty to compare the
+    range with its baseline."""
     before: str = ""
-    """The label's value of the requests before the change, such as the stable replica."""
+    """The label's value before the change, such as the stable replica."""
     after: str = ""
-    """The label's value of the requests after the change, such as the canary."""
+    """The label's value after the change, such as the canary."""
     budget: str = NO_BUDGET
-    """The latency budget that the Requests page compares with."""
     sweep: str = ""
-    """The values that the What if page predicts one by one: a text that
-    `analysis.what_if_search.sweep_of` parses."""
+    """The values that the What if page predicts one by one, for `what_if_search.sweep_of`."""
 
     @property
     def live(self) -> bool:
-        """True if the range ends at the current time."""
+        """Whether the range ends at the current time."""
         return self.to_unix_ns is None
 
     @property
     def names_incident(self) -> bool:
-        """True if the address names an incident, and the incident's range has not been read yet."""
+        """Whether the address names an incident whose range has not been read yet."""
         return self.incident is not None and self.last is None and self.to_unix_ns is None
 
     @property
@@ -113,10 +104,9 @@ class View:
         return Window(to if self.from_unix_ns is None else self.from_unix_ns, to)
 
     def chosen_baseline(self, window: Window) -> Window | None:
-        """Return the baseline that the reader chose for a range, or None if there is none.
+        """Return the baseline that the reader chose for a range, or None.
 
-        If the reader chose how much earlier the baseline is, it may overlap the range or begin
-        before 1970. The result is then also None.
+        Also return None if the baseline overlaps the range, or begins before 1970.
         """
         if not isinstance(self.baseline, str):
             return self.baseline
@@ -127,20 +117,18 @@ class View:
         return Window(window.from_unix_ns - ago_ns, window.to_unix_ns - ago_ns)
 
     def baseline_of(self, window: Window) -> Window:
-        """Return the baseline that the reader chose for a range. The default is the range of the
-        same length that ends where the range begins."""
+        """Return the chosen baseline, or the range of the same length before the given range."""
         if (chosen := self.chosen_baseline(window)) is not None:
             return chosen
         length_ns = window.to_unix_ns - window.from_unix_ns
         return Window(max(0, window.from_unix_ns - length_ns), window.from_unix_ns)
 
     def paused_at(self, now_unix_ns: int) -> "View":
-        """Return this view with a range that no longer moves. A live range then ends at
-        `now_unix_ns`."""
+        """Return this view with a fixed range. A live range then ends at `now_unix_ns`."""
         return self if not self.live else replace(self, to_unix_ns=now_unix_ns)
 
     def following(self, last: str) -> "View":
-        """Return this view with a live range of length `last`, such as 15m."""
+        """Return this view with a live range of this length, such as 15m."""
         return replace(self, last=last, from_unix_ns=None, to_unix_ns=None, incident=None)
 
     def between(self, from_unix_ns: int, to_unix_ns: int) -> "View":

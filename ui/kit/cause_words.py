@@ -1,6 +1,6 @@
 """Describe a cause as HTML, for the Overview and Root cause pages.
 
-Pure. All external text in the HTML is escaped.
+Pure. All external text is escaped.
 """
 
 from analysis.cause_sentences import rough_share
@@ -12,9 +12,7 @@ from ui.kit import wording
 
 
 def first_cause(cause: Cause) -> str:
-    """Return one sentence about a cause: its share of the increase, and its summary, which names
-    the tenant or the replica.
-    """
+    """Return a sentence: the cause's share of the increase, and its summary."""
     if cause.low is None or cause.high is None:
         return f"<b>{first_upper(rough_share(cause.share))}</b> of the increase: {summary(cause)}."
     return f"Cause of {share(cause)} of the increase: {summary(cause)}."
@@ -28,8 +26,8 @@ def share(cause: Cause) -> str:
 def share_text(share: float, low: float | None, high: float | None) -> str:
     """Format a share of the increase.
 
-    A share from a replay has an interval, and is shown as a percentage with the interval. A share
-    without an interval is an estimate, and is shown in words.
+    A replay's share is a percentage with its interval. Without an interval, the share is an
+    estimate, and is shown in words.
     """
     if low is None or high is None:
         return f"<b>{rough_share(share)}</b>"
@@ -52,7 +50,6 @@ def lever(tried: Lever) -> str:
 
 
 def _effect(tried: Lever) -> str:
-    """Return the predicted P99 as text, or an empty string if there is no prediction."""
     effect = tried.predicted
     if effect is None:
         return ""

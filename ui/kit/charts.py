@@ -1,7 +1,6 @@
 """Draw series as Plotly figures. Pure, without Streamlit.
 
-All charts over time have the same range and margins, so an instant is at the same horizontal
-position in every chart.
+All charts over time have the same range and margins, so an instant is at the same position in each.
 """
 
 import math
@@ -22,10 +21,10 @@ CONFIG: Final = {
     "displayModeBar": "hover", "displaylogo": False, "modeBarButtons": [["toImage"]],
     "scrollZoom": False, "doubleClick": False,
 }  # fmt: skip
-"""Plotly's options: the image download is the only button."""
+"""Plotly's options. The image download is the only button."""
 MARGIN: Final = {"l": 68, "r": 10, "t": 30, "b": 36, "pad": 4}
 ZONE: Final = "zone"
-"""Key in a figure's `meta` under which the time zone of the time axis is stored."""
+"""Key in a figure's `meta`: the time zone of the time axis."""
 LEGEND: Final = {
     "orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom",
     "traceorder": "normal", "itemclick": False, "itemdoubleclick": False, "font": {"size": 12},
@@ -33,9 +32,7 @@ LEGEND: Final = {
 
 
 def local(at_unix_ns: Sequence[int] | IntArray, zone: tzinfo) -> list[datetime]:
-    """Return instants as times in the reader's time zone, because Plotly does not convert time
-    zones.
-    """
+    """Return instants in the reader's time zone. Plotly does not convert time zones."""
     return [datetime.fromtimestamp(int(at) / 1e9, zone).replace(tzinfo=None) for at in at_unix_ns]
 
 
@@ -48,9 +45,7 @@ def percentiles(
     name: str,
     around_s: Sequence[float] = (),
 ) -> go.Figure:
-    """Draw P50, P95 and P99 over time, on a logarithmic axis that includes the values in
-    `around_s`.
-    """
+    """Draw P50, P95 and P99 over time, on a logarithmic axis that includes `around_s`."""
     figure = go.Figure()
     at = local(bins.middles_unix_ns, zone)
     styles: dict[str, dict[str, Any]] = {
@@ -60,10 +55,10 @@ def percentiles(
     }
     for key, style in styles.items():
         series = found.series[key]
-        # A logarithmic axis has no zero, so a latency of 0 is not drawn.
+        # A logarithmic axis cannot show a latency of 0.
         drawn = np.where(series.value_s > 0, series.value_s, np.nan)
-        # A line through a single bin between two gaps is invisible, so such a bin gets a marker.
-        # Other bins get no marker, because browsers draw each marker separately.
+        # A line through one bin between two gaps is invisible. Only such a bin gets a marker,
+        # because browsers draw each marker separately.
         lone = _points_without_neighbours(drawn)
         seen = {"size": np.where(lone, 5, 0).tolist(), "color": style["color"]}
         figure.add_trace(
@@ -106,7 +101,7 @@ def percentiles(
 def log_ticks(smallest: float, largest: float) -> list[float]:
     """Return round values for a logarithmic axis that includes a range.
 
-    The values are powers of ten. If there is space, also 3 times powers of ten, such as 0.3.
+    The values are powers of ten and, if there is space, 3 times powers of ten, such as 0.3.
     """
     low, high = math.floor(math.log10(smallest)), math.ceil(math.log10(largest))
     steps = (1, 3) if high - low <= 3 else (1,)
@@ -117,7 +112,7 @@ def log_ticks(smallest: float, largest: float) -> list[float]:
 
 
 def linear_ticks(largest: float) -> list[float]:
-    """Return about four round values for an axis from 0 to `largest`. The first value is 0."""
+    """Return about four round values for an axis from 0 to `largest`, with 0 first."""
     if not largest > 0:
         return [0.0, 1.0]
     rough = largest / 4
@@ -143,8 +138,8 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
     figure.update_yaxes(fixedrange=True, zeroline=False, automargin=False)
     figure.add_annotation(
         text=wording.zone_offset(zone, window.to_unix_ns),
-        # The note is at the height of the second line of the tick labels. Only the first tick of
-        # each day has a second line, which is the date.
+        # The note is beside the second line of the tick labels. Only the first tick of each day has
+        # this line, with the date.
         xref="paper",
         yref="paper",
         x=1,
@@ -171,7 +166,7 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
 
 
 def row_title(figure: go.Figure, row: int, title: str) -> None:
-    """Write the title of a row of subplots above its left end. The first row is row 1."""
+    """Write a title above the left end of a row of subplots. The first row is 1."""
     figure.add_annotation(
         text=title,
         font={"size": 12},
@@ -186,7 +181,7 @@ def row_title(figure: go.Figure, row: int, title: str) -> None:
 
 
 def values_of(values: FloatArray) -> list[float | None]:
-    """Return the values with None instead of NaN, because JSON has no NaN."""
+    """Replace NaN by None, because JSON has no NaN."""
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 

@@ -1,8 +1,8 @@
 """The colours of all charts.
 
 Colour-blind readers can distinguish the phases, on light and dark backgrounds
-(tests/ui/kit/test_colours.py measures the contrast). Fills have a thin outline. With the outline,
-the black of a stall is visible on a dark background, and the light grey of delivery on white.
+(tests/ui/kit/test_colours.py measures the contrast). Fills have a thin outline, which makes the
+black of a stall visible on a dark background, and the light grey of delivery on white.
 """
 
 from dataclasses import dataclass
@@ -18,16 +18,12 @@ from telemetry.phase_colours import QUEUE as QUEUE
 from telemetry.phase_colours import STALL as STALL
 
 UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
-"""Colour of the part of a request's time that its phases do not explain. It is almost transparent.
-"""
+"""Colour of the part of a request's time that its phases do not explain."""
 
 OUTLINE: Final = "rgba(140,140,140,0.85)"
-"""Colour of the outline of fills. Without the outline, a fill with almost the same colour as the
-background would be invisible."""
 
 ENGINES: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8a8f98", "#8c7350")
-"""Colours of the lines of single engines. No chart has both these lines and phases, so similar
-colours are not confused."""
+"""Colours of the lines of single engines. No chart has both these lines and phases."""
 
 
 ENDINGS: Final = {
@@ -49,22 +45,18 @@ PAID_FOR: Final = {
 """Colours of the cost categories. No chart shows both cost categories and phases."""
 
 PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3")
-"""Colours of the costs of a label's values, such as tenants. The first colour is for the most
-expensive value."""
+"""Colours of the costs of a label's values, such as tenants, from the most expensive value."""
 OTHERS_PAY: Final = "#a3a8af"
 """Colour of the cost of all other values of the label together."""
 
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
-"""Heatmap colours: from almost transparent, through blue, to orange."""
+"""A heatmap's colours, from the lowest to the highest value."""
 
 THRESHOLD: Final = "#2f8f5b"
-"""Colour of the line at an objective's threshold or target."""
 
 BROKEN: Final = "#c8242b"
-"""Colour of a missed objective."""
 
 INCIDENT: Final = "rgba(200,36,43,0.12)"
-"""Background colour of the time in which an error budget burned too fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +69,7 @@ class Ink:
     band: str
     few: str
     many: str
-    """Heatmap colours of the lowest and the highest count."""
+    """A heatmap's colours of the lowest and the highest count."""
 
 
 LIGHT: Final = Ink(
@@ -104,15 +96,15 @@ EITHER: Final = Ink(
     few="rgba(79,143,214,0.25)",
     many="#e5641f",
 )
-"""The colours to use until the browser reports its background colour."""
+"""The colours until the browser reports its background."""
 
 
 def on(fill: str) -> str | None:
-    """Return the colour of text on a fill of the form #rrggbb. Return None for any other form."""
+    """Return the colour of text on a fill of the form #rrggbb, or None for another form."""
     if not fill.startswith("#"):
         return None
     red, green, blue = (int(fill[place : place + 2], 16) for place in (1, 3, 5))
-    # Rec. 601 luma. Text is dark on bright fills and light on other fills.
+    # Rec. 601 luma
     return "#121212" if 0.299 * red + 0.587 * green + 0.114 * blue > 118 else "#ffffff"
 
 

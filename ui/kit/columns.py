@@ -1,7 +1,6 @@
 """Convert Arrow columns to numpy arrays. Pure.
 
-This is the only module that converts null to NaN. Arithmetic on numpy arrays needs NaN for unknown
-values. Pages show NaN as a gap or a dash.
+Only this module converts null to NaN. Pages show NaN as a gap or a dash.
 """
 
 from typing import Any

@@ -24,12 +24,9 @@ SCRAPED = (
 
 
 def note(table: pa.Table) -> str | None:
-    """Return a sentence about the requests that the instrumentation did not report.
+    """Return a sentence about the requests that the instrumentation did not report, if any.
 
-    Return None if there are no such requests.
-
-    Args:
-        table: requests with the column `source`.
+    `table` has the column `source`.
     """
     number = Counter(texts(table, "source"))
     sentences = [
@@ -41,11 +38,7 @@ def note(table: pa.Table) -> str | None:
 
 
 def scraped(replicas: int) -> str | None:
-    """Return a sentence about servers whose only source is /metrics, or None if `replicas` is 0.
-
-    Args:
-        replicas: the number of these servers.
-    """
+    """Return a sentence about the number of servers whose only source is /metrics, if any."""
     if not replicas:
         return None
     verb = "is" if replicas == 1 else "are"
@@ -53,11 +46,9 @@ def scraped(replicas: int) -> str | None:
 
 
 def thinned_samples(every_s: int | None) -> str | None:
-    """Return a sentence about the samples that were read, or None if all samples were read.
+    """Return a sentence about the samples that were read, or None if all were read.
 
-    Args:
-        every_s: seconds between the starts of two short intervals whose samples were read. None if
-            all samples were read.
+    Every `every_s` seconds, the samples of a short interval were read.
     """
     if every_s is None:
         return None

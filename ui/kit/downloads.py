@@ -10,16 +10,15 @@ import plotly.graph_objects as go
 from ui.kit.charts import ZONE
 
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-"""Characters that begin a formula. Some spreadsheets also accept the full-width forms, which are
-used in East Asian text."""
+"""Characters that begin a formula. Some spreadsheets also accept the full-width forms of East Asian
+text."""
 
 
 def csv_of(figure: go.Figure) -> str:
     """Return the data of a chart as CSV, with a header and a line for each point.
 
     A line has the series, the position on the x axis, the value in base units such as seconds, and
-    the displayed text. Times are in the reader's time zone, as on the chart's axis. The header
-    names the time zone.
+    the displayed text. Times are in the reader's time zone, which the header names.
     """
     written = io.StringIO()
     lines = csv.writer(written)
@@ -31,7 +30,7 @@ def csv_of(figure: go.Figure) -> str:
             lines.writerows(_grid(trace))
             continue
         if trace.name is None and trace.showlegend is False and _is_horizontal(trace) is False:
-            continue  # invisible trace that contains only hover text
+            continue  # a trace for hover text only
         across, along = (trace.y, trace.x) if _is_horizontal(trace) else (trace.x, trace.y)
         if across is None or along is None:
             continue
@@ -43,9 +42,7 @@ def csv_of(figure: go.Figure) -> str:
 
 
 def _grid(trace: go.Heatmap) -> Iterator[tuple[object, ...]]:
-    """Yield a CSV line for each heatmap cell with a value. The series of the line is the name of
-    the row that the cell is in.
-    """
+    """Yield a CSV line for each heatmap cell with a value. The cell's row is the series."""
     names = trace.y if trace.meta is None else trace.meta
     for name, values, texts in zip(names, trace.z, trace.customdata, strict=True):
         for x, value, text in zip(trace.x, values, texts, strict=True):
@@ -63,7 +60,7 @@ def _title(axis: Any) -> str | None:
 
 
 def cell(value: Any) -> str:
-    """Put a quote before text that begins like a formula, so that a spreadsheet reads it as text.
+    """Quote text that begins like a formula, so that a spreadsheet reads it as text.
 
     Source: OWASP, "CSV Injection"; some spreadsheets ignore leading blanks.
     """

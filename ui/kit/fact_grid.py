@@ -6,15 +6,11 @@ from typing import Final
 from ui.kit import wording
 
 WIDE: Final = 22
-"""Length in characters above which a fact takes two columns."""
+"""A fact with more characters takes two columns."""
 
 
 def fact_grid(facts: Iterable[tuple[str, str, str]]) -> str:
-    """Return facts as HTML. All texts are escaped.
-
-    Args:
-        facts: tuples of name, value and explanation.
-    """
+    """Return facts as HTML, each with a name, a value and an explanation. All texts are escaped."""
     return f"<div class='facts'>{''.join(_fact(*each) for each in facts)}</div>"
 
 

@@ -12,12 +12,7 @@ _WIDEST = 300
 
 
 def summary(joined: JoinedExplanation, latency: str) -> str:
-    """Return the phases of the slowest requests, and a sentence about each pool.
-
-    Args:
-        joined: the explanation.
-        latency: the name of the latency.
-    """
+    """Return the phases of the slowest requests, and a sentence about each pool."""
     counted = wording.counted(joined.requests, "joined request")
     before = wording.count(joined.baseline_requests)
     text = f"<p class='note'>{counted}, {before} in the baseline.</p>"

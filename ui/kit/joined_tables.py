@@ -14,7 +14,6 @@ from ui.kit import wording
 from ui.kit.request_key import RequestKey
 
 Address = Callable[[RequestKey], str]
-"""Returns the address of a request's page."""
 
 PHASE_MEANINGS: Final = {
     "route_s": "client or router, until the first engine queued the request",
@@ -38,7 +37,7 @@ _HEADER: Final = (
 
 
 def sentence(request: JoinedRequest) -> str:
-    """Return a sentence about how long the user waited, and where this duration was measured."""
+    """Return a sentence: how long the user waited, and where this was measured."""
     whole = f"The user’s request took <b>{wording.seconds(request.e2e_s)}</b>"
     if not request.complete:
         whole += ", and no decode engine has reported it"
@@ -65,9 +64,9 @@ def phases_table(request: JoinedRequest) -> str:
 
 
 def hops_table(request: JoinedRequest, address: Address) -> str:
-    """Return a table of the engines that served a user's request.
+    """Return a table of the engines that served a request, with links to their pages.
 
-    Each row of the table links to the page of the request that this engine reported.
+    Each row links to the request that this engine reported.
     """
     rows = "".join(_hop(hop, address) for hop in request.hops)
     header = "".join(f"<th>{name}</th>" for name in _HEADER)
@@ -75,10 +74,7 @@ def hops_table(request: JoinedRequest, address: Address) -> str:
 
 
 def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tzinfo) -> str:
-    """Return a table with a row for each joined request.
-
-    The row links to the page of the request that the last engine reported.
-    """
+    """Return a table of joined requests. Each row links to the last engine's request."""
     names = "".join(f"<th>{PHASE_NAMES[phase]}</th>" for phase in JOINED_PHASES)
     rows = "".join(
         f"<tr><td>{_row_link(each.last, each.last['request_id'], address)}</td>"

@@ -1,7 +1,7 @@
 """Count the good and bad requests of an objective in the store.
 
-The objective may be new, because a reader tries it on the SLOs page. Or only a part of its requests
-is counted: those that match the filters of the Overview page.
+The store is read for an objective that a reader tries on the SLOs page, and for the requests that
+match the filters of the Overview page.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from store.queries import Window, request_count
 from ui.kit.time_bins import SECOND_NS
 
 MOST_JUDGED: Final = 200_000
-"""Approximate maximum number of requests to count. If a range has more, only its newest requests
-are counted, because counting all of them would take seconds."""
+"""Approximate maximum number of requests to count. If there are more, only the newest are counted,
+because counting all would take seconds."""
 
 
 def judged_window(engine: Engine, window: Window) -> Window:
@@ -43,7 +43,7 @@ def judged(engine: Engine, goodput: GoodEvents, window: Window) -> Counts:
 
 
 def narrowed(goodput: Goodput, equals: Mapping[str, str]) -> Goodput:
-    """Return a goodput indicator that counts only the requests that match the filters."""
+    """Return an indicator that counts only the requests that match the filters."""
     whole = goodput.part.whole if goodput.part else goodput
     assert isinstance(whole, Goodput)
     filters = [Comparison(label, "==", value, f'"{value}"') for label, value in equals.items()]

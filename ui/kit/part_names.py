@@ -1,4 +1,4 @@
-"""Return the name, colour and explanation of each part of a latency. Pure."""
+"""The name, colour and explanation of each part of a latency. Pure."""
 
 from typing import Final
 

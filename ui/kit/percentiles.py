@@ -1,9 +1,8 @@
 """Compute percentiles per time bin, each with a confidence interval. Pure.
 
-A percentile is the exact nearest rank over the requests of a bin, never an average of percentiles.
-If the upper end of the interval would have a rank above the number of requests, the bin has no
-value. The definitions are the same as in `telemetry.quantiles`, but this module computes all bins
-at once.
+A percentile is the exact nearest rank over a bin's requests, never an average. A bin has no value
+if the interval's upper end would have a rank above the number of requests. The definitions are the
+same as in `telemetry.quantiles`.
 """
 
 import math
@@ -22,10 +21,7 @@ QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A percentile and its 95 % confidence interval, per bin.
-
-    The values are NaN in bins with fewer requests than the minimum sample size.
-    """
+    """A percentile and its 95 % confidence interval per bin; NaN with too few requests."""
 
     quantile: float
     value_s: FloatArray
@@ -42,8 +38,7 @@ class Percentiles:
 
 
 def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the rank of the percentile, and the ranks of the lower and the upper end of its
-    interval. The lowest value has rank 1.
+    """Return the ranks of the percentile, and of the lower and upper end of its interval.
 
     Args:
         number: (bins,) number of requests.
@@ -62,9 +57,9 @@ def per_bin(values_s: FloatArray, index: IntArray, bins: int) -> Percentiles:
     """Return the percentiles of each bin.
 
     Args:
-        values_s: (n,) latency of each request in seconds. A request with NaN is not counted.
-        index: (n,) bin of each request.
-        bins: number of bins.
+        values_s: (n,) latencies in seconds. NaN is not counted.
+        index: (n,) the bin of each request.
+        bins: the number of bins.
     """
     known = ~np.isnan(values_s)
     values, index = values_s[known], index[known]
@@ -92,11 +87,7 @@ def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One percentile of a set of requests, with its 95 % confidence interval.
-
-    The percentile and the interval are None if there are fewer requests than the minimum sample
-    size.
-    """
+    """A percentile of requests, and its 95 % confidence interval; None with too few requests."""
 
     requests: int
     value_s: float | None
@@ -120,9 +111,9 @@ def estimate(values_s: FloatArray, quantile_name: str) -> Estimate:
 
 
 def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
-    """Return a sentence with the reason for gaps in the P99 line.
+    """Return a sentence with the reason for gaps in the P99 line, or None without such gaps.
 
-    Return None if there are no gaps other than bins without requests.
+    A bin without requests is not counted as a gap.
     """
     came = found.requests > 0
     silent = came & np.isnan(found.series["p99"].value_s)

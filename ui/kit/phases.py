@@ -1,10 +1,10 @@
-"""Split a request's end-to-end time into layers. The layers sum to the end-to-end time.
+"""Split a request's end-to-end time into layers, which sum to the end-to-end time.
 
-Pure. Phases do not overlap. If the request has a step ledger (the record of its time in engine
-steps), the layers of prefill and decode contain only the request's own work. The time of other
-requests' work, of preemption and of stalls is then in separate layers. Without a step ledger, the
-whole prefill is one layer, and the whole decode is one layer. Time that no phase explains is a
-layer of its own, and is never distributed over the other layers.
+Pure. If the request has a step ledger (the record of its time in engine steps), the layers of
+prefill and decode contain only the request's own work. Other requests' work, preemption and stalls
+are then separate layers. Without a step ledger, the whole prefill is one layer, and the whole
+decode is one layer. Time that no phase explains is a layer of its own, never distributed over other
+layers.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from ui.kit.columns import FloatArray, IntArray, floats
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of a request's time. `key` is the layer's key in terms.TERMS."""
+    """One layer of a request's time. `key` is a key of terms.TERMS."""
 
     key: str
     name: str
@@ -39,7 +39,7 @@ LAYERS: Final = (
     Layer("delivery", "delivery", colours.DELIVERY),
     Layer("unaccounted", "not split", colours.UNACCOUNTED),
 )
-"""The layers, in the order of a request's phases. Charts stack the layers in this order."""
+"""The layers, in the order of a request's phases, in which charts stack them."""
 
 KEYS: Final = tuple(layer.key for layer in LAYERS)
 COLUMNS: Final = (
@@ -52,7 +52,6 @@ COLUMNS: Final = (
     *PREFILL_PARTS,
     *DECODE_PARTS,
 )
-"""The columns that `layers` reads."""
 
 Matrix = npt.NDArray[np.float64]
 
@@ -94,9 +93,9 @@ def mean_per_bin(matrix: Matrix, index: IntArray, bins: int) -> tuple[Matrix, In
     (bins,).
 
     Args:
-        matrix: (requests, layers) from `layers`.
-        index: (requests,) bin of each request.
-        bins: number of bins.
+        matrix: from `layers`.
+        index: (requests,) the bin of each request.
+        bins: the number of bins.
     """
     number = np.bincount(index, minlength=bins).astype(np.int64)
     sums = np.column_stack(
@@ -112,7 +111,7 @@ BEFORE_FIRST_TOKEN: Final = ("frontend", "queue", "prefill")
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The layer that took the most time in a set of requests, and its share of their time."""
+    """The layer that took the most time in a set of requests, and its share of the time."""
 
     layer: Layer
     share: float
@@ -122,13 +121,11 @@ class Largest:
 def largest_of_slowest(
     table: pa.Table, matrix: Matrix, latency: str, keys: tuple[str, ...] = KEYS
 ) -> Largest | None:
-    """Return the layer that took the most time in the slowest 1 % of the requests (at least one
-    request).
+    """Return the layer that took the most time in the slowest 1 % of the requests, at least one.
 
     Args:
-        table: requests with the column `latency`.
-        matrix: the result of `layers`.
-        latency: the column that orders the requests.
+        matrix: from `layers`.
+        latency: the column that orders the requests in `table`.
         keys: the layers that the latency includes.
     """
     values: FloatArray = floats(table, latency)

@@ -1,7 +1,7 @@
-"""Write the line under the title of a chart that is downloaded as a picture.
+"""Write the line under the title of a chart that is downloaded as a picture. Pure.
 
-A downloaded picture is often shown without the page. The line therefore contains the filters, the
-range and the time zone of the page, and whether the data is simulated. Pure.
+A picture is often shown without the page, so the line contains the filters, the range, the time
+zone, and whether data is simulated.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,7 @@ from ui.kit import wording
 def caption(equals: Mapping[str, str], window: Window, zone: tzinfo, *, simulated: bool) -> str:
     """Return the filters, the range and the time zone as one line, with a mark for simulated data.
 
-    Args:
-        equals: the filters; their values are external text.
-        window: the selected range.
-        zone: the reader's time zone.
-        simulated: whether any of the data comes from the simulator.
+    The values of the filters are external text.
     """
     start, end = (
         wording.clock(each, zone, date=True) for each in (window.from_unix_ns, window.to_unix_ns)

@@ -1,6 +1,6 @@
 """The measures that the Fleet page shows for each replica, and their format. Pure.
 
-The keys are used in the page's address (`measure=queue`).
+The page's address contains a key, as in `measure=queue`.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ class Measure:
     meaning: str
     shown: Callable[[float | None], str]
     whole: float | None = None
-    """The value that is 100 %, such as 1 for a share. It is the top of the scale of all replicas.
-    None if the measure has no such value."""
+    """The value that is 100 %, such as 1 for a share, and the top of the scale. None without such a
+    value."""
     of_gpu: bool = False
 
 

@@ -11,8 +11,8 @@ from ui.kit.time_bins import SECOND_NS
 class RequestKey:
     """The ids of one request, and the time at which the server received it, if known.
 
-    The database is sorted by this time. A request whose key has a time is therefore found without a
-    search.
+    With the time, the request is found without a search, because the database is sorted by this
+    time.
     """
 
     received_unix_ns: int | None
@@ -26,7 +26,7 @@ class RequestKey:
 
     @staticmethod
     def parse(text: str) -> "RequestKey | None":
-        """Parse the string form of a key; return None for any other text."""
+        """Parse the string form of a key, or return None for any other text."""
         if match := re.fullmatch(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})", text):
             return RequestKey(None, match[1], match[2])
         match = re.fullmatch(r"([0-9]{1,19})-([0-9a-f]{1,32})-([0-9a-f]{1,16})", text)

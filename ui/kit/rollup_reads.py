@@ -1,8 +1,8 @@
-"""Read rollups and the slowest requests, for ranges with too many requests to read individually.
+"""Read rollups and the slowest requests, for ranges with too many requests to read.
 
 Percentiles are within 1 % of the exact percentile. The first and the last bin are extended to whole
-minutes. The slowest requests are exact: rollups contain the highest latency of each minute, so the
-search reads the individual requests only of minutes that can contain one of the slowest requests.
+minutes. The slowest requests are exact. Rollups contain the highest latency of each minute, so only
+minutes that can contain one of the slowest requests are searched.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,13 +24,13 @@ from ui.kit.slowest import ROWS
 from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
 
 MOST_READ: Final = 100_000
-"""Maximum number of requests that a page reads individually. Reading them takes about a second."""
+"""Maximum number of requests that a page reads one by one, in about a second."""
 
 _MOST_MINUTES: Final = 100
 """Maximum number of minutes to search for the slowest requests.
 
-The rollups of a minute are kept longer than its requests. Without this limit, the search would read
-every minute whose requests have been deleted.
+Rollups are kept longer than requests. Without this limit, the search would read every minute whose
+requests were deleted.
 """
 
 _MINUTE_NS: Final = 60 * SECOND_NS
@@ -41,22 +41,21 @@ class Rolled:
     """Aggregates of the requests in a range."""
 
     latency: str
-    """The column of the selected latency. `percentiles` are percentiles of this latency, and
-    `slowest` is sorted by this latency."""
+    """The column of the selected latency, for `percentiles` and `slowest`."""
     requests: int
     bins: Bins
     percentiles: Percentiles
     p99: Mapping[str, Estimate]
-    """For the column of each latency, P99 over the whole range."""
+    """P99 over the whole range, by the column of the latency."""
     means: phases.Matrix
     """Mean seconds per request as (bins, layers), NaN for empty bins."""
     number: IntArray
-    """Number of requests per bin, as (bins,)."""
+    """(bins,) number of requests."""
     outcomes: Mapping[str, int]
     simulated: bool
     slowest: pa.Table
     hidden: int
-    """Number of requests that may match the filters, but are stored as `_other` in rollups."""
+    """Number of requests that may match the filters, but that rollups store as `_other`."""
 
 
 def read_rolled(
@@ -66,15 +65,10 @@ def read_rolled(
     latency: str,
     columns: Sequence[str],
 ) -> Rolled | None:
-    """Read a range from rollups. Return None if the page must read the requests instead: there are
-    no rollups, no requests, or few requests, none of which was deleted.
+    """Read a range from rollups, or return None if the page must read the requests.
 
-    Args:
-        engine: the database, from `open_database`.
-        window: the range.
-        equals: the filters.
-        latency: the column of the latency to show, which also selects the slowest requests.
-        columns: the columns to read for the slowest requests.
+    The page must read the requests if there are no rollups or no requests, or if there are few
+    requests and none was deleted. `latency` selects the slowest requests, whose `columns` are read.
     """
     whole = rollups(engine, window, equals=equals)
     if whole is None:
@@ -108,8 +102,10 @@ def read_rolled(
 def outcomes_over_time(
     engine: Engine, window: Window, equals: Mapping[str, str], bins: Bins
 ) -> tuple[Bins, Rollups]:
-    """Return bins whose width is a multiple of a minute, and the rollups by outcome in these bins.
-    The database must have rollups."""
+    """Return bins of whole minutes, and the rollups by outcome in these bins.
+
+    The database must have rollups.
+    """
     if bins.width_ns % _MINUTE_NS:
         bins = bins_of_width(window.from_unix_ns, window.to_unix_ns, _MINUTE_NS)
     found = rollups(
@@ -125,8 +121,9 @@ def outcomes_over_time(
 
 
 def _means(sums: Sums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
-    """Return the mean seconds per layer and the number of requests, per bin. An unknown phase
-    counts as 0, as in `phases.layers`.
+    """Return the mean seconds per layer and the number of requests, per bin.
+
+    An unknown phase counts as 0, as in `phases.layers`.
     """
     at = np.minimum(sums.cells % steps, bins - 1)
     number = np.bincount(at, sums.requests, minlength=bins).astype(np.int64)
@@ -140,7 +137,7 @@ def _means(sums: Sums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
 
 
 def _labels_to_omit(latency: str) -> dict[str, str]:
-    """Return the labels of the requests that percentiles of a latency must not include.
+    """Return the labels of requests that a latency's percentiles must exclude.
 
     For TTFT, these are non-streamed responses.
     """
@@ -150,14 +147,9 @@ def _labels_to_omit(latency: str) -> dict[str, str]:
 def per_bin(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str, bins: Bins
 ) -> Percentiles:
-    """Return the percentiles of each bin, within 1 %. The database must have rollups.
+    """Return the percentiles of each bin, within 1 %.
 
-    Args:
-        engine: the database, from `open_database`.
-        window: the range.
-        equals: the filters.
-        latency: the column of the latency.
-        bins: bins of whole minutes.
+    The database must have rollups. `bins` must be whole minutes.
     """
     found = rollups(
         engine,
@@ -171,7 +163,7 @@ def per_bin(
     quantiles = found.quantiles(latency, _ranks)
     values = np.full((bins.count, 3 * len(QUANTILES)), np.nan)
     number = np.zeros(bins.count, np.int64)
-    both = min(bins.count, quantiles.number.size)  # one group; empty if there are no requests
+    both = min(bins.count, quantiles.number.size)  # empty if there are no requests
     values[:both], number[:both] = quantiles.value_s[:both], quantiles.number[:both]
     return Percentiles(
         number,
@@ -215,10 +207,10 @@ def _slowest(
     latency: str,
     columns: Sequence[str],
 ) -> pa.Table:
-    """Return the slowest requests. The result is exact.
+    """Return the slowest requests, exactly.
 
-    The requests are read minute by minute. The minute with the slowest request is read first. The
-    search ends when no remaining minute can contain a request of the result.
+    The search begins with the minute that has the slowest request. It ends when no remaining minute
+    can contain a request of the result.
     """
     found = rollups(engine, window, equals=equals, unless=_labels_to_omit(latency), step_s=60)
     assert found is not None

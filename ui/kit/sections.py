@@ -1,4 +1,4 @@
-"""Draw the elements that all pages have: sections with a heading, and charts."""
+"""Draw the elements of all pages: sections with a heading, and charts."""
 
 import html
 from collections.abc import Callable, Iterator
@@ -13,13 +13,13 @@ from ui.kit import charts, wording
 from ui.kit.downloads import csv_of
 
 CAPTION: Final = "picture_caption"
-"""Session key of the line under the title of a downloaded picture; the frame sets it."""
+"""Session key: the line under the title of a downloaded picture, which the frame sets."""
 _title: ContextVar[str | None] = ContextVar("title of the section", default=None)
 
 
 @contextmanager
 def chapter(title: str, explanation: str | None = None) -> Iterator[None]:
-    """Draw a heading with an optional tooltip. The code in the `with` block draws the section."""
+    """Draw a heading with an optional tooltip. The `with` block draws the section."""
     with st.container(gap=None):
         st.header(title, anchor=False, help=explanation)
         outer = _title.set(title)
@@ -38,11 +38,10 @@ def chart(
     """Draw a chart with a download of its data.
 
     Args:
-        figure: the chart.
-        key: a name that is unique on the page, and the name of the downloaded file.
+        key: unique on the page, and the name of the downloaded file.
         alt: a description for screen readers.
-        on_select: called when the reader has dragged a box over the chart. The selection is then in
-            Streamlit's session state under `key`.
+        on_select: called after a drag over the chart. The selection is then in Streamlit's session
+            state under `key`.
     """
     name = f"tailspan-{key}"
     caption = str(st.session_state.get(CAPTION, ""))
@@ -70,11 +69,8 @@ def chart(
 
 
 def _picture_button(key: str, title: str, caption: str) -> str:
-    """Return the HTML of the button that downloads the picture; `frame/picture_button.js` handles
-    it.
-    """
-    # Escape the title and the line under it, because Plotly parses both as markup, and both contain
-    # external text.
+    """Return the HTML of the picture's download button, which `picture_button.js` handles."""
+    # Plotly parses the title and the line under it as markup, and both contain external text.
     lines = {
         "picture": key,
         "title": wording.for_plotly(title, 120),

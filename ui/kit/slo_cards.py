@@ -26,12 +26,9 @@ STATE_TEXTS: Final = {
 
 
 def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -> str:
-    """Return the state of an objective as HTML, by default with the name of the objective.
+    """Return the state of an objective as HTML, by default with its name.
 
-    Args:
-        each: the objective's state.
-        named: whether the name is shown.
-        silent_s: seconds without data; None while data arrives.
+    `silent_s` is the seconds without data, or None while data arrives.
     """
     label = _label(each, silent_s)
     status, objective = each.status, each.objective
@@ -64,10 +61,7 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
 
 
 def blind(each: SloState) -> str:
-    """Return why the objective counts no recent requests, and how to fix this.
-
-    Return "" if the objective counts recent requests.
-    """
+    """Return why the objective counts no recent requests, and how to fix this, or ""."""
     if each.blind is None:
         return ""
     why, remedy = map(wording.code_html, REASONS[each.blind])
@@ -119,11 +113,9 @@ def _budget_outlook(each: SloState) -> str:
 
 
 def groups(found: Sequence[SloState], silent_s: float | None = None) -> str:
-    """Return one table row per group of an objective, in the given order.
+    """Return one table row per group of an objective.
 
-    Args:
-        found: the groups' states.
-        silent_s: seconds without data; None while data arrives.
+    `silent_s` is the seconds without data, or None while data arrives.
     """
     head = (
         "<tr><th>group</th><th></th><th>missed</th><th>of</th><th>budget left</th>"
@@ -140,7 +132,7 @@ def _group(each: SloState, silent_s: float | None) -> str:
     burning = status.burns[status.burning_s]
     cells = (
         wording.for_html(values, 63),
-        # The page shows the reason why the objective is blind once, for all groups.
+        # The page shows the reason once for all groups.
         _label(replace(each, blind=None), silent_s),
         f"{status.period.bad:,}",
         f"{status.period.events:,}",
@@ -153,8 +145,7 @@ def _group(each: SloState, silent_s: float | None) -> str:
 def windows(each: SloState) -> str:
     """Return a table of the window pairs of the objective's alerts.
 
-    A pair is a long and a short window, and a factor. It alerts if the burn rates over both windows
-    are above the factor.
+    A pair alerts if the burn rates over its long and its short window are above its factor.
     """
     head = (
         "<tr><th>alert</th><th>windows</th><th>burn rate</th><th>alerts above</th>"

@@ -1,5 +1,6 @@
-"""Describe an objective as plain text. Pure. The text contains names and values from external
-input, which the caller must escape.
+"""Describe an objective as plain text. Pure.
+
+The text contains external names and values, which the caller must escape.
 """
 
 from collections.abc import Sequence
@@ -54,7 +55,7 @@ def criterion(good: Expression) -> str:
 
 
 def where(which: Expression) -> str:
-    """Return the condition that selects the counted requests, for example `streamed true`."""
+    """Return the condition that selects the counted requests, such as `streamed true`."""
     parts: Sequence[Expression] = which.operands if isinstance(which, And) else (which,)
     if not all(isinstance(each, Comparison) and each.operator == "==" for each in parts):
         return render(which)

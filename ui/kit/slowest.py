@@ -44,17 +44,14 @@ def shown_rows(
     zone: tzinfo,
     length_s: float,
 ) -> list[dict[str, Any]]:
-    """Return a row for each of the slowest requests: its texts, and the lengths of its phases.
+    """Return a row for each of the slowest requests: its texts, and its phases' lengths.
 
-    The lengths are shares of the duration of the longest of these requests.
+    A length is a share of the duration of the longest of these requests.
 
     Args:
-        table: the requests.
-        matrix: the result of `phases.layers` for the requests.
-        latency: the column that orders the rows.
+        matrix: from `phases.layers`.
         href: returns the address of a request's page.
-        zone: the reader's time zone.
-        length_s: length of the range. In a long range, times include the date.
+        length_s: length of the range. For a long range, times include the date.
     """
     places = slowest(table, latency)
     picked = table.take(pa.array(places, pa.int64()))
@@ -95,7 +92,7 @@ def shown_rows(
 def shown_columns(latency: str) -> list[dict[str, Any]]:
     """Return the table's columns, with the selected latency first.
 
-    A narrow page shows only the columns with a low `rank`.
+    A narrow page shows only columns of low `rank`.
     """
     latencies = [latency, *(c for c in ("ttft_s", "tpot_s", "e2e_s") if c != latency)]
     return [

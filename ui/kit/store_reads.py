@@ -1,7 +1,4 @@
-"""Read the store for several pages, and convert its errors.
-
-The other reads are in `rollup_reads`, and in the `read` module of each page.
-"""
+"""Read the store for several pages, and convert its errors."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,25 +36,23 @@ COLUMNS: Final = tuple(
         )
     )
 )
-"""Columns to read for every request. All other columns are read only for the request whose page is
-open."""
+"""Columns to read for every request. A request's own page reads all columns."""
 
 LONG_NS: Final = 3_600 * 10**9
-"""In nanoseconds. For longer ranges, the values that the filters offer come from rollups instead of
-requests."""
+"""For longer ranges, the values that the filters offer come from rollups."""
 
 EVER: Final = Window(0, 2**63 - 1)
 
 
 class Unreadable(Exception):  # noqa: N818 -- it names the state of the store
-    """The store cannot be read. The message is a sentence for the reader."""
+    """The store cannot be read. The message is for the reader."""
 
 
 @contextmanager
 def store_errors() -> Iterator[None]:
     """Convert the store's errors in the `with` block to `Unreadable`.
 
-    The errors DatabaseMissing and NotAllowed are not converted.
+    DatabaseMissing and NotAllowed are not converted.
     """
     try:
         yield
@@ -73,9 +68,8 @@ def store_errors() -> Iterator[None]:
 def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
     """Set the TTFT of non-streamed responses to null.
 
-    The first byte of a non-streamed response is also its last byte, so its TTFT is as long as its
-    E2E latency. A few non-streamed responses would therefore be the slowest requests by TTFT. Their
-    E2E latency is still counted.
+    The first byte of a non-streamed response is also its last byte. A few of these responses would
+    therefore be the slowest by TTFT. Their E2E latency still counts.
     """
     whole = pc.equal(requests["streamed"], False).fill_null(False)
     ttft_s = pc.if_else(whole, pa.scalar(None, pa.float64()), requests["ttft_s"])
@@ -83,10 +77,7 @@ def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
 
 
 def is_simulated(engine: Engine, window: Window) -> bool:
-    """Return whether a window has simulated data.
-
-    If the window is longer than `LONG_NS`, the answer comes from rollups.
-    """
+    """Return whether a window has simulated data, from rollups for long windows."""
     if window.to_unix_ns - window.from_unix_ns > LONG_NS:
         rolled = rollups(engine, window)
         if rolled is not None:
@@ -125,7 +116,7 @@ def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
 def received_at(engine: Engine, at_unix_ns: Sequence[int], equals: Mapping[str, str]) -> pa.Table:
     """Return the requests that were received at these instants and match the filters.
 
-    The requests are in the order of the instants.
+    The result is in the order of the instants.
     """
     with store_errors():
         found = [

@@ -60,7 +60,6 @@ LATENCY_NAMES: Final[dict[str, str]] = {
     "queue_s": "Queue",
     "first_content_s": "First content",
 }
-"""The latencies that a reader can choose, in the order shown."""
 
 
 def term(key: str, shown: str) -> str:

@@ -1,7 +1,7 @@
-"""Divide a time range into bins of equal width, with a useful number of requests in each bin.
+"""Divide a time range into bins of equal width, each with enough requests. Pure.
 
-Pure. The edges of the bins, in unix time, are multiples of the width. On a live page, the bins
-therefore stay the same while the window moves. The window may start or end inside a bin.
+The edges of the bins, in unix time, are multiples of the width. On a live page, the bins therefore
+stay the same while the window moves. The window may start or end inside a bin.
 """
 
 from dataclasses import dataclass
@@ -33,9 +33,7 @@ class Bins:
     count: int
 
     def index(self, at_unix_ns: IntArray) -> IntArray:
-        """Return the index of each instant's bin. An instant outside all bins gets the nearest
-        bin.
-        """
+        """Return the index of each instant's bin, or of the nearest bin."""
         raw: IntArray = (at_unix_ns - self.first_unix_ns) // self.width_ns
         return np.clip(raw, 0, self.count - 1)
 
@@ -64,9 +62,8 @@ def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
 def choose(from_unix_ns: int, to_unix_ns: int, requests: int) -> Bins:
     """Return the narrowest bins that have at least ENOUGH_PER_BIN requests on average.
 
-    The window is divided into FEWEST_BINS to MOST_BINS bins. There are fewer bins only if no width
-    in WIDTHS_S divides the window into so many. If all widths give bins with too few requests, the
-    widest of the allowed widths is used.
+    There are FEWEST_BINS to MOST_BINS bins, or fewer if no width in WIDTHS_S allows as many. If all
+    allowed widths give too few requests per bin, the widest of them is used.
     """
     length_s = max(1, to_unix_ns - from_unix_ns) / SECOND_NS
     allowed = [width for width in WIDTHS_S if length_s / width <= MOST_BINS]

@@ -1,7 +1,7 @@
 """Format numbers, times and external text for readers.
 
-Pure. The inputs are seconds and ratios, and the texts have units such as ms and %. This is the only
-module that rounds. Text from requests (ids, tenants, routes) is untrusted. This module escapes it.
+Pure. This is the only module that rounds, and that adds units such as ms and %. It also escapes
+text from requests (ids, tenants, routes), which is untrusted.
 """
 
 import html
@@ -72,10 +72,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def hidden(requests: int) -> str:
-    """Return a sentence about requests that may match the filters, but are not included.
-
-    Return "" if the number of these requests is 0.
-    """
+    """Return a sentence about requests that may match the filters but are not included, or ""."""
     if not requests:
         return ""
     return (
@@ -85,9 +82,7 @@ def hidden(requests: int) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Format a ratio as a percentage. A small share is never shown as 0 %, and a large share never
-    as 100 %.
-    """
+    """Format a ratio as a percentage: a small share never as 0 %, a large share never as 100 %."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     if 0 < ratio < 0.01:
@@ -176,7 +171,7 @@ def zone_offset(zone: tzinfo, unix_ns: int) -> str:
 
 def clock_ms(unix_ns: int, zone: tzinfo) -> str:
     """Format the time of day to the millisecond."""
-    # Integer arithmetic: floats would shift today's nanoseconds by a few hundred.
+    # Floats would shift today's nanoseconds by a few hundred.
     at = datetime.fromtimestamp(unix_ns // 10**9, zone)
     return f"{at.strftime('%H:%M:%S')}.{unix_ns // 10**6 % 1000:03d}"
 
@@ -184,7 +179,7 @@ def clock_ms(unix_ns: int, zone: tzinfo) -> str:
 def plain(text: str, length: int = LABEL_LENGTH) -> str:
     """Return untrusted text as one line of at most `length` visible characters.
 
-    Control and direction characters become �, so that no label can hide or reverse another label.
+    Control and direction characters become �, so that no label can hide or reverse another.
     """
     shown = visible(text[: length + 1])
     return shown if len(shown) <= length else shown[: length - 1] + "…"
@@ -203,15 +198,13 @@ def code_html(text: str) -> str:
 def for_markdown(text: str, length: int = LABEL_LENGTH) -> str:
     """Escape untrusted text for Markdown, so that it cannot add a link, an image, a colour or TeX.
 
-    A colon is replaced by a similar character. Escaping a colon is not enough, because Streamlit
-    removes the backslashes first, and then looks for emoji and links.
+    A colon is replaced by a similar character. A backslash before the colon is not enough:
+    Streamlit removes backslashes before it looks for emoji and links.
     """
     shown = plain(text, length).replace(":", "꞉")
     return "".join(f"\\{each}" if each in string.punctuation else each for each in shown)
 
 
 def for_plotly(text: str, length: int = LABEL_LENGTH) -> str:
-    """Escape untrusted text for a chart. Plotly parses tags and entities, and it parses $…$ as
-    TeX.
-    """
+    """Escape untrusted text for a chart. Plotly parses tags, entities and $…$ (TeX)."""
     return for_html(text, length).replace("$", "&#36;")

@@ -8,19 +8,17 @@ from typing import Final
 from telemetry import child_process
 
 AFTER_S: Final = 30.0
-"""Seconds from the start of the explorer until the compiler starts. The compiler must not
-slow down the first page with data (benchmarks/first_minute.py)."""
+"""Seconds from the start of the explorer until the compiler starts, because the first page with
+data must not become slower (benchmarks/first_minute.py)."""
 LONGEST_S: Final = 600.0
-"""Time limit of the compiler in seconds. It takes 14 s of CPU time, at the lowest priority."""
+"""Time limit of the compiler, which takes 14 s of CPU time at the lowest priority."""
 _log: Final = logging.getLogger(__name__)
 
 
 def compile_later(after_s: float = AFTER_S, longest_s: float = LONGEST_S) -> None:
-    """Wait, then compile the replay's loop in a child process. Log errors instead of raising them.
+    """Compile the replay's loop in a child process, after `after_s` seconds. Log errors.
 
-    Args:
-        after_s: seconds to wait.
-        longest_s: time limit of the child process in seconds.
+    `longest_s` is the time limit in seconds.
     """
     time.sleep(after_s)
     try:

@@ -1,6 +1,6 @@
 """Limit the number of the explorer's connections, and the time to receive a request's head.
 
-uvicorn accepts any number of connections, and waits for a request's head without a timeout.
+uvicorn accepts any number of connections, and waits for a head without a timeout.
 """
 
 import asyncio
@@ -13,21 +13,19 @@ from ui.serving.routes import MOST_OPEN
 MOST_CONNECTIONS: Final = 6 * MOST_OPEN
 """Maximum number of connections. Each further connection is closed at once.
 
-A browser opens at most six connections to a host, and reuses them. 768 connections are below the
-usual limit of 1,024 open files. `ui.serving.routes` limits the number of WebSockets.
+A browser opens at most six connections to a host. 768 connections are below the usual limit of
+1,024 open files.
 """
 HEAD_S: Final = 20.0
-"""Maximum number of seconds to receive a request's head. Apache's mod_reqtimeout has the same value
-(`RequestReadTimeout header=20`).
+"""Maximum time to receive a request's head.
 
-This limit is for connections on which a request has not arrived completely. uvicorn itself closes a
+Apache's mod_reqtimeout has the same value (`RequestReadTimeout header=20`). uvicorn itself closes a
 connection that stays idle for 5 s after a response.
 """
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's protocol with two limits: the number of connections, and the time in which a client
-    must send a request's head."""
+    """uvicorn's protocol with a limit of connections, and of the time to send a request's head."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection unless the limit is reached."""

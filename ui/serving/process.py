@@ -43,10 +43,9 @@ from ui.sign_in.redirect import ReturnToPage
 
 HOUR_NS: Final = 3_600 * 10**9
 HOURS: Final = 48
-"""Number of hours to read in advance. The longest range in the menu is 24 h, and its baseline is as
-long."""
+"""Hours to read in advance: the longest range in the menu is 24 h, and its baseline is as long."""
 ENOUGH_ROWS: Final = 1_000_000
-"""Maximum number of rows to read in advance. They take about 180 MB."""
+"""Maximum number of rows to read in advance, about 180 MB."""
 AGAIN_S: Final = 300
 _APP: Final = Path(__file__).parent.parent / "app.py"
 
@@ -54,16 +53,16 @@ _APP: Final = Path(__file__).parent.parent / "app.py"
 def main() -> None:
     """Run until terminated."""
     for page in PAGES:
-        module_of(page)  # this call imports the page
-    # Arrow's own allocator reserves more memory than it uses, and is slower than the system's.
+        module_of(page)  # imports the page
+    # Arrow's own allocator reserves more memory than it uses, and is slower.
     pa.set_memory_pool(pa.system_memory_pool())
     options = read_options(sys.argv[1:])
     app = application(options, in_force(), os.environ)
     bootstrap.load_config_options(options)
     threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
     threading.Thread(target=compile_later, name="compile the replay", daemon=True).start()
-    # `streamlit run` is not used for two reasons. If it listens on all addresses, it asks a server
-    # on the internet for this machine's address. It also accepts messages of 200 MB from a browser.
+    # `streamlit run` has two problems. It accepts messages of 200 MB from a browser. If it listens
+    # on all addresses, it asks a server on the internet for this machine's address.
     uvicorn.run(
         app,
         host=options["server.address"],
@@ -98,9 +97,8 @@ def application(
     The checks are about the headers Host and Origin, the route, and the sign-in.
 
     Args:
-        options: Streamlit's options.
-        settings: the sign-in settings, or None if sign-in is off.
-        environ: environment variables; TAILSPAN_ALLOWED_HOSTS is read.
+        settings: None if sign-in is off.
+        environ: TAILSPAN_ALLOWED_HOSTS is read.
 
     Raises:
         ValueError: a name in the environment is not a host name, or there are roles without a
@@ -108,8 +106,8 @@ def application(
     """
     address, base_path = options["server.address"], options.get("server.baseUrlPath", "")
     names = names_in([], environ)
-    # Allow two names: the listen address, which may be a name, and the name in the sign-in file's
-    # `url`, which signed-in readers use. IP addresses need no entry, because all are allowed.
+    # Allow the listen address, which may be a name, and the name in the sign-in file's `url`, which
+    # signed-in readers use. All IP addresses are allowed anyway.
     names += [
         name
         for name in (address, settings.host if settings else "localhost")
@@ -134,12 +132,10 @@ def application(
 
 
 def _secrets(settings: SignIn) -> dict[str, Any]:
-    """Return Streamlit's secrets. The secrets are kept only in memory, not in a file or an
-    environment variable.
-    """
+    """Return Streamlit's secrets, which are kept only in memory."""
     secret = settings.client_secret.reveal()
-    # The key is derived from the OpenID client's secret, so sessions survive a restart and no other
-    # secret is required.
+    # The key is derived from the OpenID client's secret, so sessions survive a restart, and no
+    # further secret is required.
     signs = hmac.digest(secret.encode(), b"tailspan explorer cookies", hashlib.sha256).hex()
     return {
         "redirect_uri": f"{settings.url}/oauth2callback",
@@ -160,7 +156,7 @@ def _read_ahead() -> None:
 def read_ahead(now_unix_ns: int) -> None:
     """Read the columns of the last `HOURS` hours into the evidence cache.
 
-    One hour is read at a time, so that a page does not have to wait for the whole read.
+    Read hour by hour, so that a page does not wait for the whole read.
 
     Raises:
         StoreError: the database cannot be opened, or does not respond.

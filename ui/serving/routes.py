@@ -1,9 +1,8 @@
 """Allow only the routes that the explorer needs, and limit its WebSockets.
 
-Streamlit's server has routes that the explorer does not use. Some of these routes are unsafe:
-uploads are kept in memory, `/_stcore/metrics` reports on the process, and the agent's API runs
-pages. The response to a route that is not in the following list is 404. A route that a new version
-of Streamlit adds is therefore also refused.
+Streamlit's server has other routes, and some are unsafe: uploads are kept in memory,
+`/_stcore/metrics` reports on the process, and the agent's API runs pages. The response to a route
+that is not in this list is 404, also for routes that a new version of Streamlit adds.
 
 - `/_stcore/health`: open to everyone, without a Host check. The response has no data.
 - `/`, `/index.html`, `/PAGE`: the frontend, after sign-in. `/?page=PAGE` is redirected to `/PAGE`.
@@ -30,7 +29,7 @@ from ui.serving.shell import Shell
 HEALTH: Final = "/_stcore/health"
 STREAM: Final = "/_stcore/stream"
 MOST_OPEN: Final = 128
-"""Maximum number of open pages. 128 pages use 77 MB: one page uses 0.6 MB (measured with nine open
+"""Maximum number of open pages. 128 pages use 77 MB: 0.6 MB per page (measured with nine open
 pages)."""
 MOST_OPEN_OF_ONE: Final = 48
 """Maximum number of open pages of one client address, so that no reader can use up `MOST_OPEN`.
@@ -41,8 +40,8 @@ the proxy.
 MOST_MESSAGE_BYTES: Final = 1_000_000
 """Maximum size of a message from a browser.
 
-Most messages contain the state of a page's controls, which is a few kilobytes. The largest messages
-contain the text of an objective that a reader tries on the SLOs page.
+Most messages have a few kilobytes: the state of a page's controls. The largest messages contain an
+objective that a reader tries on the SLOs page.
 """
 
 _TRY_AGAIN_LATER: Final = 1013
@@ -74,10 +73,10 @@ _BELOW: Final = {
 }
 
 Admission = Callable[[Scope, str], Response | None]
-"""A function that decides whether to admit the reader who sent a request.
+"""Decides whether to admit the reader who sent a request.
 
-Its arguments are the request's ASGI scope, and the path after the base path. It returns None if the
-reader is admitted, otherwise the response to send.
+The arguments are the request's ASGI scope, and the path after the base path. The result is None if
+the reader is admitted, otherwise the response to send.
 """
 
 
@@ -85,11 +84,10 @@ class Routes:
     """An ASGI application that forwards only the routes that the explorer needs.
 
     Args:
-        app: Streamlit.
-        base_path: the path under which the explorer is served, without slashes at its ends.
-        admission: a function that checks whether a reader has signed in. None if sign-in is off.
+        base_path: without slashes at its ends.
+        admission: None if sign-in is off.
         most: maximum number of open WebSockets.
-        most_of_one: maximum number of open WebSockets of one client address.
+        most_of_one: the same, for one client address.
     """
 
     def __init__(
@@ -137,9 +135,7 @@ class Routes:
         return self._redirection(path, scope["query_string"].decode("latin-1"))
 
     def _redirection(self, path: str, query: str) -> Response | None:
-        """Redirect to the path of the page that the query names, because links on a page are
-        relative to its path.
-        """
+        """Redirect to the page that the query names. Links on a page are relative to its path."""
         there = moved(query) if path in ("", "/") else None
         if there is None and path in ("", f"/{FIRST}"):
             there = f"?{query}" if query else ""
@@ -173,10 +169,10 @@ class Routes:
 
 
 def _same_origin(scope: Scope) -> Scope:
-    """Set the Host header of a request to the host of its Origin header, which was checked before.
+    """Set a request's Host header to the host of its Origin header, which was checked before.
 
     Behind a proxy that changes Host, the two headers would differ. Streamlit would then ask a
-    server on the internet for the address of this machine, and compare Host with this address.
+    server on the internet for this machine's address, and compare Host with this address.
     """
     origin = Headers(scope=scope).get("origin")
     if origin is None:

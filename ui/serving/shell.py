@@ -1,9 +1,9 @@
 """The HTML document that loads Streamlit's frontend, with three additions.
 
-- The explorer's style and scripts. If the style were sent later, with the page's elements, it would
-  move elements that are already drawn.
-- Links that load some of the frontend's modules in advance: those that every page uses. Until such
-  a module is loaded, the elements that it draws have the wrong height.
+- The explorer's style and scripts. A style that is sent with the page's elements would move
+  elements that are already drawn.
+- Links that load modules of the frontend that every page uses. Until a module is loaded, the
+  elements that it draws have the wrong height.
 - The server's address. Without the address, the frontend of `/PAGE` first requests
   `/PAGE/_stcore/health`, and the browser's console shows the error 404.
 """
@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 FRAME: Final = Path(__file__).parent.parent / "frame"
 SCRIPTS: Final = ("history.js", "picture_button.js", "copy_link.js", "connection.js")
 PARTS: Final = ("Html", "PageLink", "ButtonGroup", "Button", "Selectbox", "BidiComponent")
-"""Names of the frontend's modules to load in advance. If a version of Streamlit has no module of a
-name, the name is ignored."""
+"""The frontend's modules to load in advance. Names that a version of Streamlit lacks are
+ignored."""
 _MODULES: Final = Path(streamlit.__file__).parent / "static" / "static" / "js"
 _ADDRESS: Final = (
     "<script>window.__streamlit = {BACKEND_BASE_URL: new URL(%s, location.origin).href};</script>"
@@ -28,11 +28,9 @@ _ADDRESS: Final = (
 
 
 class Shell:
-    """An ASGI application that adds the style and the server's address to Streamlit's document.
+    """Adds the style and the server's address to Streamlit's document.
 
-    Args:
-        app: Streamlit.
-        base: the path under which the explorer is served: empty, or with a leading slash.
+    `base` is the path under which the explorer is served: empty, or with a leading slash.
     """
 
     def __init__(self, app: ASGIApp, base: str) -> None:
@@ -47,15 +45,15 @@ class Shell:
         self._changes = (
             (b"<head>", f"<head>{address}".encode()),
             (b"</head>", f"{preloads}</head>".encode()),
-            # The style is after Streamlit's own styles. Of two CSS rules with the same specificity,
-            # the later rule applies.
+            # The style comes after Streamlit's own styles. If two CSS rules have the same
+            # specificity, the later rule applies.
             (b"</body>", f"<style>{style}</style><script>{scripts}</script></body>".encode()),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward a request for the document to Streamlit, and change the document."""
-        # Without these headers, the response is not compressed, and its status is not 304 (Not
-        # Modified), so it contains the document.
+        """Forward a request to Streamlit, and change the document in the response."""
+        # Without these headers, the response contains the document uncompressed, and is not 304
+        # (Not Modified).
         left_out = (b"accept-encoding", b"if-none-match", b"if-modified-since")
         headers = [each for each in scope["headers"] if each[0] not in left_out]
         start: Message = {}

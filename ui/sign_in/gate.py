@@ -1,9 +1,8 @@
-"""Check, before every page, who the reader is, whether they may see the page, and whether the
-session has ended.
+"""Check, before every page, who the reader is, and whether they may see the page.
 
-The claims are what the OpenID provider states about the reader, such as the e-mail address. They
-are in a cookie that Streamlit signs. The claims are checked each time that a page is drawn, so an
-open page shows no new data after the session has ended.
+The OpenID provider's claims about the reader, such as the e-mail address, are in a cookie that
+Streamlit signs. They are checked each time that a page is drawn, so an open page shows no new data
+after the session has ended.
 """
 
 import time
@@ -26,11 +25,11 @@ from ui.kit import wording
 Body = Callable[[Engine, tzinfo], None]
 
 EARLY_S: Final = 120
-"""Maximum number of seconds by which the provider's clock may be ahead of this machine's clock."""
+"""Maximum time by which the provider's clock may be ahead of this machine's clock."""
 
 
 class Verdict(StrEnum):
-    """Whether a reader may see the pages, or the reason why not."""
+    """Whether a reader may see the pages, or why not."""
 
     ALLOWED = "allowed"
     UNKNOWN = "unknown"
@@ -48,7 +47,7 @@ class Verdict(StrEnum):
 ANOTHER_USER: Final = frozenset(
     {Verdict.REFUSED, Verdict.UNVERIFIED, Verdict.NO_ROLE, Verdict.MALFORMED}
 )
-"""The verdicts for which a reader who is signed in needs another account."""
+"""The verdicts for which a signed-in reader needs another account."""
 
 
 def judge(
@@ -57,10 +56,9 @@ def judge(
     """Return whether a reader may see the pages.
 
     Args:
-        claims: the identity token's claims, as Streamlit returns them, with `is_logged_in`.
-        settings: the sign-in settings.
-        now_s: unix seconds.
-        roles: the roles, or None if each reader may see everything.
+        claims: the identity token's claims, with Streamlit's `is_logged_in`.
+        now_s: the time in unix seconds.
+        roles: None if each reader may see everything.
     """
     verdict = _judge(claims, settings, now_s)
     if verdict is not Verdict.ALLOWED or roles is None:
@@ -91,7 +89,7 @@ def _access(claims: Mapping[str, Any], settings: SignIn, roles: Roles) -> Access
 
 
 def claims_of_reader() -> Mapping[str, Any]:
-    """Return the claims of the current reader, as Streamlit read them from the cookie."""
+    """Return the current reader's claims, from the cookie."""
     return st.user.to_dict()
 
 
@@ -117,8 +115,8 @@ def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> Verdict
     if EVERYBODY in settings.allow:
         return Verdict.ALLOWED
     email = claims.get("email")
-    # Reject an address that is not ASCII, because `lower` converts some letters of other alphabets
-    # to ASCII letters. The address could then be equal to the address of another person.
+    # Reject an address that is not ASCII. `lower` converts some letters of other alphabets to ASCII
+    # letters, which could result in another person's address.
     if not isinstance(email, str) or not email.isascii() or email.count("@") != 1:
         return Verdict.REFUSED
     email = email.lower()
@@ -143,7 +141,7 @@ def passes() -> bool:
 
 
 def kept(body: Body) -> Body:
-    """Return a function that checks the session and then draws a page's body.
+    """Return a function that checks the session, and then draws a page's body.
 
     Each rerun of the body therefore checks the session again.
     """
@@ -186,11 +184,7 @@ def _ask_to_sign_in(settings: SignIn, verdict: Verdict, email: str) -> None:
 def reason_html(settings: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
     """Return why a page is not shown, as HTML.
 
-    Args:
-        settings: the sign-in settings.
-        verdict: the result of the check.
-        email: the reader's e-mail address from the claims.
-        failed: whether the last sign-in failed.
+    `email` is from the claims. `failed` states whether the last sign-in failed.
     """
     provider, who = wording.for_html(settings.provider), wording.for_html(email, 80)
     headline = f"<p class='headline'>{_explanation(settings, verdict, provider, who)}</p>"

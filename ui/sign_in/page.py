@@ -29,8 +29,8 @@ from ui.sign_in.redirect import FAILED
 
 _PAGES: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
 MOST_RECORDED: Final = 10_000
-"""Maximum number of sessions that are remembered. A remembered session is not written to the audit
-log again."""
+"""Maximum number of remembered sessions. A remembered session is not written to the audit log
+again."""
 MOST_KEY: Final = 256
 _HEADERS: Final = {
     "cache-control": "no-store",
@@ -39,17 +39,13 @@ _HEADERS: Final = {
 }
 _STYLE: Final = (Path(__file__).with_name("page.css")).read_text()
 _DEFAULT_PROVIDER: Final = "default"
-"""The name that Streamlit gives to the provider if only one is configured."""
+"""Streamlit's name for the provider if only one is configured."""
 
 
 class SignInPage:
-    """Admit a reader who may see the pages, and send the sign-in page in response to any other
-    request.
+    """Admit a reader who may see the pages; otherwise respond with the sign-in page.
 
     Implements `ui.serving.routes.Admission`.
-
-    Args:
-        asked: the sign-in settings.
     """
 
     def __init__(self, settings: SignIn) -> None:
@@ -86,7 +82,6 @@ class SignInPage:
 
 
 def _claims(headers: Headers, settings: SignIn) -> Mapping[str, Any]:
-    """Return the claims in the signed cookie, as Streamlit reads them for a page."""
     cookies = cookie_parser(headers.get("cookie", ""))
     kept = _get_signed_cookie_with_chunks(cookies, USER_COOKIE_NAME)
     return _parse_decoded_user_cookie(kept, settings.url) if kept else {}

@@ -1,9 +1,8 @@
 """Redirect the reader to the requested page after sign-in.
 
-After sign-in, Streamlit redirects to the first page, without the query of the requested page. The
-query contains the view, for example that of a link in an alert. A cookie therefore keeps the query
-for a few minutes. The cookie contains only a query, not a URL, so it cannot redirect to another
-site.
+Streamlit itself redirects to the first page, without the query of the requested page. This query
+contains the view. A cookie therefore keeps the query for a few minutes. The cookie contains only a
+query, not a URL, so it cannot redirect to another site.
 """
 
 from collections.abc import Callable
@@ -25,17 +24,13 @@ LONGEST: Final = 2_000
 _REDIRECT, _BAD = 302, 400
 
 Change = Callable[[int, MutableHeaders], int]
-"""A function that receives a response's status and headers, may change the headers, and returns the
-new status.
-"""
+"""Receives a response's status and headers, may change the headers, and returns the new status."""
 
 
 class ReturnToPage:
     """Middleware around Streamlit that returns the reader to the requested page.
 
-    Args:
-        app: Streamlit.
-        url: the public URL of the explorer, without a trailing slash.
+    `url` is the public URL of the explorer, without a trailing slash.
     """
 
     def __init__(self, app: ASGIApp, url: str) -> None:
@@ -45,7 +40,7 @@ class ReturnToPage:
         self._attributes = f"; Path={self._path or '/'}; HttpOnly; SameSite=Lax"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle the requests that begin and end a sign-in, and forward all other requests."""
+        """Handle requests that begin or end a sign-in, and forward all others."""
         path = scope.get("path") if scope["type"] == "http" else None
         if path in (f"{self._path}/auth/login", f"{self._path}/auth/logout"):
             send = self._changing(send, self._leaving(Headers(scope=scope)))
@@ -68,8 +63,7 @@ class ReturnToPage:
         return change
 
     def _query_of_left_page(self, referer: str) -> str:
-        """Return the query string of the page that the reader left. The page's path becomes the
-        parameter `page`."""
+        """Return the query of the page that the reader left. The page's path is added as `page`."""
         where, _, query = referer.partition("?")
         page = where.removeprefix(f"{self._url}/")
         if where.rstrip("/") == self._url:
@@ -115,7 +109,7 @@ class ReturnToPage:
         return send_changed
 
     def _secured(self, headers: MutableHeaders) -> MutableHeaders:
-        """Mark Streamlit's cookies as secure, because it does not detect a proxy's HTTPS."""
+        """Mark Streamlit's cookies as secure. Streamlit does not detect a proxy's HTTPS."""
         if not self._url.startswith("https:"):
             return headers
         marked = [
@@ -137,7 +131,7 @@ class ReturnToPage:
 def _without_failure(query: str) -> str:
     """Return the query without the parameter of a failed sign-in.
 
-    If the query is longer than a few kilobytes, return an empty query.
+    Return an empty query instead of a query of more than a few kilobytes.
     """
     return urlencode(
         [pair for pair in parse_qsl(query[:LONGEST]) if pair[0] != FAILED], quote_via=quote

@@ -24,13 +24,10 @@ PARTS: Final = {
 
 
 def waterfall(parts: Parts, change: Interval | None, name: str) -> go.Figure:
-    """Draw a waterfall: the percentile before the change, the parts of the difference, and the
-    percentile after the change.
+    """Draw the percentile before the change, the parts of the difference, and the percentile after.
 
-    Args:
-        parts: the parts of the difference.
-        change: the interval of the change, in seconds.
-        name: the name of the percentile and the latency, such as `P95 TTFT`.
+    `change` is the interval of the change in seconds. `name` is a percentile and a latency, such as
+    `P95 TTFT`.
     """
     figure = go.Figure()
     figure.add_trace(_bar("before", 0.0, parts.before_s, END, name, wording.seconds))
@@ -59,7 +56,7 @@ def waterfall(parts: Parts, change: Interval | None, name: str) -> go.Figure:
 def curve(answer: CompareAnswer, name: str, ink: colours.Ink) -> go.Figure:
     """Draw the percentile before and after the change, by load.
 
-    The x axis is the number of requests that ran when a request arrived.
+    The load is the number of requests that ran when a request arrived.
     """
     points = answer.decision.curve
     figure = go.Figure()

@@ -18,7 +18,7 @@ NOT_CHOSEN: Final = "Choose two values above"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The data of the page. If `answer` is None, `problem` is the reason."""
+    """The data of the page. `problem` is the reason why `answer` is None."""
 
     answer: CompareAnswer | None
     problem: str | None
@@ -27,15 +27,10 @@ class Reading:
 
 
 def sides_of(view: View, window: Window) -> tuple[Side, Side] | None:
-    """Return the two sides of the comparison that a view selects: the requests before the change,
-    and the requests after it.
+    """Return the requests before and after a change, as a view selects them.
 
     Return None if the view divides the requests by a label, and the reader has not chosen both
-    values of the label yet.
-
-    Args:
-        view: the view of the page.
-        window: the displayed range.
+    values yet.
     """
     if view.split and not (view.before and view.after):
         return None
@@ -57,13 +52,8 @@ def read_compare(
 ) -> Reading:
     """Compare the requests before a change with the requests after it.
 
-    Args:
-        engine: the database, from `open_database`.
-        sides: the result of `sides_of`.
-        metric: a latency, such as ttft.
-        quantile: p50, p95 or p99.
-        objectives: the current objectives.
-        replay: whether to compute the total change by replay.
+    `metric` is a latency, such as ttft. `quantile` is p50, p95 or p99. With `replay`, the total
+    change is computed by replay.
     """
     if sides is None:
         return Reading(None, NOT_CHOSEN, newest_unix_ns(engine), simulated=False)

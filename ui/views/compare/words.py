@@ -25,7 +25,7 @@ def headline(answer: CompareAnswer) -> str:
 
 
 def ranges(answer: CompareAnswer, zone: tzinfo) -> str:
-    """Return a sentence about each side of the comparison: number of requests, range, filters."""
+    """Return a sentence about each side: number of requests, range, filters."""
     question = answer.question
     return (
         f"Before: {answer.requests_before:,} requests, {_side(question.before, zone)}. "
@@ -44,10 +44,9 @@ def _range(window: Window, zone: tzinfo) -> str:
 
 
 def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
-    """Return sentences about the limits of the result, and about a prediction of the change, as
-    HTML."""
+    """Return notes about the limits of the result, and about a prediction, as HTML."""
     found = answer.decision
-    # If there are no parts, the headline already contains the first reason.
+    # Without parts, the headline already contains the first reason.
     sentences = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
     sentences += [html.escape(each) for each in answer.notes]
     if found.parts is not None:

@@ -62,7 +62,7 @@ def show(found: CachesAnswer, view: View) -> None:
 
 
 def sentence(found: CachesAnswer, total: CacheGroup) -> str:
-    """Return sentences about the hit rate, and about the time and the cost that the hits saved."""
+    """Return sentences about the hit rate, and the time and the cost that hits saved."""
     text = f"Caches in front of the model answered <b>{_rate(total)}</b> {_interval(total)}"
     text += f" of {wording.counted(total.hits + total.misses, 'lookup')}."
     if total.saved_usd is not None:
@@ -129,9 +129,9 @@ def _interval(group: CacheGroup) -> str:
 
 
 def similarity(found: CachesAnswer) -> go.Figure:
-    """Draw the numbers of hits and misses by similarity.
+    """Draw the hits and misses by similarity.
 
-    The similarity is that between the prompt and the nearest entry of a semantic cache.
+    The similarity is between the prompt and the nearest entry of a semantic cache.
     """
     figure = go.Figure()
     xs = [each.from_similarity + 0.5 / BINS for each in found.similarity]

@@ -1,5 +1,4 @@
-"""Draw the charts of a bill: its parts, the cost over time, and the rate at which self-hosting is
-cheaper. Pure."""
+"""Draw a bill's parts, the cost over time, and the rate at which self-hosting is cheaper. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,14 +20,14 @@ from ui.views.cost.read import Step
 HEIGHT: Final = 260
 MOST_PAYERS: Final = len(colours.PAYERS)
 SMALLEST: Final = 1 / 20_000
-"""Minimum share of the bill for a part to be drawn. A smaller part would be invisible."""
+"""A smaller share of the bill is not drawn, because it would be invisible."""
 REST: Final = "all others"
 UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the bill. Its bar begins at `from_usd`, where the bar of the previous part ends."""
+    """A part of the bill. Its bar begins at `from_usd`, where the previous bar ends."""
 
     name: str
     usd: float
@@ -47,9 +46,7 @@ MEANINGS: Final = {
 
 
 def parts(line: Line) -> list[Part]:
-    """Return the parts of the bill in order, without parts that are too small to see. All parts sum
-    to the bill.
-    """
+    """Return the bill's parts in order, without parts that are too small to see."""
     sizes = _sizes(line)
     found = []
     reached = 0.0
@@ -139,7 +136,7 @@ def bill_over_time(steps: Sequence[Step], window: Window, zone: tzinfo) -> go.Fi
 def payers_over_time(steps: Sequence[Step], label: str, window: Window, zone: tzinfo) -> go.Figure:
     """Draw the cost per hour over time for each value of a label, such as each tenant.
 
-    The costs of all values except the most expensive values are drawn as one sum.
+    The most expensive values are drawn separately, and all other values as one sum.
     """
     by_step = [
         {each.labels[0]: each.usd or 0.0 for each in groups_of(step.costs, (label,))}
@@ -231,7 +228,7 @@ def break_even(
             annotation={
                 "text": f"{name} {wording.number(rps)}/s",
                 "yref": "paper",
-                # The labels are on different heights, because they may be close together.
+                # The labels may be close together, so their heights differ.
                 "y": 1.0 + 0.1 * place,
                 "yanchor": "bottom",
                 "xanchor": "left" if rps < most * 0.6 else "right",
@@ -273,14 +270,8 @@ def table_rows(
 ) -> list[list[object]]:
     """Return the rows of a CSV with the cost of each group. The first row is the header.
 
-    Costs are in US dollars and not rounded. An unknown value is an empty cell.
-
-    Args:
-        groups: the costs, grouped by one label.
-        label: the name of the label.
-        bill: the bill that contains these costs.
-        managed_usd: the price of each group's tokens at a managed API. The key has the values of
-            the group's labels.
+    Costs are in US dollars and not rounded. An unknown value is an empty cell. `managed_usd` is the
+    price at a managed API, by the group's label values.
     """
     head: list[object] = [
         label, "cost_usd", "requests", "unpriced_requests", "usd_per_request", "recomputed_usd",

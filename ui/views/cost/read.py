@@ -1,11 +1,9 @@
-"""Compute the costs of a time range: the bill, the cost per group of requests, and the cost over
-time.
+"""Compute the costs of a time range: the bill, the cost per group, and the cost over time.
 
-The costs are computed from rollups and from the engines' data by the minute. The time that this
-takes does not depend on the number of requests. The bill is the cost of engines, so only the filter
-by replica applies to the bill. All filters apply to the cost per group. The cost over time has
-steps of 1 to 15 minutes for ranges of up to three hours, and steps of an hour or a day for longer
-ranges.
+The costs come from rollups and from the engines' data by the minute, so the computing time does not
+depend on the number of requests. The bill is the cost of engines, so only the filter by replica
+applies to the bill. All filters apply to the cost per group. The cost over time has steps of 1 to
+15 minutes for ranges of up to three hours. Longer ranges have steps of an hour or a day.
 """
 
 from collections import defaultdict
@@ -33,19 +31,18 @@ from ui.frame.view import PAYERS
 from ui.kit.time_bins import SECOND_NS
 
 DIMENSIONS: Final = PAYERS
-"""Labels by which costs are grouped, and by which the reader can filter."""
 
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900))
-"""Pairs of the maximum length of a range, and the length of the range's steps, in seconds."""
+"""Pairs of a range's maximum length, and the length of its steps, in seconds."""
 BY_DAY_S: Final = 4 * DAY_S
 """Ranges longer than this are shown by the day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The cost in one step of the range: the bill (`line`), and the cost of requests per group.
+    """The cost in one step: the bill (`line`), and the cost of requests per group.
 
     `line` is None if no engine was up.
     """
@@ -66,31 +63,27 @@ class Spending:
     """The costs of a range."""
 
     window: Window
-    """The billed range, in whole minutes."""
+    """In whole minutes."""
     bill: Bill
-    """The bill of the selected replicas."""
     costs: RequestCosts
-    """The cost of the selected requests."""
     steps: Sequence[Step]
     compared: Sequence[Comparison]
     not_compared: Sequence[str]
     break_even: BreakEven | None
-    """The request rate above which self-hosting is cheaper than a managed API. None if a price is
-    missing, or if a filter excludes requests."""
+    """The request rate above which self-hosting is cheaper. None if a price is missing, or if a
+    filter excludes requests."""
     energy: Energy | None
     sides: Sides
     """The cost of the time in engine steps, divided between prefill and decode."""
     simulated: bool
     apportioned: bool
     engines_from_unix_ns: int
-    """The data about engine time before this instant has been deleted."""
+    """Data about earlier engine time was deleted."""
     overflowed: int
 
     @property
     def usd(self) -> float | None:
-        """Cost of the selected requests in US dollars, including recomputation. None if no request
-        has a price.
-        """
+        """Cost of the selected requests in US dollars, or None if no request has a price."""
         return self.costs.total_usd
 
     @property
@@ -110,13 +103,9 @@ def read_spending(
     """Return the cost of a range.
 
     Args:
-        engine: the database, from `open_database`.
-        window: the range.
-        equals: labels of the requests. The replica filter also applies to engines.
-        prices: the current prices.
-        objectives: the objectives. A request rate is sustainable if these objectives are met at
-            this rate.
-        peaks: peaks of devices that override the built-in table.
+        equals: labels of the requests. The label of the replica also applies to engines.
+        objectives: a request rate is sustainable if these objectives are met.
+        peaks: override the built-in peaks of devices.
     """
     replica = equals.get("replica")
     read_ = of_replica(accounts(engine, window, DIMENSIONS), replica)
@@ -161,10 +150,7 @@ def _cost_of_step(read_: Accounts, prices: PriceList, equals: Mapping[str, str])
 
 
 def pieces(window: Window, piece_s: int) -> list[Window]:
-    """Divide a range at the multiples of `piece_s` seconds.
-
-    The first and the last piece may be shorter than `piece_s`.
-    """
+    """Divide a range at the multiples of `piece_s` seconds."""
     piece_ns = piece_s * SECOND_NS
     first = window.from_unix_ns // piece_ns + 1
     cuts = range(first * piece_ns, window.to_unix_ns, piece_ns)
@@ -173,14 +159,9 @@ def pieces(window: Window, piece_s: int) -> list[Window]:
 
 
 def by_hours(whole: Bill, costs: RequestCosts, step_s: int) -> list[Step]:
-    """Divide a bill into steps of one or several hours.
+    """Divide a bill into steps of `step_s` seconds: one or several hours.
 
-    The first and the last step contain only the part that is in the range.
-
-    Args:
-        whole: the bill.
-        costs: the cost of the selected requests.
-        step_s: the length of a step in seconds.
+    The first and the last step contain only the part in the range.
     """
     lines: dict[int, list[Line]] = defaultdict(list)
     for line in whole.lines:

@@ -28,10 +28,10 @@ from ui.views.cost.read import Spending
 MOST_ROWS: Final = 40
 MOST_UNPRICED: Final = 5
 LARGE: Final = 0.5
-"""Share of the bill above which the page mentions idle time."""
+"""Idle share of the bill above which the page mentions idle time."""
 NOTHING: Final = 0.005
-"""Share of the bill. Rounding at the start and the end of the range may change a part of the bill
-by up to this share, so a small part may be negative."""
+"""Rounding the range may change a part of the bill by this share of the bill. A small part may
+therefore be negative."""
 UNKNOWN_NAME: Final = "unknown"
 
 
@@ -77,9 +77,9 @@ def _for_requests(total: Line) -> str:
 
 
 def sides(found: Sides, total: Line) -> str:
-    """Return a table with the cost, the time in steps and the utilisation of prefill and of decode.
+    """Return a table of prefill and decode: cost, time in steps, MFU and MBU.
 
-    The utilisation is MFU and MBU: the shares of the peak FLOP/s and of the peak memory bandwidth.
+    MFU is the share of the peak FLOP/s. MBU is the share of the peak memory bandwidth.
     """
     rows = []
     for each in found.sides:
@@ -117,7 +117,7 @@ def _of_these(found: Spending, total: Line, equals: dict[str, str]) -> str:
 
 
 def advice(total: Line) -> str | None:
-    """Return advice about the largest parts, or None if no part is unusually large."""
+    """Return advice about unusually large parts, or None without one."""
     if total.bill_usd <= 0:
         return None
     if (total.idle_usd or 0.0) > LARGE * total.bill_usd:
@@ -158,15 +158,9 @@ def payers(
     bill: Bill,
     managed_usd: Mapping[tuple[str | None, ...], float | None],
 ) -> str:
-    """Return the cost per group as a table with bars. Each group's name links to its requests.
+    """Return the cost per group as a table with bars. A group's name links to its requests.
 
-    Args:
-        groups: the costs, one entry per value of the label.
-        label: the label that the costs are grouped by.
-        view: the reader's view, for the links.
-        bill: the bill that contains these costs.
-        managed_usd: the price of each group's tokens at a managed API. The key has the values of
-            the group's labels.
+    `managed_usd` is the price at a managed API, by the group's label values.
     """
     whole = sum(group.usd or 0.0 for group in groups)
     most = max((group.usd or 0.0 for group in groups), default=0.0)
@@ -203,8 +197,7 @@ def _row(
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
         name = f"<a href='{html.escape(href)}'>{name}</a>"
-    # If only some of the group's requests have a price, the cost per token would be too low. It is
-    # then not shown.
+    # If only some of the group's requests had a price, the cost per token would be too low.
     partly = group.unpriced > 0
     priced = group.requests - group.unpriced
     each = group.usd / priced if group.usd is not None and priced > 0 else None
@@ -226,7 +219,7 @@ def _row(
 
 
 def how_priced(groups: Sequence[Group]) -> str:
-    """Return a sentence if a request's cost was computed without the step ledger, otherwise ""."""
+    """Return a sentence if a cost was computed without the step ledger, otherwise ""."""
     methods = {method for group in groups for method in group.priced_by}
     if PricedBy.TOKENS not in methods:
         return ""
@@ -238,7 +231,7 @@ def how_priced(groups: Sequence[Group]) -> str:
 
 
 def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
-    """Return a table with the self-hosted cost and the cost at a managed API, by model."""
+    """Return a table of the self-hosted and the managed cost, by model."""
     own = {group.labels[0]: group.usd for group in by_model}
     rows = "".join(
         f"<tr><td>{wording.for_html(each.model)}</td>"
@@ -256,9 +249,9 @@ def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
 
 
 def against(found: Spending, total: Line) -> str:
-    """Return sentences that compare the bill with the price of the same tokens at a managed API.
+    """Return sentences that compare the bill with the same tokens at a managed API.
 
-    They also name the break-even rate, above which self-hosting is cheaper.
+    They include the break-even rate, above which self-hosting is cheaper.
     """
     there = sum(each.usd for each in found.compared)
     even = found.break_even
@@ -303,14 +296,13 @@ def against(found: Spending, total: Line) -> str:
 
 
 def now_rps(found: Spending) -> float:
-    """Return the mean request rate, in requests/s, over the time in which an engine was up."""
+    """Return the mean request rate per second while an engine was up."""
     up_s = found.bill.uptime.up_s or (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
 def managed_example(models: Sequence[str]) -> str:
-    """Return an example of an entry in the price file. With such an entry, the page compares the
-    cost of a model with the price at a managed API."""
+    """Return an example of an entry in the price file, to compare a model with a managed API."""
     name = wording.plain(models[0], 60) if models else "chat"
     return (
         f'managed:\n  - {{match: "{_yaml(name)}", provider: openrouter,'

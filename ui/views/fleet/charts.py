@@ -1,4 +1,4 @@
-"""Draw one measure of all replicas over time as a heatmap, and export all measures as CSV. Pure."""
+"""Draw a measure of all replicas over time, and export all measures as CSV. Pure."""
 
 import csv
 import io

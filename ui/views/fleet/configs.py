@@ -1,7 +1,6 @@
-"""Find the replicas' current configurations, and the arguments that differ between replicas of a
-model. Pure.
+"""Find the replicas' current configurations, and how they differ within a model. Pure.
 
-Only replicas of the same model are compared, because different models need different arguments.
+Different models need different arguments, so only replicas of the same model are compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,8 +10,8 @@ from typing import Final
 from telemetry.starts import Difference, EngineStart, differences
 
 APART_NS: Final = 120 * 10**9
-"""In nanoseconds. Several processes report the same start of a replica. Reports that are closer
-together than this count as one start."""
+"""Several processes report the same start of a replica. Reports that are closer together count as
+one start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +23,14 @@ class Group:
     version: str | None
     replicas: Sequence[str]
     differs: Sequence[Difference]
-    """Differences from the most common configuration of the model. In each difference, `before` is
-    the value in the most common configuration."""
+    """Differences from the most common configuration of the model, whose value is `before`."""
 
 
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group]:
     """Return the current configurations, the most common first.
 
-    Args:
-        starts: the latest start of each engine.
-        replicas: the replicas that run now. Starts of other replicas are ignored, because these
-            replicas have ended.
+    `starts` has the latest start of each engine. Starts of replicas that are not in `replicas` are
+    ignored, because these replicas have ended.
     """
     there = set(replicas)
     by_model: dict[str | None, dict[str, list[EngineStart]]] = {}
@@ -61,9 +57,9 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group
 
 
 def odd(found: Iterable[Group]) -> dict[str, list[str]]:
-    """Return the arguments of each replica that differ from the most common configuration.
+    """Return each replica's arguments that differ from the most common configuration.
 
-    The key is the replica, and the value has a text for each argument.
+    The result has a text for each argument, by replica.
     """
     by_replica: dict[str, list[str]] = {}
     for group in found:
@@ -76,7 +72,7 @@ def odd(found: Iterable[Group]) -> dict[str, list[str]]:
 
 
 def shown(value: object) -> str:
-    """Return an argument's value in the form of the command line, or a dash if it has no value."""
+    """Return an argument's value as on the command line, or a dash."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -89,12 +85,8 @@ def restarts(
 ) -> dict[str, list[int]]:
     """Return the times at which each replica restarted since an instant.
 
-    The first start of a replica that did not run before is not a restart.
-
-    Args:
-        began: the start times of all processes, in unix nanoseconds, by replica.
-        ran_before: the replicas that were started before `from_unix_ns`.
-        from_unix_ns: the instant.
+    `began` has the start times of all processes, in unix ns. The first start of a replica that is
+    not in `ran_before` is not a restart.
     """
     earlier = set(ran_before)
     found = {}

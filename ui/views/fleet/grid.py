@@ -1,9 +1,8 @@
-"""Convert the samples of many engines to one grid per measure: one row per replica, one column per
-bin.
+"""Convert the samples of engines to a grid per measure: a row per replica, a column per bin.
 
-Pure. For a gauge, the value of a cell is the maximum in the bin, summed over the replica's engines.
-For a counter, the value is the increase in the bin. An engine may have several processes, and each
-process counts a part of the engine's work, so the rates of the processes are summed.
+Pure. A cell of a gauge is the maximum in the bin, summed over the replica's engines. A cell of a
+counter is the increase in the bin. Each process of an engine counts a part of its work, so the
+rates of the processes are summed.
 """
 
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ GPU_COLUMNS: Final = (
 )
 
 WAITED: Final = "waited"
-"""Key of the share of samples with waiting requests. The page shows this measure only as text."""
+"""The share of samples with waiting requests. The page shows this share only as text."""
 
 Grid = FloatArray
 """The values of one measure, as (replicas, bins). A cell without a sample is NaN."""
@@ -38,13 +37,12 @@ Grid = FloatArray
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The samples, with the engine process (line) of each sample, and the replica and the engine of
-    each process."""
+    """The samples, and the engine process (line) of each."""
 
     samples: Samples
     line: IntArray
     replica: IntArray
-    """(lines,) row of the replica in the grids; −1 if the replica is not selected."""
+    """(lines,) the replica's row in the grids; −1 if it is not selected."""
     engine: IntArray
     """(lines,) index of the engine, over all replicas."""
 
@@ -55,10 +53,9 @@ def engine_grids(
     """Return the grid of each measure of engines, by the key of the measure.
 
     Args:
-        table: samples with `ENGINE_COLUMNS`.
-        replicas: the replicas to return, one per row.
+        table: with `ENGINE_COLUMNS`.
+        replicas: one per row of a grid.
         index: (samples,) the bin of each sample.
-        bins: number of bins.
     """
     if not table.num_rows:
         return {}
@@ -112,14 +109,9 @@ def engine_grids(
 def gpu_grids(
     table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
 ) -> dict[str, Grid]:
-    """Return the grids of the measures of GPUs: the mean bandwidth and the lowest clock of each
-    replica's GPUs.
+    """Return the mean bandwidth and the lowest clock of each replica's GPUs, as grids.
 
-    Args:
-        table: samples with `GPU_COLUMNS`.
-        replicas: the replicas to return, one per row.
-        index: (samples,) the bin of each sample.
-        bins: number of bins.
+    `table` has `GPU_COLUMNS`. `index` is (samples,), the bin of each sample.
     """
     if not table.num_rows:
         return {}
@@ -147,8 +139,7 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
     rows = _row_of_samples(samples, replicas)
     engine = samples.number("engine").astype(np.int64)
     process = samples.number("process").astype(np.int64)
-    # Replace (replica, engine) by one number per sample, because numpy compares rows of several
-    # columns slowly.
+    # numpy compares rows of several columns slowly, so replace (replica, engine) by one number.
     of_engine = _numbered(_numbered(rows) * (engine.max() + 1) + engine)
     line = _numbered(of_engine * len(samples) + _numbered(process))
     replica = np.full(int(line.max()) + 1, -1, dtype=np.int64)
@@ -158,13 +149,13 @@ def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
 
 
 def _numbered(keys: IntArray) -> IntArray:
-    """Return the index of each key in the sorted list of distinct keys."""
+    """Return the index of each key among the sorted distinct keys."""
     found: IntArray = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return found
 
 
 def _row_of_samples(samples: Samples, replicas: Sequence[str]) -> IntArray:
-    """Return the row of each sample's replica, or −1 if the replica is not selected."""
+    """Return the row of each sample's replica, or −1 if it is not selected."""
     place = {name: row for row, name in enumerate(replicas)}
     of_code = np.array([*(place.get(value, -1) for value in samples.replica.values), -1])
     found: IntArray = of_code[samples.replica.codes].astype(np.int64)
@@ -212,7 +203,7 @@ def _rate(
 
 
 def _sums(rows: IntArray, columns: IntArray, values: FloatArray, height: int, width: int) -> Grid:
-    """Return the sum of the values in each cell. A cell without a known value is NaN."""
+    """Return the sum of the values in each cell, or NaN without a known value."""
     known = np.isfinite(values) & (rows >= 0)
     cells = rows[known] * width + columns[known]
     size = height * width

@@ -35,8 +35,7 @@ from ui.views.fleet.starts import Starts, shown_starts
 
 MOST_BINS: Final = 96
 FIRST_OF: Final = 4
-"""Maximum number of starts in the range whose first requests are examined. Each start needs a query
-of its own."""
+"""Maximum number of starts whose first requests are examined, with a query each."""
 ENGINE_COLUMNS: Final = (*grid.ENGINE_COLUMNS, *roofline.ENGINE_COLUMNS)
 GPU_COLUMNS: Final = (*grid.GPU_COLUMNS, *roofline.GPU_COLUMNS)
 REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "engine", "ttft_s", "streamed")
@@ -50,8 +49,8 @@ class Reading:
     fleet: Fleet
     configs: Sequence[Group]
     samples_every_s: int | None
-    """Seconds between the starts of two intervals, if samples were read only for short intervals.
-    None if all samples were read."""
+    """Samples may be read only in short intervals. This is the time in seconds from the start of
+    one interval to the next, or None if all samples were read."""
     requests_one_in: int
     newest_unix_ns: int | None
     simulated: bool
@@ -60,9 +59,8 @@ class Reading:
     bounds: Sequence[Bound]
     starts: Starts
     ignored_labels: Sequence[str]
-    """Labels of active filters that engines do not have, so the filters apply only to requests."""
+    """Labels of filters that engines do not have, so these filters apply only to requests."""
     incident: IncidentRow | None
-    """The newest incident that overlaps the range."""
 
 
 def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
@@ -150,9 +148,7 @@ def _fleet(
 
 
 def _bins(window: Window, samples: Downsampled) -> Bins:
-    """Return the narrowest bins that are at least as wide as the interval between the read samples,
-    and of which there are at most `MOST_BINS`.
-    """
+    """Return at most `MOST_BINS` bins, at least as wide as the interval between the samples."""
     length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
     least_s = max(1, samples.every_s if samples.one_in > 1 else 1)
     width_s = next(
@@ -163,7 +159,6 @@ def _bins(window: Window, samples: Downsampled) -> Bins:
 
 
 def _scraped(samples: pa.Table) -> int:
-    """Return the number of replicas whose only source is /metrics."""
     by_scrape = pc.equal(samples["source"].cast(pa.string()), Source.SCRAPE.value)
     return len(samples.filter(by_scrape.fill_null(False))["replica"].unique())
 
@@ -212,8 +207,7 @@ def _facts(
 
 
 def _held_back(gpus: pa.Table) -> dict[str, tuple[float, Sequence[str]]]:
-    """Return the share of each replica's GPU samples in which the clock was throttled, and the
-    reasons."""
+    """Return the share of each replica's GPU samples with a throttled clock, and the reasons."""
     if not gpus.num_rows:
         return {}
     gpu_columns = samples_of(gpus)

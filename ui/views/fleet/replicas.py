@@ -1,6 +1,6 @@
 """Combine each replica's measures, and find its problems. Pure.
 
-A problem is a short text, and the number that shows the problem. Replicas get no score.
+A problem is a short text, with the number that shows the problem. Replicas get no score.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,20 +21,20 @@ from ui.kit.time_bins import Bins
 from ui.views.fleet.grid import WAITED, Grid
 
 SLOW_SHARE: Final = 0.05
-"""The share of all requests that count as slow. They are the requests with the longest TTFT."""
+"""The share of requests that count as slow: those with the longest TTFT."""
 ENOUGH_SLOW: Final = 20
 """Minimum number of slow requests for a verdict that a replica is slow more often."""
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
 """A replica has a problem if its share of slow requests is at least this many times the share of
-the other replicas. The lower end of the ratio's interval is compared. Without this limit, even a
-very small ratio would count as a problem if there are many requests."""
+the other replicas. The lower end of the ratio's interval is compared. With many requests, even a
+tiny difference is significant."""
 QUEUEING: Final = 0.5
 """A replica has a problem if requests waited in at least this share of its samples."""
 LATELY: Final = 6
-"""The limit `QUEUEING` also applies to the last 1/LATELY of the range alone. A queue that began
-recently is therefore also a problem."""
+"""`QUEUEING` also applies to the last 1/LATELY of the range alone, so that a recent queue is also a
+problem."""
 HELD_BACK: Final = 0.02
 SILENT_S: Final = 30.0
 
@@ -43,8 +43,8 @@ SILENT_S: Final = 30.0
 class Problem:
     """A problem of a replica.
 
-    `what` is one or two words, `why` contains the number that shows the problem, and `weight` sorts
-    the replicas.
+    `what` is one or two words, `why` has the number that shows the problem, and `weight` sorts the
+    replicas.
     """
 
     what: str
@@ -54,7 +54,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The number of a replica's requests, and the P99 of their TTFT with its interval."""
+    """A replica's number of requests, and the P99 of TTFT with its interval."""
 
     requests: int
     p99_s: float | None
@@ -64,9 +64,9 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """The servers whose requests are slow more often than the requests of the other servers.
+    """The servers whose requests are slow more often than those of the other servers.
 
-    A server is a replica with a single engine, or one engine of a replica with several engines.
+    A server is a replica with one engine, or one engine of a replica with several.
     """
 
     hits: Sequence[RiskRatio]
@@ -74,7 +74,6 @@ class Imbalance:
     slow: int
     least_share: float
     most_share: float
-    """The busiest server's share of all requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +82,12 @@ class Facts:
 
     silent_s: float | None = None
     restarts: Sequence[int] = ()
-    """Restart times in the range, unix ns."""
     began_unix_ns: int | None = None
     held_back: float | None = None
-    """The share of the GPU samples in which the clock was throttled."""
+    """The share of the GPU samples with a throttled clock."""
     reasons: Sequence[str] = ()
     odd: Sequence[str] = ()
-    """Arguments that differ from most other replicas of the same model."""
+    """Arguments that differ from most replicas of the same model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +111,17 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All replicas of the page. The replicas with the most serious problems are first."""
+    """All replicas of the page, those with the most serious problems first."""
 
     replicas: Sequence[Replica]
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """The engines of replicas with several engines, by the name of the server."""
+    """The engines of replicas with several engines, by server name."""
 
     @property
     def servers(self) -> int:
-        """The number of servers between which requests are balanced."""
+        """The number of servers that share the requests."""
         divided = {name.replica for name in self.engines.values()}
         return len({each.name for each in self.replicas} - divided) + len(self.engines)
 
@@ -146,14 +144,11 @@ def fleet(
     """Return the replicas with their measures and problems.
 
     Args:
-        names: the names of the replicas, in the order of the grids' rows.
-        bins: the grids' columns.
-        over_time: for each measure, the values per bin, as (replicas, bins).
-        whole: for each measure, the values over the whole range, as (replicas, 1).
-        traffic: the requests of each replica.
-        imbalance: the result of `imbalance_of`.
-        facts: the facts about each replica.
-        engines: the engines of replicas with several engines, by the name of the server.
+        names: the replicas, in the order of the grids' rows.
+        over_time: (replicas, bins) values of each measure.
+        whole: (replicas, 1) values over the whole range.
+        imbalance: from `imbalance_of`.
+        engines: as in `Fleet`.
     """
     slow: dict[str, tuple[RiskRatio, str]] = {}
     for hit in imbalance.hits if imbalance else ():
@@ -238,8 +233,7 @@ def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
 
     Args:
         labels: (n,) the replica of each request.
-        ttft_s: (n,) TTFT in seconds. NaN for a request whose TTFT does not count, such as a
-            non-streamed response.
+        ttft_s: (n,) TTFT in seconds; NaN if it does not count, as for a non-streamed response.
     """
     found = {}
     order = np.argsort(labels.codes, kind="stable")
@@ -266,8 +260,7 @@ def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
 
     Args:
         labels: (n,) the server of each request.
-        ttft_s: (n,) TTFT in seconds. NaN for a request whose TTFT does not count, such as a
-            non-streamed response.
+        ttft_s: (n,) TTFT in seconds; NaN if it does not count, as for a non-streamed response.
     """
     known = np.isfinite(ttft_s) & (labels.codes >= 0)
     codes, values = labels.codes[known], ttft_s[known]
@@ -298,12 +291,12 @@ def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
 def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
     """Return whether the P99 of a server's TTFT is significantly higher than that of all others.
 
-    The ratio of the two must also be above `MIN_GROWTH_RATIO`, the minimum growth of a diagnosis.
-    Otherwise, a server with many requests that are only a little slower would count as slow.
+    The ratio must also exceed `MIN_GROWTH_RATIO`. Otherwise, a server with many requests that are
+    only a little slower would count as slow.
 
     Args:
         ttft_s: (n,) TTFT of the requests of all servers, in seconds.
-        its_own: (n,) whether a request is one of the server's.
+        its_own: (n,) whether a request is the server's.
     """
     own, others = (rank_interval(ttft_s[chosen], 0.99) for chosen in (its_own, ~its_own))
     if own is None or others is None:

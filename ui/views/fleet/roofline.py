@@ -26,7 +26,7 @@ ENGINE_COLUMNS: Final = (
     *("prefill_attention_total", "context_tokens_total", "decodes_total"),
     *("modelled_flops_total", "modelled_read_bytes_total", "modelled_write_bytes_total"),
 )
-"""Columns that the roofline needs in addition to the columns of the fleet's grids."""
+"""Columns that the roofline needs besides those of the fleet's grids."""
 GPU_COLUMNS: Final = ("dram_bandwidth_bytes_per_s", "sm_active_ratio", "tensor_active_ratio")
 MOST: Final = 50
 """Maximum number of engines to analyse."""
@@ -36,7 +36,7 @@ MOST: Final = 50
 class Bound:
     """The roofline verdict on one engine over the whole range.
 
-    `window` has the verdict. If there is no verdict, `window` is None, and `why` is the reason.
+    Without a verdict, `window` is None, and `why` is the reason.
     """
 
     replica: str
@@ -59,11 +59,11 @@ def bounds(
     """Return the roofline verdict of each engine.
 
     Args:
-        samples: samples with `ENGINE_COLUMNS`, the columns of the fleet's grids, and `engine`.
-        gpus: samples with `GPU_COLUMNS` and the columns of the fleet's grids.
+        samples: with `ENGINE_COLUMNS`, the columns of the fleet's grids, and `engine`.
+        gpus: with `GPU_COLUMNS` and the columns of the fleet's grids.
         starts: the latest start of each engine.
-        peaks: the user's peak FLOP/s and memory bandwidths of devices. They override the built-in
-            table (`roofline.peaks.device_named`).
+        peaks: the user's peak FLOP/s and memory bandwidths, which override the built-in table
+            (`roofline.peaks.device_named`).
     """
     if not samples.num_rows:
         return []
@@ -100,9 +100,7 @@ def bounds(
 
 
 def _of_steps(counters: Samples, replica: str, engine: int) -> tuple[float | None, float | None]:
-    """Return the stall ratio and the prompt ratio of an engine. The diagnosis uses the same
-    counters.
-    """
+    """Return an engine's stall ratio and prompt ratio, from the counters of the diagnosis."""
     names = counters.replica
     rows = names.is_value(replica) & (counters.number("engine") == engine)
     prompts = counters.rate("scheduled_prefill_tokens_total", rows)
@@ -124,7 +122,7 @@ def _shape(start: EngineStart | None) -> tuple[ModelShape | None, str | None]:
 
 
 def as_html(found: Sequence[Bound]) -> str:
-    """Return a table with one row per engine: its bottleneck, with the memory and compute times."""
+    """Return a table of engines: bottleneck, memory time and compute time."""
     several = {each.replica for each in found if each.engine}
     rows = []
     for each in found:
@@ -149,10 +147,9 @@ def _sentences(bound: Bound) -> str:
 def _sentence(bound: Bound, window: Window) -> str:
     """Return a sentence with the verdict.
 
-    If neither memory nor compute is the bottleneck, the sentence explains the verdict with the step
-    counters. Steps may take longer than the memory time and the compute time without an overhead of
-    the CPU or of kernel launches. Only step time that scheduled work does not explain is evidence
-    of an overhead.
+    If neither memory nor compute is the bottleneck, the step counters explain the verdict. Only
+    step time that scheduled work does not explain is evidence of an overhead of the CPU or of
+    kernel launches.
     """
     text = sentence(window)
     if window.verdict is not Verdict.OVERHEAD_BOUND:

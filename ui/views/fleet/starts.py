@@ -1,4 +1,4 @@
-"""Draw the starts of engines: a bar of parts per start, and a table below. Pure."""
+"""Draw the starts of engines: a bar of parts per start, and a table. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from ui.kit import colours, wording
 from ui.kit.wide_table import wide_table
 
 MOST_BARS: Final = 12
-"""Maximum number of starts on the page. If there are more, the newest are shown."""
+"""Maximum number of starts on the page. The newest are shown."""
 
 COLOURS: Final[Mapping[str, str]] = {
     "scheduling": colours.QUEUE,
@@ -31,17 +31,15 @@ COLOURS: Final[Mapping[str, str]] = {
     "warm_up": colours.PREEMPTED,
     "server": colours.STALL,
 }
-"""Colours of the parts of a start, from the palette of the phases of a request. Starting processes
-and importing modules have the same colour."""
+"""Colours of the parts of a start, from the palette of a request's phases. Starting processes and
+importing modules have the same colour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """The starts to draw.
+    """The starts to draw, in order of time.
 
-    Attributes:
-        shown: the last start of each engine, and the starts in the range, in order of time.
-        slow_first: the starts in the range, each with its slow first requests.
+    `slow_first` has the starts in the range, each with its slow first requests.
     """
 
     shown: Sequence[ColdStart] = ()
@@ -49,13 +47,9 @@ class Starts:
 
 
 def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStart]:
-    """Return the last start of each engine, and all starts since an instant.
+    """Return the last start of each engine, and all starts since an instant, in order of time.
 
-    If there are more than `MOST_BARS` of these starts, return only the newest.
-
-    Args:
-        known: starts in order of time.
-        from_unix_ns: the instant.
+    Return only the newest `MOST_BARS` of them.
     """
     last = {(each.replica, each.engine): each.span_id for each in known}
     found = [

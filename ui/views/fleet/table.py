@@ -1,6 +1,6 @@
-"""Draw the table of replicas. The script in the browser sets all content as text, not as markup.
+"""Draw the table of replicas. The browser's script sets all content as text, not as markup.
 
-Only `show` uses Streamlit. The functions that build the rows are pure.
+Only `show` uses Streamlit. The other functions are pure.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,8 +31,8 @@ _RANK: Final = {
     "bandwidth": 3,
     "clock": 4,
 }
-"""The measures with a column, and the rank of the column. A narrow page shows only columns with a
-low rank."""
+"""The measures with a column, and the rank of the column. A narrow page shows only columns of low
+rank."""
 
 
 def show(
@@ -40,12 +40,8 @@ def show(
 ) -> None:
     """Draw a table of the first `MOST` replicas.
 
-    Args:
-        fleet: the fleet to show.
-        href: a function that returns the link for a replica's name.
-        zone: the reader's time zone.
-        dated: whether the range is so long that times need a date.
-        has_gpus: whether there are GPU samples. Without GPU samples, the GPU columns are omitted.
+    `href` returns the link for a replica. If `dated`, times have a date. Without `has_gpus`, the
+    GPU columns are omitted.
     """
     component = st.components.v2.component(
         "tailspan.fleet",
@@ -110,8 +106,7 @@ def rows(
 ) -> list[dict[str, Any]]:
     """Return a row for each replica: the texts of its cells, and the values of its small charts.
 
-    The values of a chart are between 0 and 1. In the charts of one measure, 1 is the same value for
-    all replicas.
+    The values are between 0 and 1. In all charts of one measure, 1 is the same value.
     """
     shown = fleet.replicas[:MOST]
     tops = {key: top(fleet, measure) for key, measure in MEASURES.items()}
@@ -135,9 +130,7 @@ def rows(
 
 
 def top(fleet: Fleet, measure: Measure) -> float:
-    """Return the highest value of a measure's scale: the value that is 100 %, or if there is none,
-    the maximum over all replicas.
-    """
+    """Return the top of a measure's scale: 100 %, or the maximum over all replicas."""
     if measure.whole is not None:
         return measure.whole
     known = [

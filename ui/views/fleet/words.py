@@ -1,5 +1,4 @@
-"""Write the texts of the Fleet page. Pure. The result is HTML in which all external text is
-escaped."""
+"""Write the texts of the Fleet page. Pure. The result is HTML with escaped external text."""
 
 import html
 from collections.abc import Sequence
@@ -14,19 +13,16 @@ from ui.views.fleet.configs import Group, shown
 from ui.views.fleet.replicas import SLOW_SHARE, Fleet, Imbalance, Replica
 
 NAMED: Final = 4
-"""Maximum number of replicas that a sentence names. For the remaining replicas, the sentence only
-has their number."""
+"""Maximum number of replicas that a sentence names. The sentence only counts the rest."""
 EVEN: Final = 1.5
-"""Load counts as even if the busiest server has at most 1.5 times as many requests as the least
-busy server."""
+"""Load counts as even if the busiest server has at most 1.5 times the requests of the least
+busy."""
 
 
 def sentence(found: Fleet, incident: IncidentRow | None = None) -> str:
-    """Return a sentence with the number of replicas, and the replicas that have problems.
+    """Return a sentence: how many replicas there are, and which have problems.
 
-    Args:
-        found: the replicas.
-        incident: the newest incident that overlaps the range, or None if no incident overlaps it.
+    `incident` is the newest incident that overlaps the range, if any.
     """
     number = wording.counted(len(found.replicas), "replica")
     with_problems = found.with_problems
@@ -55,12 +51,8 @@ def _replica_with_problems(replica: Replica) -> str:
 def imbalance(found: Imbalance | None, servers: int, kind: str = "replica") -> str | None:
     """Return a sentence about whether the servers have about the same load and latency.
 
-    Return None for a single server.
-
-    Args:
-        found: the result of `imbalance_of`.
-        servers: the number of servers.
-        kind: `replica`, or `engine` if a replica has several engines.
+    Return None for a single server. `kind` is `replica`, or `engine` if a replica has several
+    engines.
     """
     if servers < 2:
         return None
@@ -99,9 +91,7 @@ def _shares(found: Imbalance, kind: str) -> str:
 
 
 def ignored_filters(labels: Sequence[str]) -> str | None:
-    """Return a sentence about filters that do not apply to engines, or None without such a
-    filter.
-    """
+    """Return a sentence about filters that do not apply to engines, if any."""
     if not labels:
         return None
     listed = " or ".join(labels)
@@ -117,9 +107,7 @@ def thinned_requests(one_in: int) -> str | None:
 
 
 def configurations(groups: Sequence[Group]) -> str:
-    """Return a table of the configurations, with their differences from the most common
-    configuration.
-    """
+    """Return a table of the configurations, with their differences from the most common."""
     if not groups:
         return "<p class='note'>No engine reported its start arguments.</p>"
     rows = "".join(_row(group) for group in groups)

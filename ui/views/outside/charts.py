@@ -25,7 +25,7 @@ PHASES: Final = {
     "content": ("to first content", "#c693e7", "first event → first content: reasoning"),
     "transfer": ("transfer", "#1da9a3", "first content → end of the answer"),
 }
-"""Name, colour and meaning of each phase, in the order in which the phases happen."""
+"""Name, colour and meaning of each phase, in order of time."""
 
 
 def phases(places: Sequence[Place]) -> go.Figure:
@@ -39,7 +39,7 @@ def phases(places: Sequence[Place]) -> go.Figure:
             continue
         figure.add_trace(
             go.Bar(
-                # Use row numbers as positions, because two rows may have the same name.
+                # Two rows may have the same name, so positions are row numbers.
                 y=list(range(len(rows))),
                 x=seconds,
                 name=title,
@@ -70,8 +70,7 @@ def phases(places: Sequence[Place]) -> go.Figure:
         barmode="stack",
         height=150 + 26 * max(1, len(rows)),
         margin={**charts.MARGIN, "t": 52, "b": 48},
-        # Place the legend over the whole width of the figure, so that a phone shows several entries
-        # in one row.
+        # The legend uses the whole width, so that a phone shows several entries in one row.
         legend={**charts.LEGEND, "xref": "container", "x": 0.02},
         bargap=0.3,
         dragmode=False,
@@ -155,8 +154,7 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
 def drawn_places(places: Sequence[Place]) -> list[Place]:
     """Return at most `MOST_LINES` places to draw as lines, in the order of the table.
 
-    Places with more failures are preferred. Of places with equally many failures, those with more
-    probes are preferred.
+    Places with more failures are preferred, and then places with more probes.
     """
     ranked = sorted(places, key=lambda p: (p.answered - p.sent, -p.sent))[:MOST_LINES]
     return [p for p in places if p in ranked]

@@ -16,7 +16,6 @@ from ui.views.outside import charts, words
 from ui.views.outside.read import Found, read_outside
 
 EVERYTHING: Final = ""
-"""The option that disables a filter."""
 
 ENDPOINTS_HELP: Final = (
     "The results of `tailspan probe`, by endpoint and region. Latencies are those of complete "

@@ -1,6 +1,6 @@
 """Write the texts and tables of the Outside page. Pure.
 
-Names of regions and endpoints and the reasons of failures are external text, and are escaped.
+Regions, endpoints and reasons of failures are external text, and are escaped.
 """
 
 from collections.abc import Sequence
@@ -55,10 +55,7 @@ def sentence(answer: OutsideAnswer) -> str:
 
 
 def _worst(places: Sequence[Place]) -> str:
-    """Return the sentence about the places with the lowest share of answered probes.
-
-    Return "" if no probe failed.
-    """
+    """Return the sentence about the places with the lowest share of answered probes, or ""."""
     ratios = [p.success_ratio for p in places if p.success_ratio is not None]
     lowest = min(ratios)
     worst = [p for p in places if p.success_ratio == lowest]
@@ -98,8 +95,7 @@ def notes(answer: OutsideAnswer) -> list[str]:
 
 
 def _best_of_each_hosting(places: Sequence[Place]) -> str:
-    """Return sentences that compare the best self-hosted endpoint of each region with the best
-    managed endpoint."""
+    """Return sentences that compare the best self-hosted and managed endpoint of each region."""
     sentences = []
     for region in sorted({p.region for p in places}, key=str):
         best = {
@@ -140,7 +136,7 @@ def endpoints(places: Sequence[Place], at_unix_ns: int) -> str:
 
 
 def failures(places: Sequence[Place], zone: tzinfo) -> str:
-    """Return a table of the reasons why probes failed or were not sent, or "" if there are none."""
+    """Return a table of the reasons why probes failed or were not sent, or ""."""
     rows = [
         [
             *_names(p),
@@ -160,10 +156,7 @@ def failures(places: Sequence[Place], zone: tzinfo) -> str:
 
 
 def network_and_cache(places: Sequence[Place]) -> str:
-    """Return a table of network times and of the effect of the prefix cache.
-
-    Return "" if both are unknown for all endpoints.
-    """
+    """Return a table of network times and of the prefix cache's effect, or "" without both."""
     heads = ["endpoint", "region", "network P50", "P99", "paired probes", "median difference"]
     heads += ("95 % interval", "effect", "cached")
     rows = []
@@ -197,7 +190,7 @@ def _interval(cache: CacheEffect) -> str:
 
 
 def cost(answer: OutsideAnswer, at_unix_ns: int) -> str:
-    """Return a table of the cost of probing and of the times at which certificates expire."""
+    """Return a table of the cost of probing, and when certificates expire."""
     days = (answer.window.to_unix_ns - answer.window.from_unix_ns) / _NS / DAY_S
     heads = ("endpoint", "region", "tokens in", "tokens out", "cost", "per day", "certificate ends")
     rows = []

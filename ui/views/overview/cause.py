@@ -22,11 +22,11 @@ from store.access.restricted import with_masked_rows
 from ui.frame.read_cache import kept_evidence, shared
 
 EVERY_S: Final = 60
-"""Seconds between two searches for the cause. A search takes a second for a million requests."""
+"""Seconds between two searches for the cause. A search of a million requests takes a second."""
 
 
 class CurrentCause(NamedTuple):
-    """A cause, and the stored answer of the incident that the cause comes from.
+    """A cause, and the incident's stored answer that contains it.
 
     `answer` is None if the cause was computed now.
     """
@@ -36,11 +36,10 @@ class CurrentCause(NamedTuple):
 
 
 def current_cause(engine: Engine, states: Sequence[SloState]) -> CurrentCause | None:
-    """Return the first cause of the open incident that pages. Return None if no incident pages, or
-    if no cause was found.
+    """Return the first cause of the open incident that pages, or None without such a cause.
 
-    The cause comes from the stored answer of the incident. Until the server has stored an answer,
-    the cause is computed here, and its share of the increase is an estimate from the step ledger.
+    The cause comes from the incident's stored answer. Until the answer is stored, the cause is
+    computed here, and its share of the increase is an estimate from the step ledger.
     """
     paging = ((state, one) for state in states for one in state.open if one.severity == "page")
     state, incident = next(paging, (None, None))
@@ -68,8 +67,7 @@ def _first_cause(found: Explanation, answer: StoredAnswer | None) -> CurrentCaus
 def _explain_cached(
     engine: Engine, question: Question, objectives: Sequence[Objective]
 ) -> Explanation:
-    """Explain a question with the cached columns of requests. `analysis.explain` has the same
-    result, but reads the columns from the database."""
+    """Explain a question as `analysis.explain` does, but with cached columns of requests."""
     question = replace(question, where=explained_where(engine, question.where))
     kept = kept_evidence(engine)
     windows = windows_of(question)

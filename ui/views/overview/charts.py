@@ -15,11 +15,10 @@ from ui.views.overview.trends import Trend
 
 HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")
-"""The percentiles whose usual range is drawn as a band. A reader could not distinguish three bands.
-"""
+"""The percentiles whose usual range is a band. A reader could not distinguish three bands."""
 
 STILL_RUNNING: Final = 3
-"""Maximum number of newest bins that are omitted, because most of their requests may still run."""
+"""Maximum number of newest bins to omit, because most of their requests may still run."""
 
 ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "answered": (Outcome.STOP, Outcome.LENGTH),
@@ -29,7 +28,7 @@ ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
 }
 
 Stretch = tuple[int, int]
-"""The start and the end of a time range, in unix nanoseconds."""
+"""Start and end in unix ns."""
 
 
 def latency(
@@ -47,15 +46,10 @@ def latency(
     Bands show the usual values of P50 and P99.
 
     Args:
-        now: the percentiles of the selected range.
-        before: the percentiles of the baseline, which are the usual values. None without a
-            baseline.
+        before: the baseline, whose percentiles are the usual values.
         name: the latency's column.
-        shown: the latency's display name.
-        thresholds_s: thresholds of the objectives.
-        incidents: the time ranges in which an error budget burned too fast.
-        zone: the reader's time zone.
-        ink: colours for the page's background.
+        shown: the latency's name on the page.
+        incidents: times in which an error budget burned too fast.
     """
     usual = {} if before is None else {each: before.usual(name, each) for each in BANDS}
     bands = {each: found for each, found in usual.items() if found is not None and found[0] > 0}
@@ -199,7 +193,6 @@ def failures(
 def _add_hover_text(
     figure: go.Figure, now: Trend, zone: tzinfo, at_value: float, text: str, name: str
 ) -> None:
-    """Add a hover text that the chart shows at every time of the range."""
     at = charts.local(now.bins.middles_unix_ns, zone)
     figure.add_trace(
         go.Scatter(
@@ -230,10 +223,9 @@ def _rate(trend: Trend) -> FloatArray:
 
 
 def _usual(rate: FloatArray) -> tuple[float, float]:
-    """Return the 10th and the 90th percentile of the rates, as the lower and the upper end of the
-    usual band.
+    """Return the 10th and the 90th percentile of the rates: the ends of the usual band.
 
-    Bins without requests are not counted, because their data may be missing.
+    Bins without requests are excluded, because their data may be missing.
     """
     low, high = np.quantile(rate[rate > 0], (0.1, 0.9))
     return float(low), float(high)
@@ -243,7 +235,7 @@ def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     every = trend.ended(*Outcome)
     known = every > 0
     # A refused request is reported at once, but a served request only when it ends. In the newest
-    # bins, most served requests have not ended, so the share of refused requests seems too high.
+    # bins, the share of refused requests therefore seems too high.
     enough = np.median(every[known]) / 2 if known.any() else 0.0
     for place in range(trend.bins.count - 1, max(-1, trend.bins.count - 1 - STILL_RUNNING), -1):
         if every[place] >= enough:
@@ -255,7 +247,7 @@ def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
 
 
 def union(stretches: Iterable[Stretch]) -> list[Stretch]:
-    """Return the ranges in order of time. Ranges that overlap or touch are joined to one range."""
+    """Return the ranges in order of time, and join ranges that overlap or touch."""
     joined: list[Stretch] = []
     for from_ns, to_ns in sorted(stretches):
         if joined and from_ns <= joined[-1][1]:
@@ -268,8 +260,7 @@ def union(stretches: Iterable[Stretch]) -> list[Stretch]:
 def _mark_incidents(
     figure: go.Figure, incidents: Sequence[Stretch], window: Window, zone: tzinfo
 ) -> None:
-    """Draw incidents as bands behind the lines. Overlapping incidents are drawn as one band,
-    because a part with two bands would be darker."""
+    """Draw incidents as bands behind the lines. Overlapping incidents are one band."""
     for from_ns, to_ns in union(incidents):
         low, high = max(from_ns, window.from_unix_ns), min(to_ns, window.to_unix_ns)
         if low < high:

@@ -1,8 +1,8 @@
 """Compare the latencies before and after the latest deploy, and show the result in a sentence.
 
 A deploy is a change of a server's version or configuration. The comparison takes about a second, so
-it is computed in the background. It is computed again each time that the range after the deploy has
-grown by a step.
+it is computed in the background, and again each time that the range after the deploy has grown by a
+step.
 """
 
 import html
@@ -41,7 +41,7 @@ LINK: Final = "Compare before and after"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of the sentence on the page, and the deploy that the sentence is about."""
+    """The place of the sentence on the page, and its deploy."""
 
     element: Any
     deploy: Deploy
@@ -98,13 +98,7 @@ def sentence(
 ) -> str:
     """Return one or two sentences about a deploy as HTML, with a link to the Compare page. Pure.
 
-    Args:
-        deploy: the change, and the range before the change.
-        found: the comparison, or the reason why there is no comparison. None if it was not computed
-            yet.
-        view: the reader's selection.
-        window: the range of the page.
-        zone: the reader's time zone.
+    `found` is the comparison, the reason why there is none, or None if it was not computed yet.
     """
     change = deploy.change
     at = _minute(change.from_unix_ns, window, zone)
@@ -124,15 +118,13 @@ def sentence(
 
 
 def _minute(at_unix_ns: int, window: Window, zone: tzinfo) -> str:
-    """Return an instant as a time of day to the minute. The date is included if the range ends on
-    another day."""
+    """Return an instant to the minute, with the date if the range ends on another day."""
     day, _, at = wording.clock(at_unix_ns, zone, date=True)[:16].partition(" ")
     last = wording.clock(window.to_unix_ns, zone, date=True)
     return at if last.startswith(day) else f"{day} {at}"
 
 
 def _findings(found: Sequence[Decided]) -> list[str]:
-    """Return at most two sentences, the first about the latency with the worst verdict."""
     few = [each for each in found if missing(each)]
     decided = [each for each in found if not missing(each)]
     sentences = [f"{short_finding(each)}." for each in decided[:MOST_SENTENCES]]
@@ -151,7 +143,6 @@ def _too_few(found: Decided) -> str:
 
 
 def _changed_thing(what: str) -> str:
-    """Return the name of the changed thing without the article, such as "configuration"."""
     return what.removeprefix("The ")
 
 

@@ -14,18 +14,16 @@ from store.queries import Window
 from ui.kit.time_bins import SECOND_NS
 
 LOOKED_AT_NS = 120 * SECOND_NS
-"""The length of the range to read, in nanoseconds. In two minutes, an engine sends at least two
-samples."""
+"""The length of the range to read. In two minutes, an engine sends at least two samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class HourlyCost:
-    """The cost per hour of the engines that have a price, in US dollars, and their number."""
+    """The cost per hour in US dollars of the engines that have a price, and their number."""
 
     usd: float
     engines: int
     unpriced: int
-    """The number of servers without a price."""
 
 
 def hourly_cost(
@@ -33,7 +31,7 @@ def hourly_cost(
 ) -> HourlyCost | None:
     """Return the cost per hour of the engines that ran at the end of a range.
 
-    Returns None if no engine has a price, or if the reader's role does not allow a bill.
+    Return None if no engine has a price, or if the reader's role does not allow a bill.
     """
     end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKED_AT_NS), window.to_unix_ns)
     try:

@@ -10,8 +10,7 @@ from store.replicas.hung_replicas import Hung, progress
 from ui.kit import wording
 
 MOST: Final = 5
-"""Maximum number of replicas that the notice names. The notice shows the number of the remaining
-replicas."""
+"""Maximum number of replicas that the notice names. The notice only counts the others."""
 
 
 def show(engine: Engine, now_unix_ns: int) -> None:
@@ -22,7 +21,7 @@ def show(engine: Engine, now_unix_ns: int) -> None:
 
 
 def sentence(hung: Sequence[Hung]) -> str:
-    """Return the text of the notice, as HTML in which external text is escaped."""
+    """Return the notice as HTML, with external text escaped."""
     sentences = [
         f"Replica {wording.for_html(each.replica)} has"
         f" <b>{wording.counted(each.in_flight, 'request')}</b> running, but {each.no_step_text}"

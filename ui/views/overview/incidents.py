@@ -1,7 +1,4 @@
-"""List the incidents, each with a link to its cause.
-
-Pure. All external text in the HTML is escaped.
-"""
+"""List the incidents, each with a link to its cause. Pure. All external text is escaped."""
 
 import html
 from collections.abc import Sequence
@@ -14,7 +11,6 @@ from ui.frame.view import View
 from ui.kit import wording
 
 STATES = {"page": "paging", "ticket": "ticket"}
-"""The badge of an open incident, by the incident's severity."""
 
 
 def incidents(found: Sequence[SloState], zone: tzinfo) -> str:

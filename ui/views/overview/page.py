@@ -53,15 +53,13 @@ class Seen:
     newest_unix_ns: int | None
     hourly: HourlyCost | None
     filtered: Sequence[tuple[Objective, Counts]]
-    """Counts of the requests that match the filters, by objective. Empty without filters."""
+    """Counts of the requests that match the filters, by objective; empty without filters."""
     cause: CurrentCause | None
-    """The cause of the open incident."""
     deploy: Deploy | None
-    """The latest deploy in the range."""
 
     @property
     def simulated(self) -> bool:
-        """True if any data comes from the simulator."""
+        """Whether any data comes from the simulator."""
         return self.now.simulated
 
 
@@ -213,7 +211,7 @@ def _trend_charts(context: Context, found: Seen) -> None:
     burned = [
         (one.began_unix_s * SECOND_NS, _end_ns(each, one.ended_unix_s))
         for each in found.states
-        # The charts show requests, which an objective on probes does not count.
+        # The charts show requests. An objective on probes does not count requests.
         if not isinstance(each.objective.indicator, GoodProbes)
         for one in each.incidents
     ]

@@ -1,7 +1,6 @@
 """Compute percentiles, traffic and outcomes of a range per bin, and their usual values.
 
-If the range has few requests, they are read individually. If it has many requests, rollups are read
-instead, and percentiles are within 1 %.
+A range with many requests is read from rollups, and its percentiles are within 1 %.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,12 +23,11 @@ LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
 COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)
 
 MOST_READ: Final = 30_000
-"""Maximum number of requests to read individually. Reading them takes about 0.1 s."""
+"""Maximum number of requests to read one by one, in about 0.1 s."""
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
-"""A default baseline is used only if it has at least this share of the requests of the selected
-range."""
+"""A default baseline must have at least this share of the requests of the selected range."""
 LEAST_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 
@@ -41,14 +39,14 @@ class Trend:
     window: Window
     bins: Bins
     outcomes: Mapping[str, IntArray]
-    """For each outcome, the number of requests per bin, as (bins,)."""
+    """(bins,) number of requests with each outcome."""
+    """(bins,) number of requests with each outcome."""
     percentiles: Mapping[str, Percentiles]
-    """Percentiles by latency."""
     rolled: bool
-    """True if percentiles come from rollups, and are therefore within 1 %."""
+    """Whether percentiles come from rollups, and are therefore within 1 %."""
     simulated: bool
     hidden: int = 0
-    """Number of requests that may match the filters, but are stored as `_other` in rollups."""
+    """Number of requests that may match the filters, but that rollups store as `_other`."""
 
     @property
     def number(self) -> int:
@@ -57,9 +55,7 @@ class Trend:
 
     @property
     def seen_s(self) -> FloatArray:
-        """Seconds of each bin that are inside the window, as (bins,). The window may start or end
-        inside a bin.
-        """
+        """Seconds of each bin that are inside the window, as (bins,)."""
         starts = self.bins.first_unix_ns + np.arange(self.bins.count) * self.bins.width_ns
         # Rollups extend the first bin to whole minutes.
         low = starts if self.rolled else np.maximum(starts, self.window.from_unix_ns)
@@ -68,7 +64,7 @@ class Trend:
         return seen
 
     def ended(self, *outcomes: Outcome) -> IntArray:
-        """Return the number of requests with one of these outcomes, as (bins,)."""
+        """Return the (bins,) number of requests with one of these outcomes."""
         found: IntArray = sum(
             (self.outcomes[each.value] for each in outcomes), np.zeros(self.bins.count, np.int64)
         )
@@ -92,11 +88,7 @@ def read(
 ) -> Trend:
     """Read a range.
 
-    Args:
-        engine: the database, from `open_database`.
-        window: the range.
-        equals: the filters.
-        width_ns: width of the bins; None selects a width that fits the range.
+    `width_ns` is the width of the bins; None selects a width that fits the range.
     """
     whole = rollups(engine, window, equals=equals)
     if whole is not None:
@@ -129,13 +121,12 @@ def before(
     baseline: Window | None = None,
     quiet_until_ns: int | None = None,
 ) -> Trend | None:
-    """Read the baseline of a range, in bins of the same width as those of the range.
+    """Read the baseline of a range, in bins of the same width.
 
-    The baseline is the range that the reader chose as the baseline. By default, it is the same time
-    yesterday. If yesterday had too few requests, it is the previous range, which ends where the
-    selected range begins. If an incident began before the selected range, the previous range ends
-    at `quiet_until_ns`, because the values during an incident are not usual. Return None if none of
-    these ranges has enough requests.
+    The baseline is the reader's choice, or else the same time yesterday. If yesterday had too few
+    requests, the baseline is the previous range, which ends where the selected range begins. If an
+    incident began before the selected range, the previous range ends at `quiet_until_ns`, because
+    the values during an incident are not usual. Return None if no range has enough requests.
     """
     width_ns = now.bins.width_ns
     for window in [baseline] if baseline else _comparable(now.window, quiet_until_ns):

@@ -1,7 +1,4 @@
-"""Write the texts of the Overview page: the headline, the cost of serving, the usual bands.
-
-Pure. The result is HTML in which all external text is escaped.
-"""
+"""Write the texts of the Overview page. Pure. The result is HTML with escaped external text."""
 
 import html
 from collections.abc import Sequence
@@ -44,7 +41,7 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The headline of the page: a sentence, and a mood that is bad, near, fine or unknown."""
+    """The headline: a sentence, and a mood that is bad, near, fine or unknown."""
 
     mood: str
     sentence: str
@@ -54,10 +51,9 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
     """Return the headline about the state of the SLOs.
 
     Args:
-        found: the states of the objectives, at least one.
-        requests: number of requests in the range, including requests that no objective counts.
-        length_s: length of the selected range.
-        zone: the reader's time zone.
+        found: at least one state of an objective.
+        requests: the requests in the range, including requests that no objective counts.
+        length_s: the length of the selected range.
     """
     paging = [each for each in found if each.pages]
     if paging:
@@ -85,10 +81,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
 
 
 def of_the_past(found: Answer, silent_s: float) -> Answer:
-    """Return the headline to show while no data arrives.
-
-    It is the headline of the last known state. If its mood is "fine", the mood becomes "unknown".
-    """
+    """Return the headline while no data arrives, in which the mood "fine" becomes "unknown"."""
     mood = "unknown" if found.mood == "fine" else found.mood
     before = f"<b>Unknown for {wording.span(silent_s)}.</b> Before that:"
     return Answer(mood, f"{before} {found.sentence}")
@@ -97,13 +90,8 @@ def of_the_past(found: Answer, silent_s: float) -> Answer:
 def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s: float) -> Answer:
     """Return the headline about the requests that match the filters.
 
-    It is about the objective for which the share of bad requests is the largest in relation to the
-    error budget.
-
-    Args:
-        view: a view with filters.
-        judged: counts of the requests that match the filters in the selected range, by objective.
-        length_s: length of the selected range.
+    The headline is about the objective with the most bad requests in relation to its error budget.
+    `judged` has the counts of the requests that match the filters, by objective.
     """
     scope = _filters(view)
     known = [
@@ -239,15 +227,12 @@ def _shortest(each: SloState) -> Pair:
 
 
 def _burn_now(each: SloState) -> float:
-    """Return the burn rate over the shortest window, or 0 if the burn rate is unknown.
-
-    The burn rate over the shortest window is the first to rise.
-    """
+    """Return the burn rate over the shortest window, which rises first, or 0 if it is unknown."""
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
 
 def computed(answer: StoredAnswer, zone: tzinfo) -> str:
-    """Return a sentence about when the stored answer of an incident was computed."""
+    """Return a sentence: when an incident's stored answer was computed."""
     text = answer.computed(lambda unix_ns: wording.clock(unix_ns, zone))
     return f"<p class='note'>{wording.for_html(text, 300)}</p>"
 
@@ -282,7 +267,7 @@ def costs(found: HourlyCost, view: View) -> str:
 
 
 def usual(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> str:
-    """Return sentences about what the charts and their shaded bands show."""
+    """Return sentences about the charts and their shaded bands."""
     of = f"Charts show {_filters(view)} only. " if view.equals else ""
     why = " Percentiles are within 1 %, because there are too many requests to read each."
     within = why * now.rolled + wording.hidden(now.hidden)

@@ -1,7 +1,7 @@
 """Draw the charts of one request. Pure, without Streamlit.
 
-All charts begin at the request's receipt and have the same range and margins, so an instant is at
-the same horizontal position in every chart.
+All charts begin at the request's receipt, and have the same range and margins, so an instant is at
+the same position in each.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from ui.views.request.timeline import Instant, Segment, Stage
 
 LEFT, RIGHT = 84, 10
 ROOM: Final = 1.2
-"""Length of the axis divided by the duration of the request. The labels beside the bars need the
-additional length."""
+"""Length of the axis divided by the duration of the request, with space for labels beside the
+bars."""
 NEAR: Final = 0.2
-"""If two instants are closer together than this share of the axis, their labels are stacked."""
+"""Labels of instants that are closer than this share of the axis are stacked."""
 NAME_PX: Final = 15
 QUIET: Final = "rgba(140,140,140,0.35)"
 PREFILL_OF_OTHERS: Final = "rgba(140,140,140,0.85)"
@@ -92,11 +92,9 @@ def _bar(stage: Stage, segment: Segment) -> go.Bar:
 
 
 def _levels(shares: Sequence[float]) -> list[int]:
-    """Return the row of each label. It is the lowest row in which the label overlaps no earlier
-    label.
+    """Return the lowest row in which each label overlaps no earlier label.
 
-    Args:
-        shares: the position of each label as a share of the axis.
+    `shares` has the position of each label as a share of the axis.
     """
     levels: list[int] = []
     for place, share in enumerate(shares):
@@ -106,8 +104,10 @@ def _levels(shares: Sequence[float]) -> list[int]:
 
 
 def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
-    """Draw a row for each neighbour, a request in the same engine. The prefill of a neighbour that
-    delayed the request is coloured."""
+    """Draw a row for each neighbour.
+
+    The prefill of a neighbour that delayed the request is coloured.
+    """
     figure = go.Figure()
     rows = [f"{place:02d}" for place in range(len(drawn))]
     whole: dict[str, Any] = {"orientation": "h", "showlegend": False, "width": 0.34}
@@ -188,7 +188,7 @@ def _hover_text(each: Neighbour) -> str:
 
 
 def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
-    """Draw one chart for each series, one below the other."""
+    """Draw a chart for each series, one below the other."""
     figure = make_subplots(
         rows=len(found),
         cols=1,
@@ -251,9 +251,7 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
 
 
 def _samples_around(at_s: Any, end_s: float) -> Any:
-    """Return a slice of the samples to draw: the samples within the axis, the last sample before
-    the axis begins, and the first sample after it ends.
-    """
+    """Return a slice of the samples within the axis, and of one sample on each side."""
     before, after = np.flatnonzero(at_s < 0), np.flatnonzero(at_s > end_s * ROOM)
     first = int(before[-1]) if before.size else 0
     last = int(after[0]) if after.size else at_s.size - 1

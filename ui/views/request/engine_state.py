@@ -1,4 +1,4 @@
-"""Convert the samples of an engine and its GPUs during a request to series over time.
+"""Return the state of an engine and its GPUs during a request, as series over time.
 
 Pure. Times are seconds since the request's receipt. A value covers the time since the previous
 sample. A quantity without samples has no series.
@@ -46,17 +46,11 @@ class TimeSeries:
     lines: Sequence[Line]
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value that is 100 %, or None if the quantity has no such value."""
+    """The value that is 100 %, if there is one."""
 
 
 def engine_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
-    """Return the series of an engine: waiting and running requests, KV cache in use, prefill tokens
-    per step, longest step.
-
-    Args:
-        table: samples of one engine, with `ENGINE_COLUMNS`.
-        received_unix_ns: when the request was received, which is the start of the axis.
-    """
+    """Return the series of one engine, from samples with `ENGINE_COLUMNS`."""
     if not table.num_rows:
         return []
     samples = samples_of(table)
@@ -82,12 +76,9 @@ def engine_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
 
 
 def gpu_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
-    """Return the series of GPUs: memory bandwidth, active multiprocessors and clock, as shares of
-    their maxima.
+    """Return the series of a replica's GPUs, as shares of their maxima.
 
-    Args:
-        table: samples of the GPUs of one replica, with `GPU_COLUMNS`.
-        received_unix_ns: when the request was received, which is the start of the axis.
+    `table` has `GPU_COLUMNS`.
     """
     if not table.num_rows:
         return []
@@ -108,13 +99,10 @@ def gpu_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
 
 
 def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None:
-    """Return a sentence about why the GPUs' clocks were throttled, or None if there are no samples.
+    """Return a sentence: why the GPUs' clocks were throttled. Return None without samples.
 
-    Args:
-        table: samples with `GPU_COLUMNS`.
-        from_unix_ns: the start of the request.
-        to_unix_ns: the end of the request. The first sample after the end is included, because it
-            covers the end of the request.
+    `table` has `GPU_COLUMNS`. The first sample after `to_unix_ns` is included, because it covers
+    the end of the request.
     """
     rows = [
         (gpu, at, reasons)

@@ -1,7 +1,7 @@
-"""Find a request's neighbours: the requests that were in the same engine at the same time. Pure.
+"""Find a request's neighbours: the requests in the same engine at the same time. Pure.
 
-Also compute how long each neighbour delayed the request. Times are seconds since the request was
-received. The time of an event after the end of the request is the end of the request.
+Also compute how long each neighbour delayed the request. Times are seconds since the request's
+receipt, and at most the end of the request.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from ui.kit.columns import FloatArray, floats, instants
 from ui.kit.request_key import RequestKey
 
 MOST: Final = 24
-"""Maximum number of requests to draw. A batch may contain hundreds of requests."""
+"""Maximum number of requests to draw. A batch may contain hundreds."""
 
 HIDDEN: Final = "(hidden)"
 """The name of a request that the reader may not see."""
@@ -27,7 +27,7 @@ COLUMNS: Final = ("request_id", "tenant", "outcome", "e2e_s", "frontend_s", "que
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A request in the same engine. `prefill_from_s` and `prefill_to_s` are None if unknown."""
+    """A request in the same engine. The times of its prefill are None if unknown."""
 
     key: RequestKey
     name: str
@@ -39,7 +39,7 @@ class Neighbour:
     prompt_tokens: int | None
     output_tokens: int | None
     cost_s: float
-    """How long this neighbour delayed the request, in seconds, or 0 if unknown."""
+    """How long this neighbour delayed the request; 0 if unknown."""
     tokens_meanwhile: float
 
 
@@ -47,26 +47,22 @@ class Neighbour:
 class Neighbours:
     """The neighbours of a request.
 
-    `number` counts all neighbours. `drawn` are the neighbours to draw: those that delayed the
-    request longest, or overlapped with it longest.
+    `number` counts all neighbours. `drawn` are those that delayed the request longest, or
+    overlapped with it longest.
     """
 
     drawn: Sequence[Neighbour]
     number: int
     cost_s: float
-    """How long all neighbours together delayed the request, in seconds."""
     costly: int
     """Number of neighbours that delayed the request."""
 
 
 def neighbours_of(table: pa.Table, victim: int, account: Account) -> Neighbours:
-    """Return the neighbours of a request.
+    """Return the neighbours of a request, which is the row `victim` of the table.
 
-    Args:
-        table: rows of `store.requests.neighbours`, with `COLUMNS` and tokens.
-        victim: row number of the request in the table.
-        account: the parts of the request's time, with the requests that delayed it. These requests
-            are rows of the same table.
+    `table` has rows of `store.requests.neighbours`, with `COLUMNS` and tokens. `account` names the
+    requests that delayed the request; they are rows of the same table.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9
@@ -114,9 +110,7 @@ def neighbours_of(table: pa.Table, victim: int, account: Account) -> Neighbours:
 
 
 def sentence(found: Neighbours) -> str:
-    """Return a sentence with the number of neighbours, how long all of them together delayed the
-    request, and how many of them are drawn.
-    """
+    """Return a sentence: how many neighbours there are, and how long they delayed the request."""
     if not found.number:
         return "No other request shared its engine."
     text = f"{wording.counted(found.number, 'other request')} shared its engine"

@@ -34,10 +34,9 @@ AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
 """Seconds between two searches for a request that was not found by its id."""
 SHOWN: Final = "asked_in_address"
-"""Session key of the request's id in the address, as it was when the text field was set last."""
+"""Session key: the request's id in the address when the text field was set last."""
 MOST_LISTED: Final = 6
-"""Maximum number of requests in the list of requests that delayed this request. The chart shows
-more."""
+"""Maximum number of requests in the list of delaying requests. The chart shows more."""
 
 LIFE_HELP: Final = (
     "One row per phase, from receipt to end. Within a phase, the request's own work is drawn "
@@ -71,7 +70,7 @@ class Found:
 
     @property
     def simulated(self) -> bool:
-        """True if the request comes from the simulator."""
+        """Whether the request comes from the simulator."""
         return self.request is not None and self.request.simulated
 
 
@@ -127,10 +126,9 @@ def _find(engine: Engine, reference: RequestKey | str) -> Found:
 
 
 def _look_again(engine: Engine, reference: RequestKey | str, looked_unix_ns: int) -> None:
-    """Search again, because a running request is stored only after it has ended."""
+    """Search again. A running request is stored only after it has ended."""
     try:
-        # Streamlit makes the first call of this function while it runs the page. The page has just
-        # searched, so do not search again.
+        # Streamlit makes the first call while it runs the page. The page has just searched.
         if time.time_ns() - looked_unix_ns > SECOND_NS:
             found = _find(engine, reference)
             if found.request is not None or found.candidates:
@@ -275,7 +273,6 @@ def _neighbours(found: RequestRead, view: View, whole_s: float) -> None:
 
 
 def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
-    """Return the requests that delayed this request, each with a link to its page."""
     listed = "".join(
         f"<tr><td>{_name_with_link(each, view)}</td>"
         f"<td class='text'>{wording.for_html(each.tenant or wording.UNKNOWN)}</td>"

@@ -1,7 +1,7 @@
 """Read the Request page's data from the store.
 
-A stored request does not change, but other requests that were in the same engine may still arrive.
-Results are therefore cached for only a minute. All viewers share the cache.
+Other requests that were in the same engine may still arrive, so results are cached for only a
+minute. All viewers share the cache.
 """
 
 import time
@@ -34,14 +34,13 @@ from ui.views.request.neighbours import COLUMNS as NEIGHBOUR_COLUMNS
 from ui.views.request.neighbours import Neighbours, neighbours_of
 
 LIKE: Final = ("model", "route")
-"""Labels of similar requests. A request is compared only with requests that have the same values of
-these labels."""
+"""A request is compared only with requests that have the same values of these labels."""
 _RECORDED: Final = "recorded_request"
-"""Session key of the last request that was written to the audit log."""
+"""Session key: the last request that was written to the audit log."""
 KEPT_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
-"""Maximum time between two samples of an engine, in nanoseconds."""
+"""Maximum time between two samples of an engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +56,13 @@ class RequestRead:
     ranks: Mapping[str, LatencyRank]
     simulated: bool
     joined: JoinedRequest | None = None
-    """The joined request of the user. None unless several engines served the user's request, or the
-    engine does only prefill or only decode."""
+    """The joined request of the user. None unless several engines served it, or the engine does
+    only prefill or only decode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The times of the oldest and the newest stored request. The page shows these times if a
-    request was not found.
-    """
+    """The times of the oldest and the newest stored request, to show if a request was not found."""
 
     oldest_unix_ns: int | None
     newest_unix_ns: int | None
@@ -83,7 +80,7 @@ def candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
 
 
 def read_request(engine: Engine, key: RequestKey) -> RequestRead | None:
-    """Read one request, or return None if the store does not have the request."""
+    """Read one request, or return None if it is not stored."""
     found = None
     with suppress(LookupError), store_errors():
         found = shared(engine, ("request", key, _minute()), lambda: _read(engine, key))
@@ -92,8 +89,7 @@ def read_request(engine: Engine, key: RequestKey) -> RequestRead | None:
 
 
 def _record(key: RequestKey, *, found: bool) -> None:
-    """Write to the audit log that the reader opened a request. A refresh of the page is not written
-    again."""
+    """Write to the audit log that the reader opened a request, but not again for a refresh."""
     log, opening = audit_log(), (str(key), found)
     if log is not None and st.session_state.get(_RECORDED) != opening:
         st.session_state[_RECORDED] = opening
@@ -101,7 +97,7 @@ def _record(key: RequestKey, *, found: bool) -> None:
 
 
 def missing(engine: Engine) -> Missing:
-    """Read the time range for which requests are stored."""
+    """Read the time range of the stored requests."""
     with store_errors():
         return Missing(oldest_request_unix_ns(engine), newest_request_unix_ns(engine))
 
@@ -112,7 +108,7 @@ def _minute() -> int:
 
 def _candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = find_requests(engine, request_id).to_pylist()
-    if not found:  # not cached, because the request may arrive at any moment
+    if not found:  # not cached: the request may arrive at any moment
         raise LookupError(request_id)
     return found
 

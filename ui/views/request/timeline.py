@@ -1,8 +1,8 @@
 """Build the timeline of one request: its instants, its phases, and the parts of each phase.
 
-Pure. The segments follow each other without gaps, from 0 to the end-to-end time. Within a phase,
-the request's own work is drawn first, then the delays by other requests, preemption and stalls. The
-durations of these parts are known, but not when they occurred.
+Pure. The segments follow each other without gaps, from 0 to the end-to-end time. The durations of a
+phase's parts are known, but not when they occurred. The request's own work is drawn first, then the
+delays by other requests, preemption and stalls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ from ui.kit.terms import TERMS
 from ui.views.request.facts import measured_in_engine_only
 
 SAME: Final = 0.01
-"""Share of the request's duration. If the first byte is closer to the first token than this share,
-the first byte is not drawn separately."""
+"""If the first byte is closer to the first token than this share of the duration, the first byte is
+not drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A named instant of the request, in seconds since the request was received."""
+    """A named instant, in seconds since the request's receipt."""
 
     name: str
     at_s: float
@@ -29,21 +29,21 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a phase. Times are seconds since the request was received."""
+    """A part of a phase. Times are seconds since the request's receipt."""
 
     part: str
     name: str
     meaning: str
     colour: str
     pattern: str
-    """Plotly's pattern. The pattern distinguishes parts of the same phase, which share a colour."""
+    """Plotly's pattern. Parts of the same phase have the same colour, but different patterns."""
     from_s: float
     length_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A phase that began, and its parts. Times are seconds since the request was received."""
+    """A phase that began, and its parts. Times are seconds since the request's receipt."""
 
     name: str
     meaning: str
@@ -57,7 +57,7 @@ class Stage:
 
     @property
     def to_s(self) -> float:
-        """The end of the phase, in seconds since the request was received."""
+        """The end of the phase, in seconds since the request's receipt."""
         return self.from_s + self.length_s
 
 
@@ -80,13 +80,9 @@ _ENDS: Final = {"abort": "client left", "error": "failed", "rejected": "refused"
 
 
 def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
-    """Return the phases of the request that began, in order of time.
+    """Return the phases that began, in order of time. They sum to the end-to-end time.
 
-    The durations of the phases sum to the end-to-end time.
-
-    Args:
-        row: the request.
-        parts_s: the seconds of each part, from `diagnosis.one_request.account`.
+    `parts_s` has the seconds of each part, from `diagnosis.one_request.account`.
     """
     found: list[Stage] = []
     reached = 0.0
@@ -110,14 +106,11 @@ def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
 
 
 def _single_part(phase: str) -> str:
-    """Return the key of the single part of a phase whose parts are unknown."""
     return f"{phase}_unsplit" if phase in ("queue", "prefill", "decode") else phase
 
 
 def instants(row: Mapping[str, Any]) -> list[Instant]:
-    """Return the known instants of the request in order of time. The last instant is the end of the
-    request.
-    """
+    """Return the known instants in order of time. The last is the end of the request."""
     at = 0.0
     found = [Instant("received" if row["basis"] != "engine" else "arrived", at)]
     phases = [
@@ -144,8 +137,8 @@ def instants(row: Mapping[str, Any]) -> list[Instant]:
         if content_s - begun_s > SAME * whole_s:
             found.append(Instant("first content", content_s))
     end = Instant(_ENDS.get(row["outcome"], "delivered"), whole_s)
-    # If the request ended early, the end of its last phase is also the end of the request. Draw
-    # only one of these two instants.
+    # If the request ended early, its end is also the end of its last phase. Draw only one of these
+    # instants.
     if row["outcome"] in _ENDS and found[1:] and whole_s - found[-1].at_s <= 1e-6:
         found.pop()
     return [*sorted(found, key=lambda each: each.at_s), end]

@@ -1,8 +1,7 @@
 """Build the link from a request to its trace, in any trace store.
 
-A setting contains the URL of a trace in the trace store, with the placeholder `{trace_id}`. Ids are
-external text, so they are percent-encoded. The module is pure, except for reading the setting from
-the environment.
+A setting has the URL of a trace, with the placeholder `{trace_id}`. Ids are external text, and are
+percent-encoded.
 """
 
 import os
@@ -19,8 +18,7 @@ def template(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the configured URL, or None if no URL is set.
 
     Raises:
-        ValueError: the setting is not a URL, or has no placeholder. The message names the allowed
-            form.
+        ValueError: the setting is not a URL, or has no placeholder.
     """
     given = environ.get(KEY, "").strip()
     if not given:

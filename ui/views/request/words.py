@@ -1,7 +1,4 @@
-"""Write the texts of the Request page.
-
-Pure. The result is HTML in which all external text is escaped.
-"""
+"""Write the texts of the Request page. Pure. The result is HTML with escaped external text."""
 
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
@@ -16,13 +13,12 @@ from ui.kit.part_names import part_name
 from ui.kit.terms import LATENCY_NAMES, term
 
 ENOUGH: Final = 20
-"""Minimum number of similar requests that a comparison needs."""
+"""Minimum number of similar requests for a comparison."""
 MOST_PARTS: Final = 3
 MOST_TENANTS: Final = 8
-"""Maximum number of tenants in the table of delays. One more row has the sum of the delays by all
-other tenants."""
+"""Maximum number of tenants in the table of delays. One more row has the sum of the others."""
 LEAST_SHARE: Final = 0.05
-"""Share of the request's duration. The sentence omits parts with a smaller share."""
+"""The sentence omits parts of less than this share of the request's duration."""
 
 _ENDED: Final = {
     Outcome.STOP: "The response took <b>{whole}</b>",
@@ -34,9 +30,7 @@ _ENDED: Final = {
 
 
 def sentence(row: Mapping[str, Any], account: Account, zone: tzinfo) -> str:
-    """Return a sentence with the request's outcome, its duration, and the part that took
-    longest.
-    """
+    """Return a sentence: the request's outcome, its duration, and the part that took longest."""
     name = wording.for_html(row["request_id"] or row["trace_id"], 80)
     at = wording.clock(row["received_unix_ns"], zone, date=True)
     where = f" on {wording.for_html(row['replica'])}" if row["replica"] else ""
@@ -56,7 +50,7 @@ def _first_token(row: Mapping[str, Any]) -> str:
     if row.get("streamed") is False:
         return ", not streamed"
     first_byte = f", its first byte <b>{ttft}</b>"
-    # Without reasoning, the first content arrives just after the first byte, so it is not shown.
+    # Without reasoning, the first content arrives just after the first byte.
     if not row.get("reasoning_tokens") or row.get("first_content_s") is None:
         return first_byte
     return f"{first_byte}, its first content <b>{wording.seconds(row['first_content_s'])}</b>"
@@ -107,9 +101,7 @@ def _share_of(some: int, others: int) -> str:
 
 
 def less(row: Mapping[str, Any]) -> str | None:
-    """Return a sentence about what the row's source does not report, or None if it reports
-    everything.
-    """
+    """Return a sentence about what the row's source does not report, or None."""
     source = Source(row["source"]) if row["source"] else None
     if source in data_sources.LESS:
         return f"This request is {data_sources.LESS[source]}."
@@ -125,9 +117,7 @@ def less(row: Mapping[str, Any]) -> str | None:
 
 
 def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
-    """Return the instants as a list. The first instant is shown as a clock time, the others as the
-    time since the receipt.
-    """
+    """Return the instants as a list: the first as a clock time, the others as time since then."""
     listed = "".join(
         f"<div><small>{each.name}</small>"
         + (
@@ -159,7 +149,7 @@ def parts_table(account: Account, whole_s: float) -> str:
 
 
 def tenant_delays(found: Sequence[TenantDelay]) -> str:
-    """Return a table with the time for which each tenant's requests delayed this request."""
+    """Return a table: how long each tenant's requests delayed this request."""
     rows = "".join(
         f"<tr><td>{wording.UNKNOWN if each.tenant is None else wording.for_html(each.tenant)}</td>"
         f"<td>{wording.count(each.requests)}</td>"
@@ -188,9 +178,7 @@ def _share(seconds: float, whole_s: float) -> str:
 
 
 def raw(row: Mapping[str, Any]) -> str:
-    """Return all stored fields of the request as a table, by their names in the database and the
-    CLI.
-    """
+    """Return all stored fields as a table, by their names in the database and the CLI."""
     rows = "".join(
         f"<tr><td>{name}</td><td>{wording.for_html(str(value), 200)}</td></tr>"
         for name, value in row.items()

@@ -1,8 +1,4 @@
-"""The section of the Requests page about a latency budget.
-
-The reader chooses a budget. The section shows how much of the budget the slow requests used in each
-layer.
-"""
+"""The section of the Requests page: how the slow requests spent a latency budget."""
 
 import os
 from dataclasses import replace
@@ -24,7 +20,7 @@ from ui.kit.sections import chapter
 from ui.views.requests.budget_table import html_of
 
 KEY: Final = "TAILSPAN_BUDGET"
-"""The environment variable with the path of the reader's own budget file."""
+"""The environment variable with the path of the reader's budget file."""
 HELP: Final = (
     "A budget states how a latency is meant to be spent. The table compares it with the slowest "
     "requests of the range, beyond the budget's percentile."
@@ -34,11 +30,9 @@ TOO_MANY: Final = "The range has too many requests to divide each of them. Choos
 
 
 def show(context: Context, *, too_many: bool) -> None:
-    """Draw a control to choose a budget, and a table of how the slow requests spent the budget.
+    """Draw a control to choose a budget, and a table of how the slow requests spent it.
 
-    Args:
-        context: the page's context.
-        too_many: whether the range has too many requests to read them individually.
+    With `too_many`, the range has too many requests to read them one by one.
     """
     with chapter("Latency budget", HELP):
         st.session_state["budget"] = context.view.budget
@@ -71,8 +65,8 @@ def show(context: Context, *, too_many: bool) -> None:
 def _budgets_to_choose(chosen: str) -> list[str]:
     """Return the budgets that the reader can choose.
 
-    The reader's own budget is included only if an environment variable has the path of its file, or
-    if the page's address names this budget.
+    The reader's own budget is included only if an environment variable names its file, or if the
+    page's address names this budget.
     """
     own = bool(os.environ.get(KEY, "").strip()) or chosen == OWN_BUDGET
     return [each for each in BUDGETS if own or each != OWN_BUDGET]

@@ -16,7 +16,7 @@ _LONGEST: Final = 600
 
 
 def html_of(answer: BudgetAnswer) -> str:
-    """Return the finding, the table and the reduction that is needed, as HTML."""
+    """Return the finding, the table and the necessary reduction, as HTML."""
     spending, budget = answer.spending, answer.question.budget
     source = f"Budget: {budget.source}." if budget.source else ""
     sentences = [finding(answer, wording.seconds), *notes(answer, wording.seconds)]

@@ -17,9 +17,7 @@ from ui.views.requests.engines import EngineGauges
 
 
 def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone: tzinfo) -> Any:
-    """Draw the mean seconds per request in each phase as stacked bars. A bar's height is the mean
-    E2E latency.
-    """
+    """Draw the mean seconds per phase as stacked bars. A bar's height is the mean E2E latency."""
     figure = go.Figure()
     at = charts.local(bins.middles_unix_ns, zone)
     totals = means_s.sum(axis=1)

@@ -1,7 +1,6 @@
-"""Read the engines' state over time: waiting, running, KV cache in use.
+"""Read the engines' state over time: waiting, running, KV cache in use. Pure.
 
-Pure. The value of a bin is the maximum of its samples, because a mean would hide a burst of a
-second.
+The value of a bin is the maximum of its samples, because a mean would hide a burst of a second.
 """
 
 import math
@@ -25,20 +24,17 @@ MOST_POINTS: Final = 300
 class EngineGauges:
     """The lines of each gauge over time.
 
-    There is a line for each engine, or a single line if there are more than `MOST_LINES` engines.
+    There is a line for each engine, or one line for more than `MOST_LINES` engines.
     """
 
     bins: Bins
     engines: int
     lines: dict[str, dict[str, FloatArray]]
-    """The values (bins,) of each gauge of each line. The keys are the name of the line, and then
-    the gauge. A bin without a sample is NaN."""
+    """The (bins,) values by line and gauge; NaN in bins without samples."""
 
     @property
     def together(self) -> bool:
-        """True if all engines are drawn as one line. The line shows the sum of the requests, or the
-        maximum KV cache usage of an engine.
-        """
+        """Whether one line shows all engines together."""
         return self.engines > MOST_LINES
 
 
@@ -53,13 +49,7 @@ def bins_for(from_unix_ns: int, to_unix_ns: int) -> Bins:
 
 
 def gauges_of(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> EngineGauges:
-    """Return the lines of each gauge. The value of a line in a bin is the maximum of its samples.
-
-    Args:
-        table: samples with the columns `COLUMNS`.
-        from_unix_ns: the start of the window.
-        to_unix_ns: the end of the window.
-    """
+    """Return the lines of each gauge, from samples with the columns `COLUMNS`."""
     bins = bins_for(from_unix_ns, to_unix_ns)
     engines, which = _engines(table)
     index = bins.index(instants(table, "at_unix_ns"))
@@ -82,7 +72,7 @@ def gauges_of(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> EngineGaug
 def _engines(table: pa.Table) -> tuple[list[str], IntArray]:
     """Return the engines' names, and the index of each row's engine.
 
-    If a replica has one engine, the engine has the replica's name.
+    The only engine of a replica has the replica's name.
     """
     numbers = column_floats(table, "engine")
     pairs = list(zip(texts(table, "replica"), numbers.tolist(), strict=True))
@@ -104,7 +94,7 @@ def _highest(
 
 
 def _sum_of_engines(gauge: str, values: FloatArray) -> FloatArray:
-    """Return one line for all engines: their requests summed, or their maximum KV cache usage."""
+    """Return one line for all engines: the sum of the requests, or the maximum KV cache usage."""
     silent = np.isnan(values).all(axis=0)
     filled = np.nan_to_num(values)
     joined: FloatArray = filled.max(axis=0) if gauge == "kv_usage_ratio" else filled.sum(axis=0)

@@ -31,18 +31,14 @@ from ui.views.requests.read import MOST_JOINED_ROWS, Reading, read_requests
 
 
 def read(context: Context) -> Reading:
-    """Read the samples and the requests of the range.
-
-    If the range has too many requests, read rollups and the slowest requests instead.
-    """
+    """Read the samples and the requests of the range, or rollups for too many requests."""
     latency = context.view.latency
 
     def found() -> Reading:
         return read_requests(context.engine, context.window, context.view.equals, latency)
 
     known = context.shared(found, large=True)
-    # If rollups were read, the slowest requests are those by one latency. If the reader has since
-    # chosen another latency, read again.
+    # Rollups come with the slowest requests by one latency. Read again for another latency.
     if known.rolled is None or known.rolled.latency == latency:
         return known
     return context.shared(found, latency, large=True)
@@ -135,7 +131,6 @@ PHASES_HELP: Final = (
 
 
 MOST_JOINED: Final = 10
-"""Number of joined requests on the page."""
 
 JOINED_HELP: Final = (
     "Prefill and decode are on different servers. A joined request is one request of a user, with "
@@ -149,7 +144,6 @@ ENGINES_HELP: Final = "The highest value in each bin.\n\n" + "\n".join(
 
 
 def _outcomes(counts: Mapping[str, int], view: View) -> str:
-    """Return the number of requests by outcome. Each outcome links to its requests."""
     total = sum(counts.values())
     shown = []
     for name, number in counts.items():

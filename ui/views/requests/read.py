@@ -20,8 +20,8 @@ from ui.kit.store_reads import COLUMNS, is_simulated, store_errors, without_ttft
 from ui.views.requests import engines
 
 MOST_JOINED_ROWS: Final = 20_000
-"""Maximum number of rows to join. If the range has more, the rows that were received last are
-joined. Joining 20,000 rows takes a second."""
+"""Maximum number of rows to join, in about a second. The rows that were received last are
+joined."""
 
 NO_JOINED: Final = JoinedAnswer()
 
@@ -37,10 +37,10 @@ class Reading:
     newest_unix_ns: int | None
     simulated: bool
     rolled: Rolled | None = None
-    """The data from rollups, if there are too many requests to read them individually. `requests`
-    then contains only the slowest requests."""
+    """The data from rollups, if there are too many requests. `requests` then contains only the
+    slowest."""
     joined: JoinedAnswer = NO_JOINED
-    """The joined requests among the newest rows. Empty if rollups were read."""
+    """The joined requests among the newest rows; empty with rollups."""
 
     @property
     def number(self) -> int:
@@ -51,9 +51,9 @@ class Reading:
 def read_requests(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str = "ttft_s"
 ) -> Reading:
-    """Read a window of requests and samples.
+    """Read the requests and samples of a window.
 
-    If there are too many requests, read rollups and the slowest requests instead of all requests.
+    If there are too many requests, read rollups and only the slowest requests.
     """
     replica = {"replica": equals["replica"]} if "replica" in equals else {}
     with store_errors():

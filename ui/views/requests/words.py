@@ -1,9 +1,4 @@
-"""Write the texts of the Requests page: number of requests, latencies, phases of the slowest
-requests.
-
-Pure. The result is HTML in which all external text is escaped. Each term has its definition as a
-tooltip.
-"""
+"""Write the texts of the Requests page. Pure. The result is HTML with escaped external text."""
 
 import html
 from collections.abc import Mapping
@@ -22,13 +17,10 @@ from ui.kit.terms import term
 
 
 def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[str, str]) -> str:
-    """Return the headline for a table of requests.
+    """Return the headline for a table of at least one request.
 
-    Args:
-        table: the requests, at least one, with the columns ttft_s and e2e_s.
-        matrix: the result of phases.layers for the table.
-        length_s: length of the range in which the requests were received.
-        equals: the filters as values by label.
+    `table` has the columns ttft_s and e2e_s. `matrix` is from `phases.layers`. `length_s` is the
+    length of the range.
     """
     ttft = estimate(floats(table, "ttft_s"), "p99")
     e2e = estimate(floats(table, "e2e_s"), "p99")
@@ -47,13 +39,9 @@ def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) 
 
 
 def joined(requests: int, latency: str, most_rows: int | None) -> str:
-    """Return a sentence about the list of joined requests.
+    """Return a sentence about the list of joined requests, which is sorted by a latency.
 
-    Args:
-        requests: the number of joined requests.
-        latency: the name of the latency by which the list is sorted.
-        most_rows: the number of rows that were joined, if only the newest rows were joined.
-            None if all rows of the range were joined.
+    `most_rows` is the number of newest rows that were joined, or None if all rows were joined.
     """
     text = (
         f"{wording.counted(requests, 'joined request')}, the slowest by {latency} first. The rest"

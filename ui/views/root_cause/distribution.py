@@ -1,7 +1,4 @@
-"""Count all requests by time and latency, as a grid. Pure.
-
-The grid shows the whole distribution, while percentiles show only three lines.
-"""
+"""Count all requests by time and latency, as a grid. Pure."""
 
 import math
 from dataclasses import dataclass
@@ -17,16 +14,16 @@ COLUMNS: Final = 100
 ROWS: Final = 30
 SECOND_NS: Final = 1_000_000_000
 LEAST_S: Final = 1e-4
-"""Shortest latency on the axis, in seconds. Shorter latencies count as this latency, because a
-logarithmic axis has no zero."""
+"""Shortest latency on the axis. Shorter latencies count as this latency, because a logarithmic axis
+has no zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
     """Numbers of requests by latency and time.
 
-    `counts` has the shape (rows, columns). Row i spans edges_s[i] to edges_s[i + 1]. On a
-    logarithmic axis, all rows have the same height.
+    `counts` has the shape (rows, columns). Row i spans edges_s[i] to edges_s[i + 1]. All rows have
+    the same height on a logarithmic axis.
     """
 
     bins: Bins
@@ -35,8 +32,7 @@ class Distribution:
 
     @property
     def middles_s(self) -> FloatArray:
-        """The latency in the middle of each row in seconds, as (rows,). Charts draw the row at this
-        latency."""
+        """(rows,) latency in the middle of each row, in seconds. Charts draw the row there."""
         return np.asarray(np.sqrt(self.edges_s[:-1] * self.edges_s[1:]))
 
 
@@ -45,14 +41,7 @@ def distribution(
 ) -> Distribution | None:
     """Count requests by time and latency.
 
-    Args:
-        received_unix_ns: (n,) when each request was received.
-        latency_s: (n,) latency of each request in seconds; NaN if unknown.
-        from_unix_ns: the start of the grid.
-        to_unix_ns: the end of the grid.
-
-    Returns:
-        The counts, or None if the latency is unknown for all requests.
+    `latency_s` is (n,), and NaN if unknown. Return None if all are unknown.
     """
     inside = (received_unix_ns >= from_unix_ns) & (received_unix_ns < to_unix_ns)
     known = inside & np.isfinite(latency_s) & (latency_s >= 0)

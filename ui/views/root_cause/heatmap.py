@@ -1,4 +1,4 @@
-"""Draw a heatmap of all requests by time and latency, with the servers' state below it. Pure.
+"""Draw a heatmap of all requests by time and latency, with the servers' state below. Pure.
 
 The heatmap and the lines share one time axis. The baseline is to the left of the selected range.
 """
@@ -41,17 +41,12 @@ def figure(
     """Draw the distribution, and below it the lines of the servers' state on the same time axis.
 
     Args:
-        found: the distribution of the whole range.
-        lines: the servers' state, in the bins of the distribution.
-        name: name of the latency.
+        lines: in the bins of the distribution.
+        name: the latency.
         window: the selected range.
-        whole: the time range that includes the selected range and its baseline.
-        baseline: the range with which the selected range is compared.
-        onset_unix_ns: start of the growth, or None if unknown.
-        starts: engine starts.
+        whole: includes the selected range and its baseline.
+        onset_unix_ns: the start of the growth, if known.
         thresholds_s: thresholds of the objectives.
-        zone: the reader's time zone.
-        ink: colours for the page's background.
     """
     height = HEIGHT + LINE_HEIGHT * len(lines)
     drawn = make_subplots(
@@ -111,7 +106,6 @@ def _baseline(
 
 
 def _label(drawn: go.Figure, text: str, x: datetime, xanchor: str, ink: colours.Ink) -> None:
-    """Write a label above the chart."""
     drawn.add_annotation(
         text=text,
         x=x,
@@ -127,8 +121,8 @@ def _label(drawn: go.Figure, text: str, x: datetime, xanchor: str, ink: colours.
 
 def _heatmap(found: Distribution, at: Sequence[datetime], ink: colours.Ink) -> go.Heatmap:
     counts = found.counts
-    # The colour depends on the square root of the count. With a linear scale, single requests would
-    # be invisible. With a logarithmic scale, differences between large counts would be invisible.
+    # The colour depends on the square root of the count. A linear scale would hide single requests,
+    # and a logarithmic scale would hide differences between large counts.
     shown = np.where(counts > 0, np.sqrt(counts), np.nan)
     bands = [
         f"{wording.seconds(low)} to {wording.seconds(high)}"

@@ -1,6 +1,6 @@
 """Draw the increase of a latency as a waterfall of horizontal bars. Pure.
 
-Each step of the waterfall is the growth of one part of the latency. The steps sum to the increase.
+Each step is the growth of one part of the latency. The steps sum to the increase.
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,17 @@ from ui.kit import charts, colours, wording
 from ui.kit.part_names import part_name
 
 SMALL: Final = 0.02
-"""Share of the growth of the latency. All parts that changed by a smaller share are combined into
-one step."""
+"""Parts that changed by less than this share of the growth are combined into one step."""
 
 REST: Final = "all other parts"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The growth of a part of the latency, as one bar of the waterfall.
+    """The growth of a part of the latency, as one bar.
 
-    The bar begins at `from_s` on an axis in seconds, and ends at `from_s` + `growth_s`. The growth
-    may be negative.
+    The bar begins at `from_s` seconds, and ends at `from_s` + `growth_s`. The growth may be
+    negative.
     """
 
     name: str
@@ -38,10 +37,9 @@ class Step:
 
 
 def steps(parts: Sequence[PartGrowth]) -> list[Step]:
-    """Return a step for each part, in the order of a request's phases. The last step combines all
-    parts with a small growth.
+    """Return a step for each part, in the order of a request's phases.
 
-    The growths of all steps sum to the total growth.
+    The last step combines all parts with a small growth. The steps sum to the total growth.
     """
     moved = max((abs(part.excess_s) for part in parts), default=0.0)
     whole = max(moved, abs(sum(part.excess_s for part in parts)))

@@ -31,8 +31,7 @@ from ui.views.root_cause import heatmap, increase, words
 from ui.views.root_cause.read import Material, read_material, stored_answers
 
 MOST_STORED: Final = 20
-"""Maximum number of incidents whose stored answers are read. They are the latest incidents in the
-range."""
+"""Maximum number of incidents whose stored answers are read: the latest in the range."""
 INCREASE_HELP: Final = (
     "By how much each part of the slow requests' latency grew from the baseline to the range, in "
     "the order of a request's phases. The parts sum to the increase."
@@ -104,8 +103,10 @@ def show(context: Context, found: Material) -> None:
 
 
 def _joined_section(context: Context, explanation: Explanation) -> None:
-    """Show the latency of the joined requests, and the causes in each pool of servers, if prefill
-    and decode are on different servers. The rest of the page is about all servers together."""
+    """Show the joined requests' latency, and the causes in each pool of servers.
+
+    Nothing is shown unless prefill and decode are on different servers.
+    """
     question = explanation.question
     joined = context.shared(
         lambda: explain_joined(context.engine, question),
@@ -119,7 +120,7 @@ def _joined_section(context: Context, explanation: Explanation) -> None:
 
 
 def for_incident(context: Context, incident: IncidentRow) -> View:
-    """Return the view of an incident. It shows the latency that the incident's verdict is about."""
+    """Return the view of an incident, with the latency of its verdict."""
     found = read(context)
     answer = found.stored_answer(incident)
     verdict = found.verdict(incident) if answer is None else answer.verdict
@@ -131,8 +132,8 @@ def for_incident(context: Context, incident: IncidentRow) -> View:
 def explaining(context: Context, found: Material, part: Window) -> View:
     """Return the view that explains a part of the chart over which the reader dragged.
 
-    The baseline is the time from the start of the chart to the start of the part, if this time is
-    at least as long as the part and had no incident. Otherwise the view has the default baseline.
+    The baseline is the time from the start of the chart to the start of the part. If this time is
+    shorter than the part, or had an incident, the view has the default baseline.
     """
     before = Window(found.whole.from_unix_ns, part.from_unix_ns)
     long_enough = before.to_unix_ns - before.from_unix_ns >= part.to_unix_ns - part.from_unix_ns
@@ -144,9 +145,9 @@ def explaining(context: Context, found: Material, part: Window) -> View:
 def _tested(context: Context, found: Material, explanation: Explanation) -> Explanation:
     """Return the explanation with shares that were computed by replay.
 
-    The shares come from the stored answer to the same question, if there is one. Explanations of
-    the same causes use the result of the same replay. The verdict on an incident and the list of
-    causes below it therefore have the same shares.
+    The shares come from a stored answer to the same question, if there is one. Explanations of the
+    same causes use the same replay, so the verdict on an incident and the list of causes have the
+    same shares.
     """
     if (stored := found.stored_shares(explanation)) is not None:
         return stored
@@ -164,12 +165,9 @@ def _incident(
     found: Material,
     tested: Callable[[Explanation], Explanation] = lambda explanation: explanation,
 ) -> str:
-    """Return the incident and its verdict as HTML, or an empty text if the view shows no incident.
+    """Return the incident and its verdict as HTML, or an empty text without an incident.
 
-    Args:
-        context: the page's context.
-        found: the data of the page.
-        tested: returns an explanation with shares that were computed by replay.
+    `tested` returns an explanation with shares that were computed by replay.
     """
     incident = _shown_incident(context.view, found)
     if incident is None:
@@ -190,8 +188,7 @@ def _incident(
 
 
 def _is_whole(context: Context, found: Material, answer: StoredAnswer) -> bool:
-    """Return whether the view shows the whole incident: the view's filters and baseline are those
-    of the incident's stored answer."""
+    """Return whether the filters and the baseline are those of the incident's stored answer."""
     view, question = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
         return False
@@ -200,14 +197,13 @@ def _is_whole(context: Context, found: Material, answer: StoredAnswer) -> bool:
 
 
 def _shown_incident(view: View, found: Material) -> IncidentRow | None:
-    """Return the incident that the address names. By default, return the first incident of an
-    objective on requests."""
+    """Return the incident in the address, or else the first one of an objective on requests."""
     ordered = sorted(found.incidents, key=found.counts_probes)
     return incident_links.named(view, ordered)
 
 
 def _reason(context: Context, explanation: Explanation) -> str:
-    """Return the causes, and a sentence about how their shares were computed, as HTML."""
+    """Return the causes, and a sentence: how their shares were computed, as HTML."""
     if not explanation.causes:
         return words.reason(explanation)
     window = context.window
@@ -217,8 +213,7 @@ def _reason(context: Context, explanation: Explanation) -> str:
 
 
 def _answer(context: Context, explanation: Explanation, found: Material) -> tuple[Any, Any]:
-    """Draw the answer. Return two page elements: the one with the incident, and the one with the
-    causes. An element is None if there is no incident, or no cause."""
+    """Draw the answer. Return the page elements with the incident and with the causes, if any."""
     view, zone = context.view, context.zone
     headline = None
     if incident := _incident(context, found):
@@ -257,17 +252,15 @@ def _answer(context: Context, explanation: Explanation, found: Material) -> tupl
 
 
 def _shape(context: Context, explanation: Explanation, found: Material) -> None:
-    """Draw the whole distribution of the latency. The reader can drag over a part of the chart, to
-    compare this part with the time before it.
-    """
+    """Draw the whole distribution of the latency, and let the reader drag over a part of it."""
     view, zone = context.view, context.zone
     shape = found.shape(view.latency)
     if shape is None:
         return
     name = LATENCY_NAMES[view.latency]
     window = found.window
-    # Each range has its own chart key. Otherwise, the selection box would stay on the chart when
-    # the range changes.
+    # Each range has its own key. Otherwise, the selection box would stay on the chart when the
+    # range changes.
     key = f"shape_{view.latency}_{window.from_unix_ns}_{window.to_unix_ns}"
     if view.live:
         key = f"shape_{view.latency}_{view.last}"
@@ -293,7 +286,6 @@ def _shape(context: Context, explanation: Explanation, found: Material) -> None:
 
 
 def _baseline_choice(view: View, explanation: Explanation, found: Material) -> None:
-    """Offer to explain the whole incident, if the view shows a different range or baseline."""
     incident = _shown_incident(view, found)
     if incident is None or view.incident is not None or found.counts_probes(incident):
         return
@@ -346,7 +338,6 @@ def _increase(explanation: Explanation) -> None:
 
 
 def _longer_range_link(view: View) -> None:
-    """Draw a link to the next longer range, because this range has too little data."""
     names = list(RANGES_S)
     if view.last is None or view.last == names[-1] or view.baseline is not None:
         st.html("<p class='note'>Choose a longer range, or another baseline.</p>")

@@ -1,7 +1,7 @@
 """Read the Root cause page's data from the store.
 
-The cache keeps the columns of a range together with the explanations that were computed from them.
-If the reader chooses another latency for the same range, the columns are not read again.
+The cache keeps a range's columns together with their explanations, so another latency of the same
+range needs no new read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,6 @@ from ui.views.root_cause.distribution import Distribution, distribution
 from ui.views.root_cause.server_state import StateLine, state_lines
 
 SLOWEST = 8
-"""Number of requests in the list below an explanation."""
 
 IncidentKey = tuple[str, str, int]
 METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
@@ -59,8 +58,7 @@ class Shape(NamedTuple):
 class Material:
     """The columns of a range and its baseline, and the results of the analysis.
 
-    `requests` contains all requests of the range and the baseline. `equals` selects the requests to
-    analyse.
+    `requests` contains all requests of both ranges. `equals` selects the requests to analyse.
     """
 
     window: Window
@@ -70,53 +68,41 @@ class Material:
     incidents: Sequence[IncidentRow]
     """The incidents that overlap the window, earliest first."""
     before: IncidentRow | None
-    """The incident before which the baseline ends. None if the baseline ends where the window
-    begins, or if the reader selected a baseline."""
+    """The incident before which the baseline ends, if the reader selected no baseline."""
     known: Sequence[IncidentRow]
-    """The incidents in the window and in the time before the window."""
+    """The incidents in and before the window."""
     burned: Mapping[str, Objective]
-    """The objectives of the incidents in `known`, by name. A group of an objective is an entry of
-    its own."""
+    """The objectives of the incidents in `known`, by name. A group of an objective has its own
+    entry."""
     requests: Requests
     servers: Servers
     newest_unix_ns: int | None
     simulated: bool
     samples_every_s: int | None
     network: Sequence[NetworkTimes]
-    """The network times of probes, by region."""
     stored: Mapping[IncidentKey, StoredAnswer] = field(default_factory=dict)
-    """The stored answers of the incidents in the window."""
     _answers: dict[tuple[Metric, tuple[str, ...]], Explanation] = field(default_factory=dict)
     _shapes: dict[Metric, Shape | None] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
-        """The number of requests in the window that match the filters, including requests with
-        unknown latencies.
-        """
+        """The number of requests in the window that match the filters."""
         return len(self._inside)
 
     @cached_property
     def _inside(self) -> Requests:
-        """The window's selected requests."""
         found = self.requests.within(self.window.from_unix_ns, self.window.to_unix_ns)
         return found.rows(found.matching(self.equals))
 
     def explained(self, latency: str, *, by_size: bool = False) -> Explanation:
         """Return the explanation of one latency.
 
-        Args:
-            latency: the column of the latency.
-            by_size: whether to detect an incident by the size of the growth instead of the
-                objectives.
+        With `by_size`, an incident is detected by the size of the growth instead of the objectives.
         """
         return self._explain_metric(METRICS[latency], () if by_size else self.objectives)
 
     def verdict(self, incident: IncidentRow) -> IncidentVerdict | None:
-        """Return the verdict on an incident: one sentence about all latencies of its objective.
-
-        As in `tailspan explain --incident`, only the objective of the incident is considered.
-        """
+        """Return the verdict on an incident: one sentence about all latencies of its objective."""
         objective = self.burned.get(incident.slo)
         if objective is None or not isinstance(objective.indicator, Goodput):
             return None
@@ -124,12 +110,11 @@ class Material:
         return leading_verdict([self._explain_metric(metric, [objective]) for metric in metrics])
 
     def stored_answer(self, incident: IncidentRow) -> StoredAnswer | None:
-        """Return the stored answer of an incident, or None if there is none."""
+        """Return the stored answer of an incident, if there is one."""
         return self.stored.get(key_of(incident))
 
     def stored_shares(self, explanation: Explanation) -> Explanation | None:
-        """Return the explanation with the shares of a stored answer to the same question. Return
-        None if no stored answer answers this question."""
+        """Return the explanation with the shares of a stored answer to its question, if any."""
         for answer in self.stored.values():
             known = answer.explained(explanation.question)
             if known is not None and known.verdict is explanation.verdict is Verdict.INCIDENT:
@@ -147,14 +132,13 @@ class Material:
         return None
 
     def counts_probes(self, incident: IncidentRow) -> bool:
-        """Return whether the objective of an incident counts probes. The page cannot show a cause
-        for an incident of an objective on probes."""
+        """Return whether an incident's objective counts probes. The page cannot explain these."""
         objective = self.burned.get(incident.slo)
         return objective is not None and isinstance(objective.indicator, GoodProbes)
 
     @property
     def request_incidents(self) -> list[IncidentRow]:
-        """The incidents that overlap the window, without incidents of objectives on probes."""
+        """The incidents that overlap the window, without those of objectives on probes."""
         return [each for each in self.incidents if not self.counts_probes(each)]
 
     def _explain_metric(self, metric: Metric, objectives: Sequence[Objective]) -> Explanation:
@@ -172,8 +156,9 @@ class Material:
 
     @property
     def whole(self) -> Window:
-        """The range of the chart: the baseline, the window, and the time between them. If the
-        baseline is far from the window, the range is only the window.
+        """The range of the chart: from the baseline to the window, or only the window.
+
+        The chart shows only the window if the baseline is far from it.
         """
         found = windows_of(self._question(Metric.TTFT))
         return found[0] if len(found) == 1 else self.window
@@ -199,8 +184,7 @@ class Material:
         return None if grid is None else Shape(grid, state_lines(self.servers.engines, grid.bins))
 
     def slowest_unix_ns(self, latency: str) -> list[int]:
-        """Return the times at which the slowest requests in the window were received, in unix
-        nanoseconds. The time of the slowest request is first."""
+        """Return when the window's slowest requests were received, the slowest first."""
         inside = self._inside
         values = selected_latency_s(inside, self._question(METRICS[latency]))
         known = np.flatnonzero(np.isfinite(values))
@@ -223,15 +207,11 @@ def read_material(
     """Read a window and its baseline.
 
     Args:
-        engine: the database, from `open_database`.
-        window: the range to analyse.
         baseline: the range to compare with. None selects the previous range without an incident. If
-            the data of this previous range has been deleted, None selects the range just before the
+            the data of this previous range was deleted, None selects the range just before the
             window.
         equals: labels of the requests to analyse.
-        objectives: the current objectives.
-        known: the incidents in the window and in the time before the window.
-        stored: the stored answers of the incidents in the window.
+        known: the incidents in and before the window.
 
     Raises:
         NotAllowed: the labels select requests that the reader may not see.
@@ -277,7 +257,7 @@ def key_of(incident: IncidentRow) -> IncidentKey:
 def stored_answers(
     engine: Engine, objectives: Sequence[Objective], incidents: Sequence[IncidentRow]
 ) -> dict[IncidentKey, StoredAnswer]:
-    """Return the stored answers of incidents. Incidents without an answer are absent."""
+    """Return the stored answers of incidents that have one."""
     names = {base(row.slo) for row in incidents}
     burned = expanded(engine, [each for each in objectives if each.name in names])
     by_name = {each.name: each for each in burned}
@@ -305,6 +285,6 @@ def _question(
 
 
 def _span(window: Window) -> Span:
-    # An address may contain an empty range, but a span must not be empty. Its end is moved, because
-    # a moved start could be before 1970.
+    # An address may contain an empty range, but a span must not be empty. A moved start could be
+    # before 1970, so move the end.
     return Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))

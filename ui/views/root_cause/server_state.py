@@ -1,8 +1,7 @@
 """Compute the servers' state as lines over the bins of the heatmap. Pure.
 
-With several replicas, the value of a gauge in a bin is the mean of the samples of all replicas, and
-a share is the sum of the parts divided by the sum of the wholes. A bin without samples has no
-value.
+With several replicas, a gauge's value in a bin is the mean of all samples. A share is the sum of
+the parts divided by the sum of the wholes. A bin without samples has no value.
 """
 
 from collections.abc import Callable
@@ -19,14 +18,14 @@ from ui.kit.time_bins import Bins
 
 @dataclass(frozen=True, slots=True)
 class StateLine:
-    """One quantity over time. `values` has the shape (bins,). It is NaN in bins without samples."""
+    """One quantity over time. `values` has the shape (bins,), with NaN in bins without samples."""
 
     name: str
     meaning: str
     values: FloatArray
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value that is 100 %, or None if the quantity has no such value."""
+    """The value that is 100 %, if there is one."""
 
 
 _GAUGES: Final = (

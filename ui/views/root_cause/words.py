@@ -1,8 +1,4 @@
-"""Write the texts of the Root cause page.
-
-Pure. The result is HTML. External text, such as the names of tenants, replicas and models in causes
-and evidence, is escaped.
-"""
+"""Write the texts of the Root cause page. Pure. The result is HTML with escaped external text."""
 
 import html
 from collections.abc import Sequence
@@ -97,7 +93,6 @@ def _previous(explanation: Explanation) -> str:
 
 
 def _baseline_time(explanation: Explanation) -> str:
-    """Return the time of the baseline in words, such as "one day earlier"."""
     question = explanation.question
     for ago, words in EARLIER.items():
         if question.window.from_unix_ns - question.baseline.from_unix_ns == parse_ns(ago):
@@ -106,8 +101,7 @@ def _baseline_time(explanation: Explanation) -> str:
 
 
 def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
-    """Return the incident and its verdict as HTML. The verdict has the same text as in
-    `tailspan explain` and in the alert."""
+    """Return the incident and its verdict as HTML, with the words of `tailspan explain`."""
     name = wording.for_html(row.slo, 63)
     cause = None if verdict is None else verdict.sentence
     finding = "no cause found yet" if cause is None else wording.for_html(cause, 600)
@@ -142,9 +136,7 @@ def _incident_time(row: IncidentRow, zone: tzinfo) -> str:
 
 
 def attained(explanation: Explanation) -> str:
-    """Return compliance with the objectives for this latency, or an empty string without
-    objectives.
-    """
+    """Return compliance with the objectives for this latency, or an empty string without any."""
     return "".join(
         f"<p class='note'>{_subject_of_counts(each, explanation.question.metric.value)}"
         f" {'fell' if each.fell else 'missed' if each.missed else 'met'}:"
@@ -158,8 +150,6 @@ def attained(explanation: Explanation) -> str:
 
 
 def _subject_of_counts(each: Attainment, metric: str) -> str:
-    """Return the subject of the counts: an objective, or the part of an objective that is about the
-    latency."""
     name = f"<b>{wording.for_html(each.slo, 63)}</b>"
     if each.whole:
         return f"Objective {name}"
@@ -185,8 +175,7 @@ def still_slow(
 
 
 def compared(explanation: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
-    """Return a sentence about the two ranges that are compared. If the baseline ends before an
-    incident, the sentence states the reason."""
+    """Return a sentence about the compared ranges, and why a baseline ends before an incident."""
     window, baseline = explanation.question.window, explanation.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
@@ -202,9 +191,7 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
 
 
 def reason(explanation: Explanation) -> str:
-    """Return the first cause with its share and actions, the other causes, and the unexplained
-    share.
-    """
+    """Return the first cause with its actions, the other causes, and the unexplained share."""
     if not explanation.causes:
         text = "<p class='cause'>No known cause explains the increase.</p>"
         return f"<div class='why'>{text}</div>"
@@ -226,12 +213,10 @@ def reason(explanation: Explanation) -> str:
 
 
 def method(explanation: Explanation, frozen_link: str | None) -> str:
-    """Return a sentence about how the shares of the causes were computed.
+    """Return a sentence: how the shares of the causes were computed.
 
-    Args:
-        explanation: the explanation, which must have causes.
-        frozen_link: the address of a page that shows the displayed range and is not live. None if
-            the current page is not live.
+    `frozen_link` is the address of the displayed range on a page that is not live. It is None if
+    this page is not live.
     """
     if explanation.replay is not None or explanation.not_replayed is not None:
         text = wording.for_html(method_sentence(explanation, wording.seconds), 300)
@@ -247,12 +232,9 @@ def method(explanation: Explanation, frozen_link: str | None) -> str:
 
 
 def evidence(cause: Cause, *, with_levers: bool) -> str:
-    """Return the evidence for a cause: a table of numbers before and now, and the actions to try.
+    """Return the evidence for a cause: a table of numbers before and now, and actions to try.
 
-    Args:
-        cause: the cause.
-        with_levers: whether to include the actions. It is false for the first cause, because the
-            page shows the actions of the first cause elsewhere.
+    `with_levers` is false for the first cause, whose actions the page shows elsewhere.
     """
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     rows = "".join(_row(each) for each in known)
@@ -276,19 +258,16 @@ def _row(each: Evidence) -> str:
 
 
 def title(cause: Cause) -> str:
-    """Return a cause's title. The title omits the share, so that it stays the same on each
-    refresh.
-    """
+    """Return a cause's title, without the share, so that it stays the same on each refresh."""
     words = cause.id.split("_")
     shown = [word.upper() if word in ("kv", "cpu", "gpu") else word for word in words]
     return first_upper(" ".join(shown))
 
 
 def hits(explanation: Explanation) -> str:
-    """Return the kinds of requests that are slow more often than other requests, as HTML.
+    """Return the kinds of requests that are slow more often than others, as HTML.
 
-    An example of a kind is "requests of tenant acme". The text also has the number of kinds that
-    were tested.
+    An example of a kind is "requests of tenant acme". The text also has the number of tested kinds.
     """
     shown = explanation.dimensions[:MOST_HITS]
     tested = wording.counted(explanation.dimensions_tested, "kind") + " of request"
@@ -316,9 +295,6 @@ def _times(ratio: float) -> str:
 
 
 def _kind_of_request(hit: RiskRatio) -> str:
-    """Return the name of a kind of request, such as `acme requests with 0–63 output tokens on
-    r2`.
-    """
     names, values = hit.dimension.split(" & "), hit.value.split(" & ")
     if len(names) != len(values):  # a label's value contains an ampersand
         names, values = [hit.dimension], [hit.value]

@@ -24,8 +24,8 @@ class Change:
 def changes(before: Objectives, after: Objectives) -> list[Change]:
     """Return the objectives that the change adds, removes or alters.
 
-    An objective with the same name is altered if its indicator, its target or its period differs.
-    Its description is not compared.
+    An objective is altered if its indicator, target or period differs. Its description is not
+    compared.
     """
     old, new = ({each.name: each for each in one.parsed} for one in (before, after))
     return [
@@ -44,12 +44,8 @@ def _definition(objective: Objective | None) -> object:
 def sentence(change: Change, now: Counts | None, then: Counts | None) -> str:
     """Return a sentence about the effect of a change, as HTML.
 
-    Args:
-        change: the objective before and after the change.
-        now: the counts of requests by the objective before the change. None if Tailspan does not
-            count the requests of this objective.
-        then: the counts of requests by the objective after the change. None if Tailspan does not
-            count the requests of this objective.
+    `now` and `then` are the counts by the objective before and after the change. A count is None if
+    Tailspan does not count the objective's requests.
     """
     name = f"<b>{wording.for_html(change.name, 63)}</b>"
     if change.then is None:

@@ -17,7 +17,6 @@ from ui.kit import charts, colours, wording
 from ui.kit.time_bins import SECOND_NS
 
 HOURS: Final = 72
-"""Number of hours in the hourly view."""
 
 _HOUR_S: Final = 3_600
 _QUARTER_S: Final = 900
@@ -25,7 +24,7 @@ _QUARTER_S: Final = 900
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A day or an hour, with its start, its end, and its counts of requests."""
+    """A day or an hour, with its counts of requests."""
 
     from_unix_s: int
     to_unix_s: int
@@ -38,12 +37,10 @@ def read(
     """Return the steps with their counts, oldest first.
 
     The steps are the days of the objective's period, or the last 72 hours. Steps without requests
-    are left out.
+    are omitted.
 
     Args:
-        engine: the database, from `open_database`.
-        objective: the objective.
-        goodput: the indicator whose good and bad requests are counted.
+        goodput: counts good and bad requests.
         at_s: the end of the last step, in unix seconds.
         zone: time zone of the days and hours.
         by: "day" or "hour".
@@ -76,7 +73,7 @@ def _next(start: datetime, by: str) -> datetime:
 
 
 def sentence(steps: Sequence[Step], objective: Objective, by: str) -> str:
-    """Return a sentence with the number of steps in which the objective was met."""
+    """Return a sentence: in how many steps the objective was met."""
     if not steps:
         return "No request was counted yet."
     kept = sum(1 for each in steps if (each.counts.bad_ratio or 0) <= objective.budget)

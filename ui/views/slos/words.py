@@ -11,12 +11,10 @@ MOST_NAMED: Final = 3
 
 
 def sentence(found: Sequence[SloState], defined: int) -> str:
-    """Return a sentence with the numbers of objectives that burn their error budget too fast, that
-    have spent it, and that are within it.
+    """Return a sentence: how many objectives burn too fast, are spent, or are within their budget.
 
-    Args:
-        found: the states of the objectives that Tailspan counts itself, one per group.
-        defined: number of objectives.
+    `found` has the states of the objectives that Tailspan counts, one per group. `defined` is the
+    number of all objectives.
     """
     number = wording.counted(defined, "SLO")
     burning = [each for each in found if each.burns]

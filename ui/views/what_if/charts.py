@@ -1,4 +1,4 @@
-"""Draw the percentiles of one latency, measured and predicted, and the curve of a sweep. Pure."""
+"""Draw a latency's percentiles, measured and predicted, and the curve of a sweep. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from ui.views.what_if.words import CANNOT_KEEP_UP, NAMES, SHOWN, interval, prese
 
 HEIGHT: Final = 280
 TICKS: Final = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
-"""The percentiles at which the axis has a tick. A narrow page has no space for more ticks."""
+"""The percentiles with a tick. A narrow page has no space for more."""
 
 
 def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figure:
@@ -63,8 +63,8 @@ def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figu
 def sweep(swept: Swept, latency: str, ink: colours.Ink) -> go.Figure:
     """Draw P50 and P99 over the values of a sweep, with the present value.
 
-    If the engines cannot keep up with the load at a value, the latency depends on how long the load
-    lasts. The chart then has a cross at the top of this value instead of a latency.
+    If the engines cannot keep up at a value, the latency depends on how long the load lasts. The
+    chart then has a cross at the top instead of the latency.
     """
     names = [each.value for each in swept.points]
     kept = [not each.answer.saturated for each in swept.points]
@@ -125,7 +125,7 @@ def sweep(swept: Swept, latency: str, ink: colours.Ink) -> go.Figure:
         figure.update_layout(
             yaxis2={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
         )
-    # Add the present value to the axis, because the sweep may not contain it.
+    # The sweep may not contain the present value.
     order = sorted(dict.fromkeys([*names, now]), key=number_of)
     figure.update_xaxes(
         type="category",
@@ -172,7 +172,6 @@ def _line(
 
 
 def _with_layout(figure: go.Figure, latency: str, values: Sequence[float | None]) -> go.Figure:
-    """Set the latency axis and the layout, and return the figure."""
     known = [value for value in values if value is not None]
     smallest, largest = min(known, default=0.01), max(known, default=1.0)
     # A logarithmic axis cannot show 0, and most queueing times are 0.

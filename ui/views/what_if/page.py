@@ -47,8 +47,8 @@ ROUTERS: Final[dict[str, str]] = {
 }
 FACTORS: Final = ("rate", "prompt", "output")
 SHOWN: Final = "what_if_shown"
-"""Session key of three values: the change, the sweep and the present configuration, as they were
-when the controls were set last."""
+"""Session key: the change, the sweep and the present configuration when the controls were set
+last."""
 
 
 def read(context: Context) -> Reading:
@@ -129,12 +129,10 @@ def show(context: Context, found: Reading) -> None:
 
 
 def _controls(present: Present, change: str, sweep: str) -> None:
-    """Draw the controls. If the change sets the value of a control, the control shows this value.
-    Otherwise it shows the present value.
-    """
+    """Draw the controls, with the values of the change, or else the present values."""
     state = st.session_state
-    # Set the controls only if the change, the sweep or the present values have changed. Otherwise a
-    # refresh of a live page would replace values that the reader has not submitted yet.
+    # Set the controls only after a change. Otherwise a refresh of a live page would replace values
+    # that the reader has not submitted yet.
     if "what_if_more" not in state or state.get(SHOWN) != (change, sweep, present):
         _set_controls(present, change, sweep)
         state[SHOWN] = (change, sweep, present)
@@ -178,7 +176,6 @@ def _controls(present: Present, change: str, sweep: str) -> None:
 
 
 def _set_controls(present: Present, change: str, sweep: str) -> None:
-    """Set each control to the value that the change sets, or else to the present value."""
     given, more = _changes_by_control(change)
     for key, value in {
         "max_num_seqs": int(given.get("max_num_seqs", present.max_num_seqs)),
@@ -203,10 +200,7 @@ def _router(name: str) -> str:
 
 
 def _changes_by_control(change: str) -> tuple[dict[str, str], list[str]]:
-    """Return a dictionary of the changes that have a control, and the texts of all other changes.
-
-    The dictionary has the value of each change by the name of the change.
-    """
+    """Return the changes that have a control, by name, and the texts of all other changes."""
     given, more = {}, []
     for text in filter(None, change.split(",")):
         name, _, value = text.partition("=")

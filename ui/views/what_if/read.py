@@ -22,17 +22,17 @@ from ui.kit.store_reads import is_simulated
 
 _log: Final = logging.getLogger(__name__)
 MOST_REPLAYED: Final = 500_000
-"""Maximum number of requests to replay for the intervals of a sweep. Replaying them takes about 5 s
-of CPU time. The intervals need several draws, which are replays of resampled traffic. If the range
-has many requests, there are fewer draws."""
+"""Maximum number of requests to replay for the intervals of a sweep, in about 5 s of CPU time. An
+interval needs several draws, which are replays of resampled traffic. With many requests, there are
+fewer draws."""
 LEAST_DRAWS: Final = 8
-"""Minimum number of draws for an interval. The interval is computed from the standard deviation of
-the draws. With fewer draws, the error of this standard deviation is more than 25 %."""
+"""Minimum number of draws for an interval. With fewer draws, the error of their standard deviation
+is more than 25 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The present configuration. The controls begin with these values."""
+    """The present configuration, with which the controls begin."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -47,21 +47,19 @@ class Swept:
     name: str
     points: Sequence[SweepPoint]
     present: float
-    """The value before the change."""
     intervals: bool
-    """Whether the predictions have intervals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The data of the page. If nothing can be predicted, `problem` is the reason."""
+    """The data of the page. `problem` is the reason why nothing can be predicted."""
 
     present: Present | None
     answer: WhatIfAnswer | None
-    """The prediction of one change; None if there is no change, or if there is a sweep."""
+    """The prediction of one change, if the reader chose a change and no sweep."""
     swept: Swept | None
     advised: Advised | None
-    """The changes to try, or None if the reader already chose a change or a sweep."""
+    """The changes to try, if the reader chose neither a change nor a sweep."""
     problem: str | None
     newest_unix_ns: int | None
     simulated: bool
@@ -78,22 +76,17 @@ def read_what_if(
     prices: PriceList,
     now_unix_ns: int,
 ) -> Reading:
-    """Fit the engines of a range, and predict the effect of the change or of each value of a sweep.
+    """Fit the engines of a range, and predict the change, or each value of a sweep.
 
-    If there is neither a change nor a sweep, predict the effects of changes to try.
+    Without a change and a sweep, predict the effects of changes to try.
 
     Args:
-        engine: the database, from `open_database`.
-        window: the range.
-        equals: the labels of the requests to report.
-        latency: the latency that the advice must shorten; used only without a change.
-        change: texts that `replay.edits` parses, separated by commas, or an empty string for no
-            change.
-        sweep_text: a text that `sweep_of` parses, or an empty string for no sweep. The change
-            applies to each value of the sweep.
-        objectives: the current objectives.
-        prices: the current prices.
-        now_unix_ns: the current time. It is stored with the prediction of the change.
+        equals: labels of the requests to report.
+        latency: the advice must shorten this latency. Used only without a change.
+        change: texts for `replay.edits`, separated by commas, or an empty string.
+        sweep_text: a text for `sweep_of`, or an empty string. The change applies to each value of
+            the sweep.
+        now_unix_ns: the time to store with a prediction.
     """
     present, answer, found, advised, problem = None, None, None, None, None
     usd = engines_usd_per_hour(engine, window, prices)
@@ -109,8 +102,8 @@ def read_what_if(
             answer = predict(recorded, question)
             _keep(engine, answer, equals, now_unix_ns)
         else:
-            # No draws are needed here, because the list of changes has no intervals. The page that
-            # a change links to has intervals.
+            # The list of changes has no intervals, so no draws are needed. The page that a change
+            # links to has intervals.
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)

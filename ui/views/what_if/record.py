@@ -1,7 +1,7 @@
-"""Show in how many stored predictions the interval contained the value that was measured later.
+"""Show how many stored predictions had an interval that contained the later measurement.
 
 This record compares the requests before and after up to ten deploys, which takes up to 20 s. It is
-therefore computed in the background, after the prediction is drawn. All viewers share the record.
+therefore computed in the background, for all viewers together.
 """
 
 from typing import Any, Final
@@ -14,13 +14,13 @@ from ui.frame.context import Context
 from ui.kit.time_bins import SECOND_NS
 
 EVERY_S: Final = 600
-"""Seconds for which a record is shown before a newer one is computed. A deploy is compared with
-ranges of up to an hour, so a record changes slowly."""
+"""Seconds until a newer record is computed. A deploy is compared with ranges of up to an hour, so a
+record changes slowly."""
 _SUBJECT: Final = "track record"
 
 
 def show(context: Context) -> Any:
-    """Draw the newest record that was already computed. Return its place on the page."""
+    """Draw the newest computed record, and return its place on the page."""
     place = st.empty()
     _draw(context, place)
     return place
@@ -29,9 +29,8 @@ def show(context: Context) -> Any:
 def complete(context: Context, place: Any) -> None:
     """Start to compute a newer record, if the shown record is older than `EVERY_S`.
 
-    Call this function after everything else is drawn.
-
-    A live page shows the result at its next refresh. Any other page waits for the result.
+    Call this after everything else is drawn. A live page shows the result at its next refresh. Any
+    other page waits for the result.
     """
     engine, now_unix_ns = context.engine, context.now_unix_ns
     version = now_unix_ns // (EVERY_S * SECOND_NS)

@@ -31,12 +31,12 @@ WAITS: Final = {
 SHOWN: Final = ("p50", "p99")
 CANNOT_KEEP_UP: Final = "cannot keep up"
 EQUALLY_GOOD: Final = 1.01
-"""A value of a sweep counts as good as the best value if its P99 is at most this factor times the
-shortest P99."""
+"""A value of a sweep is as good as the best if its P99 is at most this factor times the shortest
+P99."""
 
 
 def sentence(answer: WhatIfAnswer, latency: str) -> str:
-    """Return a sentence with the P99 of a latency now and after the change."""
+    """Return a sentence: the P99 of a latency now and after the change."""
     change = html.escape(", ".join(answer.edits))
     if answer.saturated:
         return (
@@ -59,14 +59,14 @@ def sentence(answer: WhatIfAnswer, latency: str) -> str:
 
 
 def interval(each: Predicted) -> str:
-    """Return a space and the interval in brackets, or an empty string without an interval."""
+    """Return the interval in brackets after a space, or an empty string without an interval."""
     if each.low is None or each.high is None:
         return ""
     return f" [{wording.seconds(each.low)} to {wording.seconds(each.high)}]"
 
 
 def present(swept: Swept) -> str:
-    """Return the present value as text, in the same form as the values of the sweep."""
+    """Return the present value in the same form as the values of the sweep."""
     for each in swept.points:
         if number_of(each.value) == swept.present:
             return each.value
@@ -77,8 +77,8 @@ def present(swept: Swept) -> str:
 def sweep_sentence(swept: Swept, latency: str) -> str:
     """Return a sentence about the result of a sweep.
 
-    For a sweep of the load, it has the highest load that the engines can serve. For a sweep of a
-    setting, it has the value with the shortest P99.
+    For a load, the sentence names the highest load that the engines can serve. For a setting, the
+    sentence names the value with the shortest P99.
     """
     name, title = html.escape(swept.name), NAMES[latency]
     now = swept.points[0].answer.now[latency]["p99"]
@@ -120,7 +120,7 @@ def sweep_sentence(swept: Swept, latency: str) -> str:
 
 
 def _meeting_slos(swept: Swept) -> str:
-    """Return a sentence with the highest load at which all SLOs are met, or "" if no SLO is judged.
+    """Return a sentence: the highest load at which all SLOs are met, or "" without a judged SLO.
 
     Engines may keep up with a load at which requests are too slow for the SLOs.
     """
@@ -142,10 +142,7 @@ def _meeting_slos(swept: Swept) -> str:
 def sweep_table(swept: Swept, latency: str, link: Callable[[str], str]) -> str:
     """Return the measured latency, and the prediction of each value of a sweep, as an HTML table.
 
-    Args:
-        swept: the predictions.
-        latency: the latency to show.
-        link: a function that returns the address of the prediction of a change.
+    `link` returns the address of the prediction of a change.
     """
     first, title = swept.points[0].answer, NAMES[latency]
     slos = [each.slo for each in first.objectives]
@@ -227,9 +224,7 @@ def table(answer: WhatIfAnswer) -> str:
 def advice(advised: Advised, link: Callable[[str], str]) -> str:
     """Return the changes to try as an HTML table, and the changes that a replay cannot evaluate.
 
-    Args:
-        advised: the changes with their predictions.
-        link: a function that returns the address of the prediction for a change.
+    `link` returns the address of the prediction of a change.
     """
     title = NAMES[advised.metric]
     heads = ("change", "setting", f"{title} P50", f"{title} P99", "$/h", "needs")
@@ -264,7 +259,7 @@ def _percent(gain: Predicted) -> str:
 
 
 def notes(answer: WhatIfAnswer) -> Iterator[str]:
-    """Yield notes on SLOs, cost, why requests wait, and the prediction's assumptions."""
+    """Yield notes: SLOs, cost, why requests wait, and the prediction's assumptions."""
     for slo in answer.objectives:
         then = slo.good_ratio
         if then.value is None or then.low is None or then.high is None:
