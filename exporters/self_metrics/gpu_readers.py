@@ -44,7 +44,7 @@ class ReaderReport(Protocol):
 
     @property
     def up(self) -> bool | None:
-        """Return whether the last attempt succeeded, or None if there was no attempt or no GPU."""
+        """Return whether the last attempt succeeded; None without an attempt or a GPU."""
 
     @property
     def gpus(self) -> Sequence[object]:
@@ -60,7 +60,7 @@ class ReaderReport(Protocol):
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """Return the time of the last successful attempt, or None if no attempt has succeeded."""
+        """Return the time of the last successful attempt, or None."""
 
 
 class GpuReaderMetrics(Families):
