@@ -34,11 +34,7 @@ class Shift(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """The stalls and paces of each replica, in order of time.
-
-    A tuple's index is the number of the replica. Replicas beyond the end have no stalls and the
-    pace 1.
-    """
+    """The stalls and paces by replica, in order of time. Replicas beyond the end have none."""
 
     stalls: tuple[tuple[Stall, ...], ...] = ()
     paces: tuple[tuple[Pace, ...], ...] = ()
@@ -65,8 +61,7 @@ class Conditions:
         """Return the stalls and paces in the ranges of the shifts, moved by each range's shift.
 
         Args:
-            shifts: the ranges to keep, in order of the resulting times. The resulting ranges must
-                not overlap.
+            shifts: the ranges to keep, in order of the resulting times, without overlaps.
         """
 
         def moved(events: Sequence[Any], time: str) -> tuple[Any, ...]:

@@ -1,7 +1,4 @@
-"""A request inside the modelled engine.
-
-Its lengths and its prefix are inputs. The replay writes its times and its shares of the steps.
-"""
+"""A request inside the modelled engine."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -11,7 +8,7 @@ from replay.kv_cache import Lease
 
 
 class Billed(NamedTuple):
-    """Running sums from which the billed time of requests is computed. The sums include stalls."""
+    """Running sums from which the billed time of requests is computed, including stalls."""
 
     each: float = 0.0
     """Sum over the steps of (noise factor / number of sequences)."""
@@ -29,8 +26,8 @@ class Sums(NamedTuple):
     scale: float
     """Sum over the steps of the noise factor."""
     scale_steps: float
-    """Sum over the steps of (noise factor · index of the step). The sum is needed because a
-    decode's context grows by one token per step."""
+    """Sum over the steps of (noise factor · index of the step), because a decode's context grows by
+    one token per step."""
     billed: "Billed"
 
 
@@ -65,7 +62,7 @@ class QueueParts(NamedTuple):
 
 @dataclass(slots=True)
 class Shares:
-    """Seconds of a phase by cause. The rest of the phase is the time of other requests' decodes."""
+    """Seconds of a phase by cause. The rest is other requests' decodes."""
 
     own_s: float = 0.0
     others_prefill_s: float = 0.0
@@ -91,13 +88,10 @@ class Job:
     """A request in an engine. Times are in virtual seconds. A time that is not reached yet is None.
 
     Args:
-        number: the job's unique number in the engine.
-        prompt_tokens: number of prompt tokens, at least 1.
-        output_tokens: number of tokens to produce, at least 1.
+        prompt_tokens: at least 1.
+        output_tokens: at least 1.
         queued: time at which the request reaches the engine.
-        prefixes: key and end (in tokens) of each segment of the shared prefix, in order. A segment
-            may end in the output. Only whole blocks are shared.
-        lora: the request's adapter.
+        prefixes: key and end (in tokens) of each segment of the shared prefix, in order.
     """
 
     number: int
@@ -107,13 +101,9 @@ class Job:
     prefixes: tuple[tuple[Hashable, int], ...] = ()
     lora: str | None = None
     acceptance: float = 0.0
-    """Probability that a drafted token is accepted."""
     fetch_s: float = 0.0
-    """Seconds to transfer the request's KV cache."""
     fetched_tokens: int = 0
-    """Number of prompt tokens in the transferred KV cache."""
     grammar_s: float = 0.0
-    """Seconds to compile the grammar of the request's structured output."""
     encoder_s: float = 0.0
     """Seconds that the encoder takes for the request's images, in the step of the first prefill
     chunk."""
@@ -122,9 +112,8 @@ class Job:
     """Priority for the policy `priority`; the lowest value is served first."""
 
     handed: float | None = None
-    """Time of arrival, set when the engine accepts the request between two steps. `queued` is then
-    the time of acceptance.
-    """
+    """Time of arrival, set when the engine accepts the request. `queued` is then the time of
+    acceptance."""
     scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None
@@ -135,9 +124,7 @@ class Job:
     held_s: float = 0.0
     """Seconds in the queue during which the request was not eligible."""
     held_since: float = 0.0
-    """Time since which the request is not eligible. `blocked_then` has the engine's sums at that
-    time.
-    """
+    """Time since which the request is not eligible, when the engine's sums were `blocked_then`."""
     blocked_then: Blocked = field(default_factory=Blocked)
     first_sequences: int = 0
     """Number of sequences in the step that produced the first token."""
@@ -146,13 +133,11 @@ class Job:
     others_prefill_tokens_max: int = 0
     blocked: Blocked = field(default_factory=Blocked)
     """Before the request is scheduled: the engine's sums (`Engine.blocked`) at the first step that
-    could have admitted the request. After that: the increase of these sums during the request's
-    wait."""
+    could have admitted it. After that: their increase during its wait."""
     billed_s: float = 0.0
-    """Seconds of steps that are billed to the request: its share of each step, in proportion to its
-    work."""
+    """Seconds of steps that are billed to the request."""
     wasted_s: float = 0.0
-    """The request's share of step time for work that was computed again after a preemption."""
+    """Billed seconds of work that was computed again after a preemption."""
     prefill: Shares = field(default_factory=Shares)
     decode: Shares = field(default_factory=Shares)
 
@@ -166,13 +151,13 @@ class Job:
     evicted: float | None = None
     """Time of the last preemption; None once the lost tokens are recomputed."""
     aborted: float | None = None
-    """End of the step after which the request was aborted; None if it was not aborted."""
+    """End of the step after which the request was aborted, if any."""
     lost_tokens: int = 0
     """Number of tokens that were computed when the request was preempted."""
     before: "Sums | None" = None
     """The engine's sums when the request joined the decodes."""
     admitted: int = -1
-    """Position of the request in the order of all admissions, when it last joined the batch."""
+    """Position in the order of all admissions, when the request last joined the batch."""
     lease: Lease = field(init=False)
 
     def __post_init__(self) -> None:
@@ -180,9 +165,9 @@ class Job:
         self.lease = Lease(self.number)
 
     def lease_blocks(self, block_tokens: int) -> None:
-        """Create the lease: convert the shared prefix from tokens to blocks of this many tokens."""
+        """Create the lease, with the shared prefix in blocks of this many tokens."""
         segments, before = [], 0
-        # The last output token is not an input of any step, so it has no KV cache.
+        # The last output token is not an input of any step.
         computed_tokens = self.prompt_tokens + self.output_tokens - 1
         for key, end_tokens in self.prefixes:
             end = min(end_tokens, computed_tokens) // block_tokens
@@ -193,8 +178,8 @@ class Job:
 
     @property
     def order(self) -> tuple[int, float, int]:
-        """Sort key of the policy `priority`. The request with the lowest key is served first, and
-        the request with the highest key is preempted first."""
+        """Sort key of the policy `priority`: the lowest is served first, the highest is preempted
+        first."""
         return self.priority, self.queued if self.handed is None else self.handed, self.number
 
     @property
@@ -206,15 +191,14 @@ class Job:
     def queue(self) -> QueueParts:
         """The wait until the request was first scheduled, by reason."""
         waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
-        # Rounding can make differences of running sums slightly negative.
+        # rounding
         seats_s, kv_s, budget_s = (max(0.0, spent_s) for spent_s in self.blocked)
         step_s = max(0.0, waited_s - seats_s - kv_s - budget_s - self.held_s)
         return QueueParts(seats_s, kv_s, budget_s, self.held_s, step_s)
 
     @property
     def preparing_s(self) -> float:
-        """Return the seconds after the arrival during which the request is not eligible: first its
-        grammar is compiled, then its KV cache is transferred."""
+        """Return the seconds for the grammar and, after it, for the KV transfer."""
         return self.grammar_s + self.fetch_s
 
     def hold(self, at: float, blocked: Blocked) -> None:

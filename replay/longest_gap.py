@@ -1,8 +1,7 @@
 """Find the longest step after a given step, without a list of all steps.
 
-Pure. A stack contains steps of decreasing durations: when a step is added, all earlier steps that
-were not longer are removed. The stack therefore has few entries. Adding a step is amortised O(1),
-and a query is O(log n).
+Pure. When a step is added to the stack, all earlier steps that were not longer are removed. Adding
+is amortised O(1), and a query is O(log n).
 """
 
 from bisect import bisect_right
@@ -31,8 +30,7 @@ class LongestSince:
             self.add(number, duration_s)
 
     def longest_s(self, after: int) -> float | None:
-        """Return the seconds of the longest step with a number above `after`, or None if there is
-        none."""
+        """Return the seconds of the longest step with a number above `after`, if any."""
         at = bisect_right(self._numbers, after)
         return self._durations_s[at] if at < len(self._numbers) else None
 

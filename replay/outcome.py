@@ -8,8 +8,6 @@ import numpy as np
 from replay.arrivals import BoolArray, FloatArray, IntArray
 
 Bind = Literal["seats", "kv", "tokens", "none"]
-"""The limit that keeps requests in the queue: `max_num_seqs`, the KV blocks, or a step's token
-budget."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -43,7 +41,7 @@ class Outcome:
     """(n,) replica that served the request; −1 if rejected."""
     rejected: BoolArray
     """(n,) whether the request was rejected: it was longer than `max_model_len`, or the queue was
-    full. The latencies of rejected requests are NaN."""
+    full. Its latencies are NaN."""
     engines: "EngineOutcome"
 
     @property

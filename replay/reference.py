@@ -1,7 +1,6 @@
 """Replay arrivals step by step in plain Python: the reference for the compiled loop.
 
-Pure. This replay uses the simulator's engine. `replay.loop` computes the same results about 30
-times faster. The tests compare the results.
+Pure. `replay.loop` computes the same results about 30 times faster. Tests compare them.
 """
 
 import heapq
@@ -29,7 +28,7 @@ def replay(
     seed: str = "",
     conditions: Conditions = _NO_CONDITIONS,
 ) -> Outcome:
-    """Replay arrivals on a model. `replay.loop.replay` describes the arguments."""
+    """Replay arrivals on a model. See `replay.loop.replay`."""
     return _Replay(model, arrivals, seed, conditions).run()
 
 
@@ -79,8 +78,7 @@ class _Replay:
             arrival_s = self._coming[0][0] if self._coming else _NEVER
             event_s = min(arrival_s, self._paces[0][0]) if self._paces else arrival_s
             if self._followers:
-                # The end of a response can cause an arrival that is earlier than the next known
-                # arrival.
+                # The end of a response can cause an earlier arrival than the next known one.
                 for server in self._servers:
                     event_s = min(event_s, server.engine.next_event_s)
             if arrival_s == _NEVER and not self._outstanding():
