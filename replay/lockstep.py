@@ -2,8 +2,8 @@
 Pure.
 
 All sequences get one token in each step, so a sequence's number of output tokens is a difference of
-two step counts. The sequence needs a new block at a fixed value of (step count modulo block size). The time
-that other sequences add to its steps is a difference of two running sums.
+two step counts. The sequence needs a new block at a fixed value of (step count modulo block size).
+The time that other sequences add to its steps is a difference of two running sums.
 """
 
 import heapq

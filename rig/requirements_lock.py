@@ -2,9 +2,8 @@
 
     python -m rig.requirements_lock deploy/requirements.lock
 
-pip resolves the tested versions (constraints.txt) for the image's Python on both architectures. pip
-reports the hash of each wheel without installing the wheel. The file contains only names, versions
-and hashes. The download address is not in the file, because it is configured when the image is
+pip resolves the tested versions (constraints.txt) for the image's Python on both architectures. The
+file contains only names, versions and hashes. The download address is configured when the image is
 built.
 """
 
@@ -22,7 +21,7 @@ ARCHITECTURES: Final = ("x86_64", "aarch64")
 TAGS: Final = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 """Platform tags that pip accepts on the image's Debian 12.
 
-All tags are listed, because pip does not derive older tags from newer tags.
+pip does not derive older tags from newer tags.
 """
 BUILD: Final = ("hatchling",)
 """Packages that build Tailspan's own wheels."""
