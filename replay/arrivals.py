@@ -1,7 +1,4 @@
-"""Store the requests that are replayed, as columns.
-
-Pure.
-"""
+"""Store the requests that are replayed, as columns. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

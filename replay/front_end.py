@@ -1,7 +1,4 @@
-"""Model the API server's process, which handles requests one after another.
-
-Pure.
-"""
+"""Model the API server's process, which handles requests one after another. Pure."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, fields

@@ -72,10 +72,7 @@ def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> F
 
 
 def frontend_cpu(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Send prompts of a hundred kilobytes.
-
-    The engine receives only the last hundred tokens.
-    """
+    """Send prompts of a hundred kilobytes. The engine receives only the last hundred tokens."""
     huge_per_s = draw.uniform(1.5, 2.0)
     huge = (int(80_000 * severity), int(140_000 * severity))
     return Fault(

@@ -18,10 +18,7 @@ from tailspan_vllm.request.parts import HeldParts, QueueParts
 
 
 class Obstacle(IntEnum):
-    """The obstacles that keep requests in the queue.
-
-    The values are indices in `QueueParts`.
-    """
+    """The obstacles that keep requests in the queue. The values are indices in `QueueParts`."""
 
     SEATS = 0
     KV = 1

@@ -42,10 +42,7 @@ class RestartingThread:
         return thread is not None and thread.is_alive()
 
     def ensure(self) -> None:
-        """Start the thread unless it is running.
-
-        A forked child process must call this again.
-        """
+        """Start the thread unless it is running. A forked child process must call this again."""
         with self._lock:
             if self.alive or self._stop.is_set() or self._clock() < self._not_before:
                 return
