@@ -49,7 +49,7 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.starts import EngineStart
 
 BULK: Final = 4_096
-"""Number of waiting requests at which they are counted, which takes about 20 ms."""
+"""Number of waiting requests at which they are counted. Counting takes about 20 ms."""
 WAIT_NS: Final = 10**9
 
 
@@ -134,7 +134,7 @@ class PrometheusExporter(Families):
                 self._count(now_unix_ns)
 
     def on_gpus_stored(self, gpus: Sequence[GpuSample]) -> None:
-        """Add GPU samples. Older samples than the latest are ignored."""
+        """Add GPU samples. Ignore samples that are older than the GPU's latest sample."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             for sample in gpus:
@@ -224,7 +224,7 @@ class PrometheusExporter(Families):
             yield from report_families(self._report())
 
     def _count(self, now_unix_ns: int) -> None:
-        """Count the waiting requests as of their arrival, not as of now."""
+        """Count the waiting requests, with the time of their arrival as the current time."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return

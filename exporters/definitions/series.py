@@ -104,8 +104,7 @@ HISTOGRAMS: Final = (
 
 
 def histograms(objectives: Iterable[Goodput]) -> tuple[Histogram, ...]:
-    """Return the histograms. The bounds of the histograms include the latency thresholds of the
-    given objectives."""
+    """Return the histograms. The bounds include the latency thresholds of the given objectives."""
     wanted: dict[str, set[float]] = {}
     for objective in objectives:
         for field, threshold in objective.thresholds():

@@ -84,7 +84,7 @@ def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Obser
 
 
 class _Bounds(NamedTuple):
-    """A histogram's bound as text and as protobuf."""
+    """A histogram's bounds as text and as protobuf."""
 
     texts: tuple[str, ...]
     encoded: tuple[bytes, ...]

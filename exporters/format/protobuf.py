@@ -175,7 +175,8 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
     summed = of.native(counts)
     zeros, buckets = summed[:, 0].tolist(), summed[:, 1:]
     written = _buckets_to_write(buckets > 0)
-    # The first bucket has its count, and each later bucket the difference from the count before it.
+    # The first bucket is written as its count, each later bucket as the difference from the one
+    # before.
     owners, _ = np.nonzero(written)
     heights = buckets[written]
     steps = np.diff(heights, prepend=0)

@@ -44,7 +44,7 @@ class ReaderReport(Protocol):
 
     @property
     def up(self) -> bool | None:
-        """Return whether the last attempt succeeded; None without an attempt or a GPU."""
+        """Return whether the last attempt succeeded, or None if there was no attempt or no GPU."""
 
     @property
     def gpus(self) -> Sequence[object]:

@@ -70,8 +70,8 @@ class _Engine:
     processes: dict[_Process, _Report] = field(default_factory=dict)
     up_s: float = 0.0
     spare_s: float = 0.0
-    """Uptime minus busy time. At the end of a step, its busy time is reported, and the value
-    decreases."""
+    """Uptime minus busy time. The value decreases at the end of a step, when its busy time is
+    reported."""
     idle_s: float | None = None
     usd: float | None = None
     spare_usd: float = 0.0

@@ -2,7 +2,7 @@
 
 A GPU without samples for a minute is omitted. A GPU that moves to another replica is exported for
 the new replica at once, and for ten more seconds also for the old replica. During these seconds,
-sums count it twice.
+sums count the GPU twice.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,8 @@ class GpuTotals:
             self._latest[key] = sample
 
     def view(self, labels: Labels) -> list[GpuSample]:
-        """Return the latest sample of each current GPU. Remove stale, moved and excess GPUs."""
+        """Return the latest sample of each current GPU. Remove GPUs that are stale, moved, or
+        beyond the limit."""
         horizon = self._clock_unix_ns() - STALE_NS
         newest: dict[str, int] = {}
         for sample in self._latest.values():

@@ -62,8 +62,8 @@ class LabelCap(Generic[_Value]):
         return True
 
     def reserve(self, values: Collection[_Value], now_unix_ns: int) -> None:
-        """Admit these values, and never replace them until the next call. Remove others if
-        necessary."""
+        """Admit these values, and do not replace them until the next call. If necessary, remove
+        other values."""
         self._reserved = frozenset(values)
         new = [value for value in values if value not in self._seen_unix_ns]
         beyond = len(self._seen_unix_ns) + len(new) - self._limit
@@ -176,8 +176,7 @@ class Labels:
         return {name: at for name, at in self._tenants.since_unix_ns.items() if name != OTHER}
 
     def partial_replicas(self) -> list[str]:
-        """Return the replicas that have their own label, and also requests that count as
-        `other`."""
+        """Return the replicas with their own label that also have requests counted as `other`."""
         return sorted(str(each) for each in self._pairs.partial if each)
 
     def engine(self, replica: str, engine: int, now_unix_ns: int) -> bool:

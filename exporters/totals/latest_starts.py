@@ -28,7 +28,7 @@ class LatestStarts:
         self._lock = threading.Lock()
 
     def of(self, replicas: Collection[str]) -> Mapping[EngineKey, EngineStart]:
-        """Return the starts of these replicas' engines, possibly with others.
+        """Return the starts of these replicas' engines, and possibly of other engines.
 
         Any sender can invent engine starts, so ask only for replicas that send samples.
         """

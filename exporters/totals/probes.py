@@ -25,8 +25,8 @@ STALE_NS: Final = 300 * 10**9
 """Time without results after which an endpoint's gauges are omitted: Prometheus' default
 lookback."""
 STALE_INTERVALS: Final = 3
-"""If probes are rare: the number of missed probe intervals after which an endpoint's gauges are
-omitted."""
+"""Number of probe intervals without a result after which an endpoint's gauges are omitted, if these
+intervals are longer than `STALE_NS`."""
 
 ProbeKey = tuple[str, str, str]
 """Region, endpoint and model."""

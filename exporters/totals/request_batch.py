@@ -71,7 +71,8 @@ class RequestBatch:
         self.now_unix_ns = now_unix_ns
         self.outcomes: IntArray = np.array([_CODES[each] for each in rows.column("outcome")], int)
         self.served: BoolArray = self.outcomes != _REJECTED
-        """Mask of the requests that reached the engine. Others have no meaningful latencies."""
+        """Mask of the requests that reached the engine. Other requests have no meaningful
+        latencies."""
         self.answered: BoolArray = _ANSWERED[self.outcomes]
         lasted_ns = np.rint(self.numbers("e2e_s") * 1e9).astype(np.int64)
         self.ended_unix_ns: IntArray = np.array(rows.column("received_unix_ns"), int) + lasted_ns

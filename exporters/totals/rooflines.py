@@ -36,7 +36,7 @@ SWEEP_NS: Final = 10**9
 MOST_ENGINES: Final = MOST_TRACKED
 MOST_ROWS: Final = 4_096
 """Maximum number of stored samples per engine: one minute of 64 processes with a sample every
-second. Samples may arrive at any rate, so their age alone is not a limit."""
+second. Limiting the samples' age is not enough, because samples may arrive at any rate."""
 
 LEFT_OUT: Final = Series(
     "tailspan_roofline_left_out_samples_total",

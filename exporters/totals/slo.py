@@ -5,10 +5,11 @@ The counters begin at 0, so that Prometheus does not miss the first event. A req
 long after its end is counted as `late` instead, because Prometheus cannot store it with its own
 timestamp.
 
-A request in flight is reported several times. If it is bad, it is counted only at the first report
-that shows this. To recognise this report, each report, and the row of the ended request, contains
-the request's age at the previous report. Counters cannot decrease: if a request was counted as bad
-and then ends with a client error, it stays counted as bad.
+A request in flight is reported several times. A bad request is counted at the first report that
+shows it is bad, and not again. To recognise the first such report, each report contains the
+request's age at the previous report. The row of the ended request contains this age too. Counters
+cannot decrease: if a request was counted as bad and then ends with a client error, it stays counted
+as bad.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,8 +46,8 @@ _BAD: Final = VERDICTS.index(Verdict.BAD)
 REASONS: Final = (*map(str, EXCLUDED), LATE)
 
 LATE_NS: Final = 300 * 10**9
-"""A request that arrives later than this after its end is counted as `late`: the shortest window of
-a paging alert."""
+"""A request that arrives later than this after its end is counted as `late`. The limit is the
+shortest window of a paging alert."""
 
 
 @dataclass(slots=True)
@@ -74,7 +75,7 @@ class SloTotals:
 
 
 Key = tuple[str, Group]
-"""An objective's name and a group; () if the objective has no groups."""
+"""An objective's name and a group. The group is () if the objective has no groups."""
 
 
 class SloCounts:

@@ -44,7 +44,7 @@ def count(event: str, message: str) -> None:
     """Count an event, such as a refused connection. The first event of a name is logged.
 
     Args:
-        event: the name under which it is counted, as a hook failure.
+        event: the name under which the event is counted, as a hook failure.
     """
     with suppress(Exception):
         failures[event] += 1
@@ -55,7 +55,8 @@ def count(event: str, message: str) -> None:
 
 
 def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Decorate a function: its exceptions are caught and counted, and the first one is logged."""
+    """Decorate a function, so that its exceptions are caught and counted. The first one is
+    logged."""
 
     def decorate(procedure: Callable[P, None]) -> Callable[P, None]:
         @wraps(procedure)
@@ -134,7 +135,8 @@ class Hooks:
         return wrapper
 
     def noting_errors(self, original: Any, hook: str, note: Callable[..., None]) -> Any:
-        """Wrap a function of vLLM: `note` receives its exceptions, which still reach the caller."""
+        """Wrap a function of vLLM, so that `note` receives its exceptions. They still reach the
+        caller."""
 
         def noted(_: Any, error: Any, args: Arguments, kwargs: Keywords) -> None:
             note(error, args, kwargs)
@@ -162,7 +164,8 @@ class Hooks:
         if self._switched_off is not None:
             harmless("switch_off")(self._switched_off)()
 
-    # At every step, a single function with a `*given` parameter would take twice as long.
+    # Two functions, because one function with a `*given` parameter takes twice as long at every
+    # step.
 
     def _before(
         self, hook: str, step: Before | None, failed: Callable[[], None] | None = None
@@ -220,8 +223,8 @@ def argument(original: Any, position: int, *known_as: str) -> Callable[[Argument
     """Return a function that extracts one argument from a call of a vLLM function.
 
     Args:
-        position: the argument's position if no parameter has a known name; `self` is 0.
-        known_as: names of the parameter.
+        position: the argument's position, used if no parameter has a known name; `self` is 0.
+        known_as: possible names of the parameter, tried before the position.
 
     Raises:
         TypeError: the function has no parameter with such a name or position.

@@ -1,7 +1,7 @@
 """Records when each HTTP request was received, and when its first and last bytes were sent.
 
 This is the outermost ASGI layer. `send` is wrapped in a plain function, so that no coroutine is
-added per chunk. After the first byte, chunks are only passed to `request/answer_kinds.py`.
+added per chunk. After the first byte, this layer only passes chunks to `request/answer_kinds.py`.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ ORPHAN_GRACE_S = 2.0
 class TimingMiddleware:
     """ASGI middleware that times the HTTP requests of a vLLM server.
 
-    If it is added twice, each request is still timed once.
+    If the middleware is added twice, each request is still timed once.
     """
 
     def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
         self.app = app
-        # vLLM's `--middleware` passes no capture.
+        # With vLLM's option `--middleware`, no capture is passed.
         self.capture = capture or _enabled_capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,7 +74,7 @@ def _begin(capture: Capture | None, scope: Scope) -> Exchange | None:
 @guard.harmless("exchange_end")
 def _end(capture: Capture, exchange: Exchange, token: Token[Exchange | None]) -> None:
     exchange.delivered = exchange.delivered or time.monotonic()
-    with suppress(ValueError):  # the coroutine was closed from another context
+    with suppress(ValueError):  # raised if the coroutine was closed from another context
         current.reset(token)
     capture.exchange_ended(exchange)
     if exchange.flights:
@@ -110,14 +110,14 @@ def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
 
 def _timed_send(send: Send, exchange: Exchange) -> Send:
     reads: Callable[[bytes], bool] | None = None
-    """The function that searches the answer; None before the first byte, and when the search is
-    over."""
+    """The function that searches the answer. None before the first byte, and after the search has
+    ended."""
 
     def timed(message: Message) -> Awaitable[None]:
         nonlocal reads
         try:
             if reads is not None:
-                # Later bytes do not reach the client.
+                # Bytes that are written after the disconnection do not reach the client.
                 body = message.get("body")
                 if body and (exchange.delivered is not None or not reads(body)):
                     reads = None

@@ -65,8 +65,8 @@ HELD_PARTS: Final = (
     "tailspan.queue.held.grammar",
     "tailspan.queue.held.adapter",
 )
-"""Parts of the time in which the request was held back, in the order of `parts.HeldParts`. Their
-sum can be smaller."""
+"""Parts of the time in which the request was held back, in the order of `parts.HeldParts`. The sum
+of the parts can be smaller than this time."""
 PREFILL_PARTS: Final = (
     "tailspan.prefill.own",
     "tailspan.prefill.others_prefill",
@@ -75,7 +75,7 @@ PREFILL_PARTS: Final = (
     "tailspan.prefill.stall",
 )
 ENCODER: Final = "tailspan.prefill.own.encoder"
-"""The encoder's part of `PREFILL_PARTS[0]`."""
+"""The encoder's part of a prefill's own time, which is the first of `PREFILL_PARTS`."""
 DECODE_PARTS: Final = (
     "tailspan.decode.own",
     "tailspan.decode.others_prefill",
@@ -136,18 +136,18 @@ START_FAILURE: Final = "tailspan.start.failure"
 # --- Events -----------------------------------------------------------------------------
 ENGINE_STARTED: Final = "tailspan.engine.started"
 EVENT_NAME: Final = "event.name"
-"""An event's name, in OTLP versions without a field for it."""
+"""Attribute: an event's name, in OTLP versions without a field for it."""
 REQUEST_IN_FLIGHT: Final = "tailspan.request.in_flight"
-"""Event of a request that has not ended, with the ids of its later span."""
+"""Event: a request that has not ended. The event has the ids that the request's span will have."""
 IN_FLIGHT_AGE: Final = "tailspan.request.age"
 ENGINE_VERSION: Final = "tailspan.engine.version"
 ARGUMENT: Final = "tailspan.argument."
-"""Prefix of engine arguments, as in `tailspan.argument.scheduler.max_num_seqs`."""
+"""Prefix of an engine argument's name, as in `tailspan.argument.scheduler.max_num_seqs`."""
 DEVICE: Final = "tailspan.device.name"
 GPUS: Final = "tailspan.device.count"
 LOADING: Final = "tailspan.engine.loading_time"
 SHAPE: Final = "tailspan.model."
-"""Prefix of the model shape's values, as in `tailspan.model.num_hidden_layers`."""
+"""Prefix of the names of the model shape's values, as in `tailspan.model.num_hidden_layers`."""
 
 UNITS: Final[dict[str, str]] = {}
 GPU_UNITS: Final[dict[str, str]] = {}
@@ -260,7 +260,7 @@ GPU_SOURCE: Final = "tailspan.gpu.source"
 GPU_THROTTLE_REASONS: Final = "tailspan.gpu.throttle_reasons"
 GPU_DRAM_UTILIZATION: Final = _gpu_metric("tailspan.gpu.dram.utilization", "1")
 """Share of the peak memory bandwidth in use. OpenTelemetry's `hw.gpu.memory.utilization` is the
-share of the memory capacity."""
+share of the memory capacity in use."""
 GPU_DRAM_BANDWIDTH: Final = _gpu_metric("tailspan.gpu.dram.bandwidth", "By/s")
 GPU_SM_ACTIVITY: Final = _gpu_metric("tailspan.gpu.sm.activity", "1")
 GPU_TENSOR_ACTIVITY: Final = _gpu_metric("tailspan.gpu.tensor.activity", "1")

@@ -15,12 +15,15 @@ from tailspan_vllm.request.prefix_ladder import BLOCK_TOKENS_LIMIT, HASH_BYTES, 
 _PLACES: Final = tuple(
     tuple(position - 1 for position in POSITIONS[:number]) for number in range(len(POSITIONS) + 1)
 )
-"""The indices of the hashes to copy from vLLM's list, by the number of a ladder's rungs."""
+"""Indices of the hashes to copy from vLLM's list. Entry n is for a ladder with n rungs."""
 
 
 class BlockHashes(NamedTuple):
-    """The hashes of one request. `block_tokens` is the number of tokens per block. `hashes` has the
-    first `HASH_BYTES` bytes of each hash, first the hash of the empty prompt."""
+    """The hashes of one request, with `block_tokens` tokens per block.
+
+    `hashes` has the first `HASH_BYTES` bytes of each hash. The first hash is the hash of the empty
+    prompt.
+    """
 
     block_tokens: int
     hashes: bytes

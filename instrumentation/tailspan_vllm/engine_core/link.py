@@ -255,7 +255,7 @@ class FrontEnd:
 
     def _connect(self, address: str) -> None:
         engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # `connect` could otherwise block this thread, if the queue of the engine's listener is
+        # Otherwise, `connect` could block this thread when the queue of the engine's listener is
         # full.
         engine.setblocking(False)
         try:

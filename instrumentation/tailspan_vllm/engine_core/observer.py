@@ -45,12 +45,13 @@ TRACK_LIMIT = 65536
 """Maximum number of tracked requests. Further requests are counted as dropped accounts."""
 
 STEPS_UNDER_WAY = 1024
-"""Maximum number of scheduled steps that have not ended: one per stage of pipeline parallelism, and
-one for asynchronous scheduling. At this number, the hook has missed the ends of steps."""
+"""Maximum number of scheduled steps that have not ended. Pipeline parallelism has one such step per
+stage, and asynchronous scheduling adds one. If the maximum is reached, the hook has missed the ends
+of steps."""
 
 UNSEEN_ENDS = 1024
-"""Maximum excess of tracked requests over the scheduler's requests. Above it, the hook missed the
-ends of requests, and the observer removes their tracks."""
+"""Maximum excess of tracked requests over the scheduler's requests. If the excess is larger, the
+hook has missed the ends of requests, and the observer removes their tracks."""
 
 
 class _EndedStep(NamedTuple):
@@ -70,7 +71,7 @@ class _EndedRequest(NamedTuple):
     last: int
     """The last step that ended before the request ended."""
     paid: int
-    """The last step with work for the request, which may still be running."""
+    """The last step with work for the request. The step may still be running."""
 
 
 class EngineObserver:
@@ -277,7 +278,8 @@ class EngineObserver:
             self._link.flush()
 
     def _last_planned(self, request_id: str) -> int:
-        """Return the last step with work for the request, or else the last ended step."""
+        """Return the last step with work for the request. If there is none, return the last ended
+        step."""
         before = self._last_step
         for place in range(len(self._planned), 0, -1):
             if request_id in self._planned[place - 1][0].num_scheduled_tokens:
@@ -353,7 +355,7 @@ class EngineObserver:
     def lose_track(self) -> None:
         """Remove the tracks of all requests in the engine after a hook failed.
 
-        If the tracks were kept, the accounts would be wrong without any sign of it.
+        With these tracks, the accounts would be wrong.
         """
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))

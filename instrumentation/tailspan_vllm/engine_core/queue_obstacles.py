@@ -1,8 +1,8 @@
 """Finds the obstacle that keeps requests in a scheduler's queue after a scheduling decision.
 
-The checks repeat the conditions that end vLLM's own loop over the waiting requests. They begin with
-the condition that usually lasts longest: a full batch (until a request ends), full KV-cache memory
-(until a request ends or grows), an exhausted token budget (until the next step).
+The checks repeat the conditions that end vLLM's own loop over the waiting requests. The condition
+that usually lasts longest is checked first: a full batch (until a request ends), full KV-cache
+memory (until a request ends or grows), an exhausted token budget (until the next step).
 
 Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule`, 0.12 to 0.33.
 """
@@ -25,7 +25,7 @@ class QueueObstacles:
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        # since 0.31, more than `max_num_running_reqs`
+        # since 0.31, the batch may be larger than `max_num_running_reqs`
         self._seats: int = getattr(scheduler, "max_num_active_reqs", None) or (
             scheduler.max_num_running_reqs
         )
@@ -35,7 +35,7 @@ class QueueObstacles:
         lora_config = getattr(scheduler, "lora_config", None)
         self._adapter_slots: int | None = lora_config and lora_config.max_loras
         self._adapters: set[int] | None = None
-        """The adapters in the batch, or None if the batch has changed since."""
+        """The adapters in the batch, or None if the batch has changed since they were read."""
         connectors = (
             getattr(scheduler, "connector", None),
             getattr(scheduler, "ec_connector", None),
@@ -74,8 +74,8 @@ class QueueObstacles:
     def _hold(self, request: Any) -> Hold | None:
         """Return why a request that vLLM skipped may not join the batch, or None if it may join.
 
-        vLLM examines a skipped request again only when the batch has room. A request that has
-        become ready before that waits like all eligible requests.
+        vLLM examines a skipped request again only when the batch has room. If a skipped request
+        becomes ready before then, it waits like all eligible requests.
         """
         status = request.status.name
         if status == "WAITING_FOR_REMOTE_KVS":
@@ -142,7 +142,7 @@ class QueueObstacles:
         return None
 
     def _lacks_blocks(self, request: Any) -> bool:
-        """Return whether the request may need more blocks than are free, without cache hits."""
+        """Return whether the request, without cache hits, may need more blocks than are free."""
         cache = self._scheduler.kv_cache_manager
         groups = len(cache.kv_cache_config.kv_cache_groups)
         needed: int = -(-request.num_tokens // self._block_tokens) * groups

@@ -1,10 +1,9 @@
 """Measures how long each obstacle kept requests in the engine's queue.
 
 At each step, the scheduler decides which requests join the batch. The obstacle at a decision
-applies until the next decision, and the time between the two is added to the obstacle's running
-sum. A request's wait is the growth of the sums from its arrival to its admission, so a waiting
-request causes no work at each step. Only for ineligible requests, the begin and the end of the
-ineligible time are recorded per request.
+applies until the next decision. The time between the two decisions is added to the obstacle's
+running sum. A request's wait is the growth of the sums from its arrival to its admission, so a
+waiting request causes no work at each step. Only the ineligible time is recorded for each request.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -51,11 +50,11 @@ class _Wait:
 
     queued: float
     before: list[float] = field(default_factory=list)
-    """The obstacles' sums at the first decision after the arrival, plus their growth while the
-    request was ineligible."""
+    """The obstacles' sums at the first decision after the request's arrival, plus their growth
+    while the request was ineligible."""
     hold: Hold | None = None
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(Hold))
-    """Seconds by `Hold`, without a hold that has not ended."""
+    """Seconds by `Hold`. A hold that has not ended is not included."""
     held_since: float = 0.0
     at_hold: list[float] = field(default_factory=list)
     """The obstacles' sums when the request became ineligible."""
@@ -84,7 +83,7 @@ class Queue:
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Remove all requests that are not in `alive`, because they ended without a call of the
+        """Remove all requests that are not in `alive`. These requests ended without a call of the
         hooks."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]

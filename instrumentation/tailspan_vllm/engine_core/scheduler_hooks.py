@@ -22,8 +22,8 @@ def install(make_observer: Callable[[], EngineObserver], *, early: bool = False)
     """Wrap the methods of vLLM's scheduler.
 
     Args:
-        make_observer: creates the observer, together with the scheduler, because the front ends
-            look for the observer's link at their first request.
+        make_observer: creates the observer when the scheduler is created. The front ends look for
+            the observer's link at their first request.
         early: whether the observer begins at the scheduler's creation instead of at the first
             request.
 

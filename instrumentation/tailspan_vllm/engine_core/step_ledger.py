@@ -2,8 +2,8 @@
 
 The ledger stores running sums over the steps, so a request's share of a range of steps is the
 difference between two entries. The computing time per request is proportional to its number of
-prefill chunks, not of tokens. The oldest steps are dropped. If a request began in a dropped step,
-its phases are not split.
+prefill chunks, not to its number of tokens. The oldest steps are dropped. If a request began in a
+dropped step, its phases are not split.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -262,7 +262,7 @@ class Ledger:
     def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
         """Return the seconds lost to preemptions before and after the first token.
 
-        A preemption's lost time ends when the discarded work has been computed again.
+        The time lost to a preemption ends when the discarded work has been computed again.
         """
         before = after = 0.0
         for number, evicted in enumerate(track.evicted_after):
@@ -297,8 +297,8 @@ class Ledger:
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
         # A step during prefill without work for the request counts as preempted time if the request
-        # was preempted. Otherwise, the step is divided among the other requests' prefill and
-        # decode, in proportion to their work.
+        # was preempted. Otherwise, the time of the step is divided among the other requests'
+        # prefill and decode, in proportion to their work.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks

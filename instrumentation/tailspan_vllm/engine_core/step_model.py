@@ -68,11 +68,11 @@ class StepModel:
         self._normal = [[0.0] * 5 for _ in range(5)]  # the upper triangle
         self._moment = [0.0] * 5
         self._gain = 1.0
-        """Weight of the newest step. Raising it is equivalent to lowering the weights of all
-        earlier steps."""
+        """Weight of the newest step. Raising this weight is equivalent to lowering the weights of
+        all earlier steps."""
         self.pace = 1.0
-        """Running median of measured / predicted duration. It follows a slower machine within tens
-        of steps; the fit needs thousands."""
+        """Running median of measured / predicted duration. The median follows a slower machine
+        within tens of steps; the fit needs thousands of steps."""
         self._typical_ratio = 0.2
         self._typical_s = 0.0
         self._weight = 0.0
@@ -85,12 +85,14 @@ class StepModel:
 
     @property
     def error_ratio(self) -> float | None:
-        """Return the typical absolute out-of-sample error, relative to the prediction, if any."""
+        """Return the typical absolute out-of-sample error, relative to the prediction; None before
+        the first prediction."""
         return self._typical_ratio if self.ready else None
 
     @property
     def r_squared(self) -> float | None:
-        """Return the share of the durations' variance that the predictions explain, if any."""
+        """Return the share of the durations' variance that the predictions explain; None before the
+        first prediction."""
         if not self._weight:
             return None
         variance = self._square - self._sum * self._sum / self._weight
@@ -122,12 +124,13 @@ class StepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _LEAST), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # The residual is relative to the pace. Otherwise, if all steps became slower, all would
-            # get a low weight, and the fit could not follow.
+            # The residual is relative to the pace. Otherwise, after all steps became slower, all
+            # steps would get a low weight, and the fit could not follow.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0
-            # Like a running median, a mean of clipped values ignores stalls, in less time.
+            # Like a running median, a mean of clipped values ignores stalls, but it takes less
+            # time.
             self._typical_ratio += 0.01 * (
                 min(ratio, 4 * self._typical_ratio) - self._typical_ratio
             )

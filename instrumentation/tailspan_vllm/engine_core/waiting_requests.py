@@ -1,7 +1,7 @@
 """The requests in the scheduler's queue: why each request waits, and the KV cache loaded for it.
 
-If the reason cannot be determined once, all reasons are unknown from then on, because the sums are
-incomplete.
+If the reason cannot be determined for one decision, all reasons are unknown from then on, because
+the sums are incomplete.
 """
 
 import time
@@ -16,8 +16,7 @@ from tailspan_vllm.request.parts import KvLoad
 
 
 class WaitingRequests:
-    """The requests that vLLM has not scheduled yet, at most `most`. Used on the engine core's
-    thread only."""
+    """The requests that vLLM has not scheduled yet. Used on the engine core's thread only."""
 
     def __init__(self, most: int) -> None:
         self._most = most

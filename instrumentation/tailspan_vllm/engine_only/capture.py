@@ -1,8 +1,8 @@
 """Captures the requests of an engine core whose front end is not Python.
 
 The scheduler's hooks call this code on the engine core's own thread, so it only copies values. The
-threads of `export.sender` do all other work. Like a front end, they read the accounts from the
-engine's link.
+threads of `export.sender` do all other work. Like a front end, these threads read the accounts from
+the engine's link.
 """
 
 import logging
@@ -183,7 +183,7 @@ class EngineCapture:
     def closed(self) -> None:
         """Forget all requests, because the hooks are switched off and will not report their ends.
 
-        Otherwise, these requests would seem to hang.
+        If these requests were kept, they would seem to hang.
         """
         self.in_flight.remove_all(self._open.values())
         self._open.clear()

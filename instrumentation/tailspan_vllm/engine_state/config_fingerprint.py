@@ -61,8 +61,8 @@ _ARGUMENTS = {
 }
 
 _MEASURED = {"cache_config": ("num_gpu_blocks",)}
-"""Values that the engine computes when it starts. They are not part of the fingerprint, because
-they can differ between two starts with the same arguments."""
+"""Values that the engine computes when it starts. These values can differ between two starts with
+the same arguments, so they are not part of the fingerprint."""
 
 
 def _names_in(table: Mapping[str, tuple[str, ...]]) -> frozenset[str]:

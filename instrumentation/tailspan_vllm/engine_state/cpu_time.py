@@ -59,7 +59,7 @@ class Processors:
 
 
 def _begin_of(path: str) -> bytes:
-    """Return the first kilobyte of a file as bytes, which takes half the time of reading text."""
+    """Return the first kilobyte of a file as bytes. Reading text takes twice as long."""
     file = os.open(path, os.O_RDONLY)
     try:
         return os.read(file, 1024)

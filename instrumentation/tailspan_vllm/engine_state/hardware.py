@@ -1,7 +1,7 @@
 """The hardware of an engine, the shape of its model, and its loading time.
 
 These values are reported once, in the engine's start event. Tailspan computes bytes, FLOPs and cost
-from them.
+from these values.
 """
 
 import time
@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 MOST_LOADING_S = 3_600.0
 """Maximum plausible loading time: six times vLLM's limit for an engine's start
-(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). An older process created the engine long after its own start,
-so its age is not the loading time."""
+(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). A process that is older than this created the engine long
+after its own start, so the age of the process is not the loading time."""
 
 
 class Machine(NamedTuple):

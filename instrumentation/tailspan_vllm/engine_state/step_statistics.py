@@ -49,7 +49,7 @@ _READ_OF_ITERATION = ("num_generation_tokens", "num_prompt_tokens", "num_preempt
 
 
 def missing_in(steps: Iterable[Step]) -> list[str]:
-    """Return the attributes that `add_steps` requires and these statistics lack."""
+    """Return the attributes that `add_steps` requires but these statistics lack."""
     for of_scheduler, of_iteration, _ in steps:
         lacking = [] if of_scheduler is None else missing(of_scheduler, _READ_OF_SCHEDULER)
         if of_iteration is not None:
@@ -111,8 +111,8 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     stages = getattr(stats, "num_kv_fetch_reqs_by_stage", None)
     if stages or names.FETCHING_KV in state.gauges:
         state.gauges[names.FETCHING_KV] = sum((stages or {}).values())
-    # From the engine core: vLLM's own count lacks requests that were never scheduled, because a
-    # request's QUEUED event arrives only with its first output.
+    # This number comes from the engine core. vLLM's own count lacks requests that were never
+    # scheduled, because a request's QUEUED event arrives only with its first output.
     if "lora.max_loras" in state.arguments:
         running = getattr(stats, "running_lora_adapters", None)
         state.gauges[names.RUNNING_LORAS] = sum((running or {}).values())
@@ -123,8 +123,8 @@ _HITS_BY_TIER = {
     "p2p": names.P2P_CACHE_HITS,
     "disk": names.DISK_CACHE_HITS,
 }
-"""Maps vLLM's names of tiers to metrics. Other tiers only count in the metric of all external
-hits."""
+"""Maps vLLM's names of tiers to metrics. Hits of other tiers count only in the metric of all
+external hits."""
 
 
 def _add_where_present(state: EngineState, stats: Any) -> None:

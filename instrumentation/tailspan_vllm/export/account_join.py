@@ -49,8 +49,8 @@ class AccountJoin:
         self._link = FrontEnd(token) if token else None
         self._ladder_key = LadderKey(prefix_key) if prefix_key is not None else None
         self._accounts: OrderedDict[bytes, bytes] = OrderedDict()
-        """Encoded accounts by request id, of all API servers' requests. Only the own ones are
-        decoded."""
+        """Encoded accounts by request id. Every API server receives the accounts of all requests,
+        but decodes only the accounts of its own requests."""
         self._samples: dict[int, dict[str, Any]] = {}
         self._identities: dict[int, Identity] = {}
         self._unclaimed: set[int] = set()
@@ -71,8 +71,8 @@ class AccountJoin:
         """Read the messages that have arrived, store them, and return their number.
 
         Args:
-            look: whether to connect to new engines first. If False, this is done only every
-                `DISCOVER_S`, or always while no engine is connected.
+            look: whether to connect to new engines first. If False, new engines are connected only
+                every `DISCOVER_S`, or always while no engine is connected.
         """
         if self._link is None:
             return 0
@@ -161,7 +161,8 @@ class AccountJoin:
         elif record.left_early:
             _set_instants_until_left(record, account)
         elif record.scheduled is None and account.scheduled is not None:
-            # Without statistics (--disable-log-stats, an offline LLM), the ledger has this value.
+            # Without statistics (--disable-log-stats, or an offline LLM), only the ledger has this
+            # value.
             record.queued = record.arrived
             record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
             record.first_token, record.last_token = account.first_token, account.last_token
@@ -202,7 +203,7 @@ class AccountJoin:
 
     def add_sample(self, state: EngineState) -> None:
         """Add an engine's own totals and step model to its state."""
-        state.gauges.pop(names.LONGEST_STEP, None)  # of the previous interval
+        state.gauges.pop(names.LONGEST_STEP, None)  # this value is of the previous interval
         with self._lock:
             sample = self._samples.pop(state.engine, None)
         if sample is not None:
@@ -235,7 +236,8 @@ def _set_instants_of_engine(record: RequestRecord, account: Account) -> None:
 def _set_instants_until_left(record: RequestRecord, account: Account) -> None:
     """Set the engine's timestamps that precede the client's disconnection.
 
-    The engine may continue the request until the abort arrives, so later timestamps are left out.
+    Later timestamps are left out, because the engine may continue the request until the abort
+    arrives.
     """
     if account.waited is None:
         return

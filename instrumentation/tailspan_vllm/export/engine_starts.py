@@ -37,7 +37,8 @@ class EngineStarts:
         self._backoff = backoff or Backoff()
 
     def resend(self) -> None:
-        """Mark all starts as unsent, because the collector may have lost them or be new."""
+        """Mark all starts as unsent, because the collector may have lost them, or may be a new
+        collector."""
         self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:

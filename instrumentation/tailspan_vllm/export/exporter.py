@@ -96,7 +96,8 @@ class Exporter:
 
     @guard.harmless("send_in_flight")
     def send_in_flight(self, in_flight: InFlight, build: BuildInFlight) -> None:
-        """Report the requests in flight. Waiting spans have priority."""
+        """Report the requests in flight, unless spans are waiting, because reports must not delay
+        spans."""
         if self._settings.events and self._settings.spans and not self._reports.away - {"logs"}:
             self._in_flight.send(in_flight, build, self._resource)
 

@@ -2,8 +2,8 @@
 
 Each report is a log record (`tailspan.request.in_flight`) with the ids of the request's later span.
 Each report contains the request's age at the previous report, and the span contains its age at the
-last report. The next message is therefore built only after the collector has accepted or refused
-the current one.
+last report. The next message is built only after the collector has accepted or refused the current
+message.
 """
 
 import time
@@ -24,7 +24,8 @@ YOUNGEST_S: Final = 5.0
 """Requests below this age are not reported, because most of them end before the next export."""
 
 REPORT_S: Final = 10.0
-"""Interval between two reports: each evaluation of objectives, every 15 s, uses a new report."""
+"""Interval between two reports. Objectives are evaluated every 15 s, so each evaluation uses a new
+report."""
 
 MAX_REQUESTS: Final = 1_000
 """Maximum number of requests per report, oldest first. vLLM runs at most 1,024 requests at once on
@@ -88,8 +89,8 @@ class InFlightReports:
                 continue
             record, before = build(flight, now), flight.reported_at
             flight.reported_at = now
-            # Check only now whether the request has ended: a span built from now on contains the
-            # `reported_at` set above.
+            # Check only now whether the request has ended. A span that is built from now on
+            # contains the `reported_at` that was set above.
             if flight in in_flight:
                 records.append(record)
                 self._before.append((flight, before))

@@ -1,8 +1,9 @@
 """Sends one signal's items in order.
 
 A batch that must be sent again stays at the front of the queue until a pause is over. If the
-collector refuses a batch, the outbox tries batches of half the size, down to a single item, which
-is dropped and counted. The batch size grows again as batches are accepted.
+collector refuses a batch, the outbox tries batches of half the size, down to a single item. A
+single item that is refused is dropped and counted. The batch size grows again as batches are
+accepted.
 
 Source: OTLP specification, "Retryable response codes", "Throttling", "Bad data".
 """
@@ -92,6 +93,6 @@ class Outbox(Generic[T]):
             return False
         self._drop(len(batch), outcome.verdict.value)
         if outcome.verdict is Verdict.DENIED:
-            # The collector would refuse the next batch too. A pause loses fewer batches.
+            # The collector would refuse the next batch too. With a pause, fewer batches are lost.
             self._backoff.wait(now, outcome.wait_s)
         return True

@@ -2,7 +2,8 @@
 
 Only with `TAILSPAN_KUBERNETES=true`. A separate thread sends two GET requests, for this pod and for
 its events, with the token of the pod's service account. Exports never wait for this thread. If the
-API does not answer in time, or refuses, the plugin logs one line, and the parts are unknown.
+API does not answer in time, or refuses a request, the plugin logs one line, and the parts are
+unknown.
 """
 
 import json
@@ -56,9 +57,9 @@ class PodStart:
         self._parts: dict[str, float] | None = None if settings.kubernetes else {}
 
     def parts(self) -> dict[str, float] | None:
-        """Return the parts in seconds by attribute name, empty if unknown.
+        """Return the parts in seconds by attribute name, or None until the API's answers are known.
 
-        The first call starts the thread. The result is None until the API's answers have arrived.
+        The first call starts the thread. The result is empty if the parts are unknown.
         """
         if self._parts is None and self._until is None:
             self._until = time.monotonic() + MOST_WAIT_S

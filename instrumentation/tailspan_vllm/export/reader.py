@@ -27,8 +27,8 @@ JOIN_S: Final = 2.0
 CPUS: Final = os.cpu_count()
 
 SAMPLES_KEPT: Final = 600
-"""Maximum number of samples that wait for an unreachable collector. Dropping the oldest loses no
-counts, because totals are cumulative."""
+"""Maximum number of samples that wait for an unreachable collector. Dropping the oldest samples
+loses no counts, because totals are cumulative."""
 
 _NO_RESOURCE: Final = Resource({})
 """Empty resource for encoding spans. The export adds the replica's resource."""
@@ -39,11 +39,11 @@ class Reader:
 
     def __init__(self, join: AccountJoin, drops: Drops) -> None:
         self.engines: dict[int, EngineState] = {}
-        """The engines to sample each second, by number, including those found only through the
-        link."""
+        """The engines to sample each second, by number. The reader adds engines that it finds only
+        through the link."""
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
         self.in_flight: Callable[[], InFlight | None] = lambda: None
-        """Returns the requests in flight, if this process captures them."""
+        """Returns the requests in flight, or None if this process does not capture them."""
         self.served: float | None = None
         """When the HTTP server was ready, in monotonic seconds; None without an HTTP server."""
         self.before: Callable[[], Mapping[str, float] | None] = dict
@@ -123,10 +123,11 @@ class Reader:
     def report_starts(self, queue: SpanQueue, closing: bool = False) -> None:
         """Queue a span of each engine's start after the engine core has reported its part.
 
-        The engine core does so at its first step, when the HTTP server is ready.
+        The engine core reports its part at its first step, when the HTTP server is ready.
 
         Args:
-            closing: whether not to wait for the parts before the first process.
+            closing: whether this is the last call, which does not wait for the parts before the
+                first process.
         """
         for state in self.engines.values():
             instants = self._join.start_of(state.engine)

@@ -17,11 +17,12 @@ LONGEST_PAUSE_S: Final = 30.0
 """The longest pause. Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters."""
 
 JITTER: Final = 0.2
-"""Each pause varies by a random share up to this one, so that servers do not retry at the same
-time. OpenTelemetry's exporters use the same share."""
+"""Each pause is made longer or shorter by a random share up to this share, so that servers do not
+retry at the same time. OpenTelemetry's exporters use the same share."""
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
-"""The longest pause that a collector may request, so that the queue does not overflow."""
+"""The longest pause that a collector may request. During a longer pause, the queue could
+overflow."""
 
 
 class Backoff:
@@ -55,8 +56,9 @@ class Backoff:
     def wait(self, now: float, requested_s: float | None) -> float:
         """Begin a pause and return its duration in seconds.
 
-        The duration is the one that the receiver requested, or else twice the previous pause. A
-        requested pause of 0 s, such as a Retry-After date in the past, is ignored.
+        The duration is the requested duration, or twice the previous pause if the receiver
+        requested none. A requested pause of 0 s, such as a Retry-After date in the past, is
+        ignored.
         """
         if not requested_s:
             pause_s = self._pause_s * self._jitter()

@@ -1,10 +1,10 @@
 """Completes captured requests and exports them over OTLP, with two threads and bounded queues.
 
 The server's threads only append to a queue. The reading thread reads the engine cores' messages,
-completes ended requests and samples the engines each second. It never waits for the network. The
-sending thread exports when a batch is full, or every few seconds. While the collector is
-unreachable, requests wait in the queue, or are dropped and counted if it is full. A span has the
-same ids in every retry, so the receiver can discard duplicates.
+completes ended requests and samples the engines each second. The reading thread never waits for the
+network. The sending thread exports when a batch is full, or every few seconds. While the collector
+is unreachable, requests wait in the queue. If the queue is full, further requests are dropped and
+counted. A span has the same ids in every retry, so the receiver can discard duplicates.
 """
 
 import atexit
@@ -36,8 +36,8 @@ FLUSH_S: Final = 2.0
 """Maximum time that a stopping server waits for the last export."""
 
 READ_S: Final = 0.2
-"""Interval between two reads of the link if it is busy. Otherwise, the link is read only when the
-engines are sampled, because each read takes 0.2 to 0.4 ms of CPU."""
+"""Interval between two reads of the link while it is busy. A link that is not busy is read only
+when the engines are sampled, because each read takes 0.2 to 0.4 ms of CPU."""
 
 BUSY_REQUESTS: Final = 16
 """The link is busy if this many requests of this process have ended since the last read, or if the
@@ -55,8 +55,8 @@ between them. An engine on another machine has no link."""
 
 NAME_WAIT_S: Final = 120.0
 """Maximum time to wait for the server's port before the first export, because the port is part of
-the replica's name. It is known when the server builds its application, usually seconds after the
-engine is ready. Until then, requests and up to ten minutes of samples are queued."""
+the replica's name. The port is known when the server builds its application, usually seconds after
+the engine is ready. Until then, requests and up to ten minutes of samples are queued."""
 
 REFUSED_SHARE: Final = 4
 """Refused requests have a separate queue, whose limit is the main limit divided by this number."""
@@ -89,7 +89,7 @@ class Sender:
         self._build_in_flight: BuildInFlight | None = None
         self._port: int | None = None
         self._named = threading.Event()
-        """Set when the server's port is known, or when there is none."""
+        """Set when the server's port is known, or when the server has no port."""
         self._wake = threading.Event()
         self._due = threading.Event()
         self._unread = 0
@@ -120,7 +120,8 @@ class Sender:
         self._build_in_flight = build_in_flight
 
     def serves_port(self, port: int | None) -> None:
-        """Set the port that is part of this replica's name, or None if there is none."""
+        """Set the port that is part of this replica's name, or None if the application has no
+        port."""
         if port is not None:
             self._port = port
         self._named.set()
@@ -188,7 +189,7 @@ class Sender:
         batch_limit = self._settings.batch_limit
         due, rounds = 0.0, 0
         while True:
-            # Read this first, so that the last round gets all data.
+            # Read `_closing` before the data, so that the last round gets all data.
             closing = self._closing.is_set()
             self._unread = 0
             self._reader.read_link()
@@ -211,11 +212,11 @@ class Sender:
             self._pause(tick_s)
 
     def _pause(self, seconds: float) -> None:
-        """Wait until the next read of the link, which is earlier if the link is busy.
+        """Wait until the next read of the link. The wait is shorter if the link is busy.
 
-        A request also ends the wait while an engine is not connected. The thread must connect at
-        once: an engine accepts connections only between its steps, and after a short burst of
-        requests the next step may begin hours later.
+        A request ends the wait while an engine is not connected, and the thread connects to this
+        engine at once. An engine accepts connections only between its steps, and after a short
+        burst of requests the next step may begin hours later.
         """
         begun = time.monotonic()
         busy_s = min(READ_S, seconds)

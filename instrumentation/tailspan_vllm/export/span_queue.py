@@ -13,7 +13,7 @@ SPAN_BYTES: Final = 65536
 """Maximum size of an encoded span in bytes. A span with all texts at their limits has 30 KiB."""
 
 QUEUE_BYTES: Final = 64 * 2**20
-"""Maximum total size of all waiting spans in bytes. 16,384 spans (the default queue) of 2 kB take
+"""Maximum total size of all waiting spans in bytes. The default queue of 16,384 spans of 2 kB takes
 32 MiB."""
 
 QUEUE_FULL: Final = "queue_full"
@@ -33,7 +33,7 @@ class Drops:
             self._counts[reason] += count
 
     def snapshot(self) -> dict[str, int]:
-        """Return the totals by reason. "full queue" is always included."""
+        """Return the totals by reason. The reason "full queue" is always included."""
         with self._lock:
             return dict(self._counts)
 

@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
     reason: str = ""
     """A status code or error name, followed by the collector's message."""
     wait_s: float | None = None
-    """Pause that the collector asks for, before the next message."""
+    """Seconds for which the collector asks the sender to wait."""
     rejected: int = 0
 
     @property
@@ -92,8 +92,8 @@ _RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
 _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 
 _RECONNECT_MS: Final = 5000
-"""Upper limit of gRPC's own pause between connection attempts (default: two minutes), which adds to
-the outbox's pause."""
+"""Upper limit of gRPC's own pause between connection attempts (default: two minutes). gRPC's pause
+would be added to the outbox's pause."""
 
 
 def post_to(destination: Destination) -> Post:
@@ -156,7 +156,8 @@ def _rpc_failure(error: Any) -> Outcome:
 
 
 def _retry_delay_s(trailing: Mapping[str, Any]) -> float | None:
-    """Return the retry delay of the server's RetryInfo in seconds, if any."""
+    """Return the retry delay of the server's RetryInfo in seconds, or None if there is no
+    RetryInfo."""
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 

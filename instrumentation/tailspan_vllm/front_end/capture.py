@@ -68,7 +68,7 @@ class Capture:
         return flight
 
     def flight_routed(self, request_id: str, engine: int) -> None:
-        """Record which engine the front end chose, directly after the request entered."""
+        """Record which engine the front end chose. Called directly after the request entered."""
         entering, self._entering = self._entering, None
         if entering is None or entering[0] != request_id:
             return
@@ -175,7 +175,7 @@ def facts_of(state: Any) -> Facts:
     output_tokens = None if detokenizer is None else detokenizer.num_output_tokens()
     if stats is not None:
         output_tokens = stats.num_generation_tokens
-    # With the first output, vLLM sets this number, which is 0 until then.
+    # This number is 0 until vLLM sets it with the first output.
     written = getattr(state, "num_cache_creation_tokens", None) if output_tokens else None
     return Facts(
         bounded_id(str(given or state.request_id)),

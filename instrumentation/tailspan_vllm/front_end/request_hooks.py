@@ -16,10 +16,11 @@ from tailspan_vllm.request.exchange import Flight, current
 from tailspan_vllm.request.record import Outcome
 
 FLIGHT = "_tailspan_flight"
-"""Attribute of a `RequestState` and its stats: their flight."""
+"""Name of the attribute in which a `RequestState` and its stats refer to their flight."""
 
 OPEN = "_tailspan_open"
-"""Attribute of an `OutputProcessor`: the states of unfinished requests by id."""
+"""Name of the attribute in which an `OutputProcessor` keeps the states of unfinished requests by
+id."""
 
 _LEFT_OVER = 1024
 """Stale entries of `OPEN` are removed when it has more entries than this plus twice the number of
@@ -90,7 +91,8 @@ def install_on(
     def edge_alone() -> None:
         capture.sees_engine = False
 
-    # All of these hooks are required. Otherwise, requests would be reported twice or never.
+    # All of these hooks are required. If one were missing, requests would be reported twice or
+    # never.
     requests = Hooks("requests, inside the front end", switched_off=edge_alone)
     targets: list[tuple[Any, str, Wrap, Hooks]] = [
         (output_processor, "add_request", _add_request, requests),
@@ -170,8 +172,8 @@ def _routed(original: Any, capture: Capture, hooks: Hooks) -> Any:
 def _open(processor: Any) -> dict[str, Any]:
     """Return the states of a processor's unfinished requests, by id.
 
-    After an abort, vLLM's own dictionary no longer contains the aborted requests. Copying it before
-    each abort would take quadratic time.
+    vLLM's own dictionary lacks the aborted requests after an abort. A copy before each abort would
+    take quadratic time.
     """
     states: dict[str, Any] | None = getattr(processor, OPEN, None)
     if states is None:
@@ -224,7 +226,7 @@ def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
         # iterator, and may contain ids of parent requests or external ids.
         states = _open(args[0])
         if not isinstance(aborted, Collection):
-            # Reading an iterator here would take it from the caller.
+            # Reading an iterator here would take its items from the caller.
             raise TypeError(f"abort_requests returned a {type(aborted).__name__}")
         for request_id in aborted:
             state = states.pop(request_id, None)
