@@ -66,10 +66,8 @@ class Prefixes:
         )
 
     def users(self) -> IntArray:
-        """Return a number for each request: (n,).
-
-        Requests that share a segment which is not common have the same number.
-        """
+        """Return a number for each request: (n,). Requests that share a segment that is not common
+        have the same number."""
         n = len(self.offsets) - 1
         found = np.arange(n)
         if self.common is None or not self.keys.size:
@@ -118,15 +116,15 @@ class Arrivals:
     prefixes: Prefixes | None = None
     """Shared prefixes of the prompts."""
     cached_tokens: IntArray | None = None
-    """(n,) minimum number of prompt tokens that count as cached, for traffic without `prefixes`, or
+    """(n,) minimum number of prompt tokens that count as cached. For traffic without `prefixes`, or
     with tokens that were cached before the recording. Default: 0."""
     frontend_s: FloatArray | None = None
     """(n,) seconds from receipt until the front end passes the request to the engine, without the
-    wait for the end of the engine's current step (for a recorded row: `frontend_s - handoff_s`).
-    NaN: the front-end model computes them."""
+    wait for the end of the engine's current step. For a recorded row, this is
+    `frontend_s - handoff_s`. NaN: the front-end model computes the seconds."""
     held_s: FloatArray | None = None
-    """(n,) seconds after the front end's work for which the request waits for a KV transfer or a
-    grammar. They are part of the queue time. Default: 0."""
+    """(n,) seconds for which the request waits for a KV transfer or a grammar, after the front
+    end's work. They are part of the queue time. Default: 0."""
     priority: IntArray | None = None
     """(n,) priority for the policy `priority`; the lowest value is served first. Default: 0."""
     acceptance: FloatArray | None = None
@@ -134,8 +132,8 @@ class Arrivals:
     streamed: BoolArray | None = None
     """(n,) whether the response is streamed. Default: True."""
     after: IntArray | None = None
-    """(n,) for closed loops: index of the request for whose response the client waits before it
-    sends this one. Default: −1 (none)."""
+    """(n,) for closed loops: index of the earlier request, for whose response the client waits.
+    Default: −1 (none)."""
     think_s: FloatArray | None = None
     """(n,) seconds from the last byte of the earlier request's response to this request. Default:
     0."""
@@ -173,7 +171,8 @@ class Arrivals:
     def select(self, rows: IntArray, received_s: FloatArray | None = None) -> Self:
         """Return the requests `rows`, in this order. Rows may be repeated, as in a bootstrap.
 
-        A link in `after` is kept only if both linked requests are moved by the same time.
+        A link in `after` is kept only if both linked requests are moved by the same number of
+        seconds.
 
         Args:
             rows: indices of requests, in order of receipt if `received_s` is None.

@@ -19,7 +19,8 @@ import numpy as np
 from replay.arrivals import FloatArray, IntArray
 
 LEAST_REQUESTS: Final = 50
-"""Minimum number of requests of a tenant. With fewer, the error of the variance exceeds 20 %."""
+"""Minimum number of requests of a tenant. With fewer requests, the error of the variance exceeds
+20 %."""
 MOST_DISPERSION: Final = 0.2
 """Maximum ratio of variance to mean of the number of requests in flight. For independent
 users, the expected ratio is 1, and the lowest ratio of 1,000 Poisson samples of 50 requests with a
@@ -56,7 +57,7 @@ def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) 
 
 
 def _chained(received_s: FloatArray, ended_s: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Link each request to the unlinked request that ended last before its receipt.
+    """Link each request to the request that ended last before its receipt and is not linked yet.
 
     Return the index of the linked request (−1 if none) and the pause in seconds, both (n,).
     """

@@ -34,7 +34,8 @@ class Shift(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """The stalls and paces by replica, in order of time. Replicas beyond the end have none."""
+    """The stalls and paces by replica, in order of time. Replicas beyond the end have no stalls and
+    the pace 1."""
 
     stalls: tuple[tuple[Stall, ...], ...] = ()
     paces: tuple[tuple[Pace, ...], ...] = ()
@@ -61,7 +62,8 @@ class Conditions:
         """Return the stalls and paces in the ranges of the shifts, moved by each range's shift.
 
         Args:
-            shifts: the ranges to keep, in order of the resulting times, without overlaps.
+            shifts: the ranges to keep, in order of the resulting times. The resulting ranges must
+                not overlap.
         """
 
         def moved(events: Sequence[Any], time: str) -> tuple[Any, ...]:

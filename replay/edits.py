@@ -20,8 +20,8 @@ JITTER_S: Final = 30.0
 
 To increase the rate, recorded requests are copied, as if there were more users. The copies are
 moved, so that they do not arrive together with the originals. The limit preserves the recorded
-changes of the rate over time. A copy's prompt begins with the original's system prompt; its rest
-belongs to another user (`Prefixes.common`).
+changes of the rate over time. The prompt of a copy begins with the original's system prompt. The
+rest of the prompt belongs to another user (`Prefixes.common`).
 """
 
 
@@ -99,7 +99,8 @@ class Edits:
     device: str | None = None
     """Name of another GPU. The caller of `replay` must pass a step model for it."""
     quantization: str | None = None
-    """Another number format of the weights. Like another GPU, it needs a step model of its own."""
+    """Another number format of the weights. The caller of `replay` must pass a step model for
+    it."""
     rates: Sequence[Rate] = ()
     prompt: float = 1.0
     """Factor for the lengths of prompts and of their cached parts."""
@@ -133,7 +134,7 @@ class Edits:
     @property
     def pool_router(self) -> Router:
         """Router between all engines. Default: `least_outstanding` if `data_parallel_size` is set,
-        as vLLM balances the load between a replica's engines."""
+        because vLLM itself balances the load between a replica's engines in this way."""
         return self.router or ("least_outstanding" if self.data_parallel_size else "round_robin")
 
     def engines(self, replicas_now: int, engines_now: int) -> int:
@@ -166,7 +167,8 @@ _PLAIN: Final = (*_COUNTS, "router", "device", "quantization")
 
 LEAST_FACTOR: Final = 0.001
 MOST_FACTOR: Final = 1_000.0
-"""Limits of a factor. Beyond them, the traffic would no longer resemble the recorded traffic."""
+"""Limits of a factor. Beyond these limits, the traffic would no longer resemble the recorded
+traffic."""
 _ALLOWED_FACTOR: Final = f"from {LEAST_FACTOR:g}x to {MOST_FACTOR:g}x, as in 1.5x"
 MOST_REQUESTS: Final = 2_000_000
 """Maximum number of requests in the edited traffic, to limit memory."""
@@ -321,8 +323,8 @@ def _scaled(
 ) -> tuple[IntArray, FloatArray]:
     """Copy or drop the selected requests. Return rows and times of receipt, in order of time.
 
-    Conversations stay intact: all requests of a user are copied or dropped together, and their n-th
-    copies are moved by the same time.
+    All requests of a user are copied or dropped together, and their n-th copies are moved by the
+    same time. Conversations therefore stay intact.
     """
     copies = np.ones(len(rows), dtype=np.int64)
     whole = int(factor)
@@ -335,8 +337,8 @@ def _scaled(
     jitter_s = chance.uniform(-JITTER_S, JITTER_S, len(known))[pair.reshape(-1)]
     moved_s = received_s[places] + np.where(number == 0, 0.0, jitter_s)
     if received_s.size:
-        # Reflect times beyond the recording at its begin or end. If clipped, many copies would
-        # arrive at the same time.
+        # Reflect times beyond the recording at its begin or end. If they were clipped, many copies
+        # would arrive at the same time.
         first_s, last_s = received_s[0], received_s[-1]
         moved_s = first_s + np.abs(moved_s - first_s)
         moved_s = np.clip(last_s - np.abs(last_s - moved_s), first_s, last_s)

@@ -7,10 +7,11 @@ sequence (or the one with the lowest priority) is preempted: it returns to the f
 and is recomputed later.
 
 vLLM serves the running sequences in the order of their admission; this engine serves decodes first.
-Every sequence still gets the same number of tokens in each step: there is a token for every decode,
-because `max_num_batched_tokens` is at least `max_num_seqs`, and the sequences before a decode never
-need more tokens than in the step that admitted the decode. There are two exceptions: with
-speculation, or if a sequence preempts itself, vLLM may give later sequences no tokens for one step.
+Every sequence still gets the same number of tokens in each step. First, there is a token for every
+decode, because `max_num_batched_tokens` is at least `max_num_seqs`. Second, the sequences before a
+decode never need more tokens than in the step that admitted the decode. There are two exceptions:
+with speculation, or if a sequence preempts itself, vLLM may give later sequences no tokens for one
+step.
 
 Source: vLLM v1/core/sched/scheduler.py.
 """
@@ -266,7 +267,8 @@ class Engine:
         self._time_step(start, chunks, blocked_by, loading_s)
 
     def _let_in(self, start: float) -> None:
-        """Queue the requests that have arrived. Newly eligible requests go to the queue's head."""
+        """Queue the requests that have arrived. Requests that have become eligible are put at the
+        queue's head."""
         while self._coming and self._coming[0].queued <= start:
             job = self._coming.popleft()
             job.handed, job.queued = job.queued, start
@@ -512,7 +514,7 @@ class Engine:
         prefill_tokens = sum(tokens for _, tokens, _ in step.chunks)
         context_tokens = lockstep.context_tokens + drafting.context_tokens
         decodes = lockstep.size + len(step.drafting)
-        # The plugin does not fit its step model to the encoder's time.
+        # The time of the encoder is left out, because the plugin does not fit its step model to it.
         fitted_s = took_s - step.encoder_s
         self._on_step(prefill_tokens, step.pairs, context_tokens, decodes, fitted_s)
         self._count_steps(1, lockstep.size, context_tokens, took_s, took_s)
@@ -536,7 +538,7 @@ class Engine:
                 done.append(job)
         done += self._aborted(done)
         self._just_ended = len(done)
-        # as in vLLM, in the order of the batch
+        # As in vLLM, blocks are released in the order of the batch.
         for job in sorted(done, key=lambda each: each.admitted):
             if job.first_token is not None:
                 job.last_token, job.last_sequences = self._now, sequences
@@ -589,7 +591,7 @@ class Engine:
         self.totals.context_tokens += steps * context_tokens
 
     def _end_chunk(self, job: Job, tokens: int, step: _Step, own_s: float, sequences: int) -> bool:
-        """Count a chunk as computed. Return whether it produced its job's last token."""
+        """Count a chunk as computed. Return whether the chunk produced its job's last token."""
         job.computed_tokens += tokens
         self.totals.prefill_tokens += tokens
         shares = job.phase

@@ -12,12 +12,14 @@ KvRole = Literal["kv_producer", "kv_consumer"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 _LAUNCHES_S = 0.011
-"""Seconds per step of about 600 kernel launches, which a CUDA graph replaces with one."""
+"""Seconds per step of about 600 kernel launches. A CUDA graph replaces them with a single
+launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The arguments of an engine. 0 adapters or 0 draft tokens disable the feature."""
+    """The arguments of an engine. 0 adapters disable adapters, and 0 draft tokens disable
+    speculation."""
 
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
@@ -31,7 +33,8 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     policy: Policy = "fcfs"
     long_prefill_token_threshold: int = 0
-    """Maximum number of prompt tokens of one request in a shared step; 0 for no limit."""
+    """Maximum number of prompt tokens of one request in a step with other requests; 0 for no
+    limit."""
     scheduler_reserve_full_isl: bool = False
     """Whether a request waits until there are blocks for its whole prompt. True by default in newer
     versions of vLLM, such as 0.32."""
@@ -51,7 +54,7 @@ class EngineConfig:
     step_noise_ratio: float = 0.03
     step_noise_quantiles: tuple[float, ...] = ()
     """Quantiles of (duration of a step) / (duration that the step model predicts), at the
-    probabilities `(i + ½)/n`. They override `step_noise_ratio`."""
+    probabilities `(i + ½)/n`. The quantiles override `step_noise_ratio`."""
 
     def __post_init__(self) -> None:
         for key in (

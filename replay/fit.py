@@ -1,10 +1,10 @@
 """Fit the replay's model of a server to the samples and requests that the server reported.
 
 Pure. Each engine sample contains the coefficients of the step model that the plugin fits. The step
-model of a time window has their medians, scaled so that the model predicts the window's total busy
-time exactly. The window is divided into stretches of equal length. Each stretch has a pace: its
-busy time divided by the predicted busy time. The random deviations of single steps are computed
-from the reported error.
+model of a time window has the medians of these coefficients, scaled so that the model predicts the
+window's total busy time exactly. The window is divided into stretches of equal length. Each stretch
+has a pace: its busy time divided by the predicted busy time. The random deviations of single steps
+are computed from the reported error.
 """
 
 from dataclasses import dataclass, replace
@@ -38,7 +38,8 @@ class FitError(ValueError):
 class StepReports:
     """One engine's reports on its steps, in stretches of equal length.
 
-    Work and seconds are increases of counters within a stretch. NaN: no sample.
+    Work and seconds are increases of counters within a stretch. NaN means that a stretch has no
+    sample.
     """
 
     starts_s: FloatArray
@@ -175,10 +176,10 @@ def fit_front_end(reports: EdgeReports) -> FrontEndModel:
     """Fit the API server's durations: a constant, and seconds per prompt token and running request.
 
     The process handles one request at a time, so a measured duration can contain waiting for
-    earlier requests. To remove it, the work for a request begins at its receipt or when the
-    previous request was passed to the engine, whichever is later. The writing of a token begins
-    when the token is produced or when the latest request was passed to the engine, whichever is
-    later.
+    earlier requests. To remove the waiting, the work for a request is assumed to begin at its
+    receipt or when the previous request was passed to the engine, whichever is later. The writing
+    of a token begins when the token is produced or when the latest request was passed to the
+    engine, whichever is later.
     """
     passed_s = np.sort(_finite(reports.received_s + reports.frontend_s))
 
@@ -221,7 +222,8 @@ def _finite(values: FloatArray) -> FloatArray:
 def _non_negative_fit(values_s: FloatArray, *by: FloatArray) -> list[float]:
     """Return a non-negative constant, and a non-negative slope for each column.
 
-    Absolute deviations are minimised by iterated weights, so that slow clients have little effect.
+    The fit minimises absolute deviations by iterated weights, so that a few slow clients have
+    little effect.
     """
     columns = np.stack([np.ones(len(values_s)), *by], axis=1)
     known = np.isfinite(values_s) & np.isfinite(columns).all(axis=1)
@@ -270,7 +272,7 @@ def _solved(normal: FloatArray, moment: FloatArray) -> FloatArray | None:
             solution = np.zeros(used.size)
             solution[used] = found
             slope = moment - normal @ solution
-            # Optimal if raising a coefficient that is 0 would not reduce the error.
+            # The solution is optimal if raising a coefficient that is 0 would not reduce the error.
             return solution if (slope <= 1e-6 * np.abs(moment).max()).all() else None
         used[np.flatnonzero(used)[found < 0]] = False
     return None

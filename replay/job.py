@@ -62,7 +62,7 @@ class QueueParts(NamedTuple):
 
 @dataclass(slots=True)
 class Shares:
-    """Seconds of a phase by cause. The rest is other requests' decodes."""
+    """Seconds of a phase by cause. The rest of the phase is the time of other requests' decodes."""
 
     own_s: float = 0.0
     others_prefill_s: float = 0.0
@@ -124,7 +124,8 @@ class Job:
     held_s: float = 0.0
     """Seconds in the queue during which the request was not eligible."""
     held_since: float = 0.0
-    """Time since which the request is not eligible, when the engine's sums were `blocked_then`."""
+    """Time since which the request is not eligible. `blocked_then` has the engine's sums at that
+    time."""
     blocked_then: Blocked = field(default_factory=Blocked)
     first_sequences: int = 0
     """Number of sequences in the step that produced the first token."""
@@ -133,7 +134,7 @@ class Job:
     others_prefill_tokens_max: int = 0
     blocked: Blocked = field(default_factory=Blocked)
     """Before the request is scheduled: the engine's sums (`Engine.blocked`) at the first step that
-    could have admitted it. After that: their increase during its wait."""
+    could have admitted it. After that: the increase of these sums during the request's wait."""
     billed_s: float = 0.0
     """Seconds of steps that are billed to the request."""
     wasted_s: float = 0.0
@@ -151,7 +152,7 @@ class Job:
     evicted: float | None = None
     """Time of the last preemption; None once the lost tokens are recomputed."""
     aborted: float | None = None
-    """End of the step after which the request was aborted, if any."""
+    """End of the step after which the request was aborted; None if it was not aborted."""
     lost_tokens: int = 0
     """Number of tokens that were computed when the request was preempted."""
     before: "Sums | None" = None
@@ -178,8 +179,8 @@ class Job:
 
     @property
     def order(self) -> tuple[int, float, int]:
-        """Sort key of the policy `priority`: the lowest is served first, the highest is preempted
-        first."""
+        """Sort key of the policy `priority`. The request with the lowest key is served first, and
+        the request with the highest key is preempted first."""
         return self.priority, self.queued if self.handed is None else self.handed, self.number
 
     @property
@@ -191,14 +192,15 @@ class Job:
     def queue(self) -> QueueParts:
         """The wait until the request was first scheduled, by reason."""
         waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
-        # rounding
+        # Rounding can make differences of running sums slightly negative.
         seats_s, kv_s, budget_s = (max(0.0, spent_s) for spent_s in self.blocked)
         step_s = max(0.0, waited_s - seats_s - kv_s - budget_s - self.held_s)
         return QueueParts(seats_s, kv_s, budget_s, self.held_s, step_s)
 
     @property
     def preparing_s(self) -> float:
-        """Return the seconds for the grammar and, after it, for the KV transfer."""
+        """Return the seconds during which the request is not eligible: the grammar, then the KV
+        transfer."""
         return self.grammar_s + self.fetch_s
 
     def hold(self, at: float, blocked: Blocked) -> None:
@@ -206,8 +208,7 @@ class Job:
         self.held_since, self.blocked_then = at, blocked
 
     def let_go(self, at: float, blocked: Blocked) -> None:
-        """Make the request eligible again. The time as ineligible does not count as blocked
-        time."""
+        """Make the request eligible again. The ineligible time does not count as blocked time."""
         self.held_s += at - self.held_since
         gone = zip(self.blocked, blocked, self.blocked_then, strict=True)
         self.blocked = Blocked(*(mine + now - then for mine, now, then in gone))

@@ -50,7 +50,7 @@ OPTIONS: Final = np.dtype(
 """The scalars of `ServerModel`, `EngineConfig`, `StepModel` and `FrontEndModel`."""
 
 JOB: Final = np.dtype(
-    # A step's fields are adjacent in memory.
+    # Fields that a step reads and writes are adjacent in memory.
     _fields("decoding running", "?")
     + _fields("computed made output chunk target", "i8")
     + _fields("gap_s", "f8")
@@ -66,7 +66,7 @@ JOB: Final = np.dtype(
     # `reserved`: blocks for the current step that are not taken yet. `fills`, `fills_end`: range of
     # the segments to which the next blocks belong, or −1.
     + _fields("reserved shared own fills fills_end", "i8")
-    # Links in the list of requests that are not accepted yet, or in the queue.
+    # Links in a list: the requests that the engine has not accepted, or the waiting requests.
     + _fields("next previous", "i8")
     # The front end's work for the request: arrival and end of the work, and the request whose work
     # is before it.

@@ -32,7 +32,8 @@ class _Extent:
     holders: int = 0
     being_filled: bool = False
     offset: int = 0
-    """For a finished job: the number of shared prefix blocks before its own blocks."""
+    """For the extent of a finished job: the number of shared prefix blocks before the job's own
+    blocks."""
 
 
 @dataclass(slots=True)
@@ -45,8 +46,8 @@ class Lease:
     shared: int = 0
     own: int = 0
     fills: list[tuple[Hashable, int]] = field(default_factory=list)
-    """The segments that this job is computing, in order, each with the value of `shared` at which
-    it is complete. Later jobs can use these blocks."""
+    """The segments that this job is computing, in order. The number is the value of `shared` at
+    which the segment is complete. Later jobs can use the blocks of these segments."""
     prefix_blocks: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +73,8 @@ class KvCache:
 
     @property
     def usage_ratio(self) -> float:
-        """Share (0 to 1) of the blocks that requests hold, without idle blocks."""
+        """Share (0 to 1) of the blocks that requests hold. Idle blocks count as free, as in
+        vLLM."""
         return (self.blocks - self.free) / self.blocks
 
     def idle_blocks(self) -> int:
@@ -164,7 +166,7 @@ class KvCache:
     def release(self, lease: Lease, total: int) -> None:
         """Release all `total` blocks of a job. The blocks stay cached.
 
-        Only now, the output's blocks are added to its segments.
+        Only this method adds the blocks of the job's output to its segments.
         """
         own = self._fill(lease, total - lease.shared)
         self.free += own
@@ -178,7 +180,8 @@ class KvCache:
         lease.shared = lease.own = 0
 
     def _fill(self, lease: Lease, blocks: int) -> int:
-        """Assign a job's next blocks to its segments. Return the number of remaining blocks."""
+        """Assign a job's next blocks to its segments. Return the number of blocks that no segment
+        needs."""
         while lease.fills and blocks > 0:
             key, complete_at = lease.fills[0]
             extent = self._extents[key]
@@ -203,8 +206,8 @@ class KvCache:
             extent.holders += 1
             complete_at = end + blocks
             if extent.resident < blocks:
-                # A job that uses fewer cached blocks than are resident has blocks of its own from
-                # there on.
+                # If the job uses fewer cached blocks than are resident, its next blocks are its own
+                # blocks.
                 reached = bool(lease.fills) or lease.shared == end + extent.resident
                 if contiguous and reached and not extent.being_filled:
                     extent.being_filled = True

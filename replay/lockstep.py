@@ -2,7 +2,7 @@
 Pure.
 
 All sequences get one token in each step, so a sequence's number of output tokens is a difference of
-two step counts. The sequence needs a new block at a fixed value of (step count modulo block size).
+two step counts. A sequence needs a new block at a fixed value of (step count modulo block size).
 The time that other sequences add to its steps is a difference of two running sums.
 """
 
@@ -32,7 +32,7 @@ class Lockstep:
         self._prefills = LongestSince()
         """Number of computed prompt tokens in each step."""
         self._ends: list[tuple[int, int, int, Job]] = []
-        """Heap of the sequences, by the step count of their last token."""
+        """Heap of the sequences, sorted by the step count at which they get their last token."""
 
     @property
     def blocks_due(self) -> int:
@@ -102,7 +102,7 @@ class Lockstep:
         done = []
         while self._ends and self._ends[0][0] <= self.count:
             _, _, joined, job = heapq.heappop(self._ends)
-            if job.joined == joined:  # the job was preempted since then
+            if job.joined == joined:  # false if the job was preempted since then
                 self.leave(job)
                 done.append(job)
         return done

@@ -121,7 +121,8 @@ def _noise(config: EngineConfig, seeds: Sequence[str]) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _noise_of(ratio: float, quantiles: tuple[float, ...], seed: str) -> FloatArray:
-    """Return the noise factors of an engine's steps, cached for replays of different edits."""
+    """Return the noise factors of an engine's steps. Cached, because replays of different edits
+    have the same seeds."""
     config = EngineConfig(step_noise_ratio=ratio, step_noise_quantiles=quantiles)
     return np.array(step_noise(config, seed))
 
@@ -225,7 +226,8 @@ def _segments(arrivals: Arrivals, block_size: int) -> tuple[Records, IntArray, i
 
 
 def _events(of_replicas: Sequence[Sequence[tuple[float, float]]]) -> tuple[Records, IntArray]:
-    """Return the events of all replicas, and the index of each replica's first event (r + 1,)."""
+    """Return the events of all replicas, replica by replica, and the index of each replica's first
+    event (r + 1,)."""
     from replay.kernel import EVENT
 
     events = np.array([tuple(each) for some in of_replicas for each in some], EVENT)

@@ -31,7 +31,7 @@ _SHOWN_CHARACTERS: Final = 40
 
 
 class MooncakeWriter:
-    """Converts requests to lines. `lines` continues the numbering of earlier calls."""
+    """Converts requests to lines. A later call of `lines` continues the numbering."""
 
     def __init__(self, block_tokens: int = BLOCK_TOKENS, unshared: bool = False) -> None:
         """Create a writer.
@@ -43,11 +43,11 @@ class MooncakeWriter:
         self._block_tokens = block_tokens
         self._unshared = unshared
         self._shared: dict[int, tuple[list[int], int]] = {}
-        """By a segment's key: the block numbers of a prompt with this segment, and the number of
-        whole blocks up to the segment's end."""
+        """Maps a segment's key to two values: the block numbers of a prompt with this segment, and
+        the number of whole blocks up to the segment's end."""
         self._last: dict[tuple[int, int], int] = {}
-        """The number of the last block, if it is not full, by the last segment's key and the
-        prompt's length."""
+        """For prompts that end with their last segment and a block that is not full: maps the
+        segment's key and the prompt's length to the number of this block."""
         self._next = 0
 
     def lines(self, arrivals: Arrivals) -> Iterator[str]:
@@ -95,7 +95,8 @@ class MooncakeWriter:
         found += more
         for key, end in zip(keys, ends, strict=True):
             numbers, blocks = self._shared.get(key, ([], 0))
-            # A longer prompt can contain more of a segment that ends in the answer.
+            # A segment can end in the answer, so a longer prompt can contain more of the segment's
+            # blocks.
             if min(len(numbers), blocks) < min(len(found), end // size) or key not in self._shared:
                 self._shared[key] = found, end // size
         if not prompt_tokens % size:
@@ -157,7 +158,7 @@ def read_mooncake(
 def _parsed(line: bytes, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    # also for huge numbers and for deep nesting
+    # Python's JSON parser raises these errors also for huge numbers and for deep nesting.
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise TraceError(
@@ -253,8 +254,8 @@ class _Columns:
 def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefixes:
     """Merge blocks into segments, and return the shared prefixes.
 
-    A segment ends where the number of prompts that share the prefix changes. Unshared blocks are
-    omitted.
+    A segment ends where the number of prompts that share the prefix changes. Blocks that only one
+    prompt contains are omitted.
     """
     _, names, uses = np.unique(keys, return_inverse=True, return_counts=True)
     shared_by = uses[names] if keys.size else np.zeros(0, dtype=np.int64)
@@ -271,7 +272,7 @@ def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefix
 
 def _number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> float:
     value = _required_value(row, key, where)
-    # also false for NaN
+    # With NaN, this comparison is false too.
     if type(value) not in (int, float) or not low <= value <= high:
         raise TraceError(
             f"{where}: {key}: {_shown(value)}; allowed: a number from {low:,} to {high:,}"

@@ -41,7 +41,7 @@ class Outcome:
     """(n,) replica that served the request; −1 if rejected."""
     rejected: BoolArray
     """(n,) whether the request was rejected: it was longer than `max_model_len`, or the queue was
-    full. Its latencies are NaN."""
+    full. The latencies of rejected requests are NaN."""
     engines: "EngineOutcome"
 
     @property

@@ -1,6 +1,6 @@
 """Replay arrivals step by step in plain Python: the reference for the compiled loop.
 
-Pure. `replay.loop` computes the same results about 30 times faster. Tests compare them.
+Pure. `replay.loop` computes the same results about 30 times faster. Tests compare the results.
 """
 
 import heapq
@@ -78,7 +78,8 @@ class _Replay:
             arrival_s = self._coming[0][0] if self._coming else _NEVER
             event_s = min(arrival_s, self._paces[0][0]) if self._paces else arrival_s
             if self._followers:
-                # The end of a response can cause an earlier arrival than the next known one.
+                # The end of a response can cause an arrival that is earlier than the next known
+                # arrival.
                 for server in self._servers:
                     event_s = min(event_s, server.engine.next_event_s)
             if arrival_s == _NEVER and not self._outstanding():

@@ -25,7 +25,7 @@ class ServerModel:
     replicas: int = 1
     router: Router = "round_robin"
     affinity_slack: int = 12
-    """For the router `prefix_aware`: see `slack` in `replay.routing`."""
+    """The argument `slack` of `replay.routing.prefix_aware`, for the router `prefix_aware`."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:

@@ -21,8 +21,10 @@ def draft_draws(seed: str) -> list[float]:
 
 
 def draw_at(number: int, made_tokens: int, place: int) -> int:
-    """Return the index of the random number that decides on a drafted token, independently of the
-    order of the requests."""
+    """Return the index of the random number that decides on a drafted token.
+
+    The index does not depend on the order of the requests.
+    """
     return (number * 40_503 + made_tokens * 31 + place) % _DRAWS
 
 
@@ -47,8 +49,8 @@ class Drafting:
 
     @property
     def verify_s(self) -> float:
-        """Seconds that one sequence's drafted tokens add to a step. They are computed like a
-        prompt."""
+        """Seconds that one sequence's drafted tokens add to a step. Drafted tokens are computed
+        like a prompt."""
         return self.tokens * (self._model.prefill_token_s + self._model.sequence_s)
 
     @property
@@ -57,8 +59,8 @@ class Drafting:
         return self.tokens * self._model.draft_token_s if self.jobs else 0.0
 
     def work_s(self) -> float:
-        """Return the seconds that these sequences add to a step. Reading their context is not
-        included."""
+        """Return the seconds that these sequences add to a step. The time to read their context is
+        not included."""
         return self.drafting_s + len(self.jobs) * (self._model.sequence_s + self.verify_s)
 
     def join(self, job: Job) -> None:

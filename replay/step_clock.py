@@ -19,9 +19,9 @@ class Stall(NamedTuple):
     at_s: float
     for_s: float
     in_full: bool = False
-    """If True (stalls that a real engine reported), the whole duration is added to the next step.
-    If False, a step that begins during the stall waits until the stall ends, and a stall during
-    which no step begins has no effect."""
+    """If True, the whole duration of the stall is added to the next step. True is used for stalls
+    that a real engine reported. If False, a step that begins during the stall waits until the stall
+    ends, and a stall during which no step begins has no effect."""
 
 
 def step_noise(config: EngineConfig, seed: str) -> list[float]:
@@ -60,8 +60,8 @@ class StepClock:
         self.pace = 1.0
         """Factor for step durations; above 1 for a slow machine."""
         self.crowding = 0.0
-        """Relative increase of a step's duration per sequence. 0 in a replay, because the fitted
-        step model lacks it."""
+        """Relative increase of a step's duration per sequence. The value is 0 in a replay, because
+        the fitted step model does not have this increase."""
         self._stalls = iter(stalls)
         self._next_stall = next(self._stalls, None)
         self._new_shape_s = new_shape_s
@@ -93,7 +93,7 @@ class StepClock:
             self._next_stall = next(self._stalls, None)
         stall_s += whole_s
         if self._new_shape_s:
-            # batch size and chunk size, both rounded up
+            # A batch shape is the batch size and the chunk size, both rounded up.
             shape = (decodes.bit_length(), (prefill_tokens // 256).bit_length())
             if shape not in self._shapes:
                 self._shapes.add(shape)

@@ -1,4 +1,4 @@
 """The rig runs a real vLLM on this machine's CPU, with a small model and random weights.
 
-It serves to try or test Tailspan.
+Use it to try or test Tailspan.
 """

@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> list[Answer]:
     """Return the results of all queries of all panels, over the last `range_s` seconds.
 
-    If `one` is True, each dashboard variable has its first value, otherwise all values.
+    Each dashboard variable has its first value if `one` is True, and all values if `one` is False.
     """
     values = _values(here, board, one)
     end = time.time()
@@ -93,7 +93,7 @@ def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:
 
 
 def _filled(text: str, values: dict[str, str]) -> str:
-    # a backslash in a PromQL string
+    # In a PromQL string, a backslash is written as two backslashes.
     return re.sub(r"\$(\w+)", lambda match: values[match[1]].replace("\\", "\\\\"), text)
 
 

@@ -26,8 +26,8 @@ from rig.install import NotHereError
 
 DATABASE: Final = "tailspan"
 _OWN: Final = ("database", "query", "query_id", "session_id", "wait_end_of_query")
-"""Parameters of the HTTP interface itself. Others are settings or values of the query's
-parameters."""
+"""Parameters of the HTTP interface itself. All other parameters are settings, or values of the
+query's parameters."""
 _NOT_SETTINGS: Final = re.compile(r"client_protocol_version|.*http.*|.*compress.*")
 _FORMAT: Final = re.compile(r"\bFORMAT\s+(\w+)\s*;?\s*$", re.IGNORECASE)
 _PLAIN: Final = "TabSeparated"

@@ -33,7 +33,7 @@ class Server(Program):
     """A vLLM with one role.
 
     Args:
-        folder: for the server's output, and for the KV cache (`kv`).
+        folder: the folder for the server's output, and for the KV cache (subfolder `kv`).
         role: `kv_producer` or `kv_consumer`.
         otlp_port: the port to which the server sends its telemetry, over HTTP.
     """
@@ -51,9 +51,9 @@ class Server(Program):
             "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={self.replica}",
             "OTEL_BSP_SCHEDULE_DELAY": "500",
         }
-        # For a whole prompt: if vLLM 0.32 computes a prompt in several steps, ExampleConnector
-        # stores only one part of its KV cache, and the consumer's engine exits when it loads the
-        # prompt.
+        # Large enough for a whole prompt. If vLLM 0.32 computes a prompt in several steps,
+        # ExampleConnector stores only one part of its KV cache, and the consumer's engine exits
+        # when it loads the prompt.
         arguments = (
             *("--kv-transfer-config", json.dumps(connector)),
             *("--max-num-batched-tokens", "16384"),

@@ -32,7 +32,7 @@ TIMEOUT_S: Final = 120.0
 _PASSED: Final[tuple[str, ...]] = ("content-type", "authorization", "x-tenant-id")
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _ID: Final = re.compile(rb'"id": ?"([^"\\]{1,256})"')
-"""The id of a response, in each chunk."""
+"""The id of a response, which vLLM writes into each chunk."""
 _UNAVAILABLE: Final = b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -179,7 +179,8 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
 async def _exchange(
     port: int, request: Request, headers: dict[str, str], client: asyncio.StreamWriter | None
 ) -> Answer:
-    """Send a request, and copy the answer to the client, if any."""
+    """Send a request, and copy the answer to the client. If there is no client, only read the
+    answer."""
     body = json.dumps(request.body).encode()
     return await _post(port, request.path, headers, body, client)
 

@@ -5,9 +5,9 @@ Run this module inside vLLM's own environment:
     python multimodal_model.py DIR
     vllm serve DIR --load-format dummy
 
-vLLM can load BLIP-2 without torchvision, of which no CPU build is compatible with the rig's torch.
-With its 12 layers, the image encoder takes longer than the small language model. It converts an
-image to 32 tokens, which precede the text.
+vLLM can load BLIP-2 without torchvision. No CPU build of torchvision is compatible with the rig's
+torch. With its 12 layers, the image encoder takes longer than the small language model. The encoder
+converts an image to 32 tokens, which precede the text.
 """
 
 import sys

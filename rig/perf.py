@@ -13,8 +13,8 @@ STEPS: dict[str, list[tuple[int, int, bool]]] = {
     "prompt": [(500, 500, True)],
     "both": [(300, 800, True), (1, 2000, False)],
 }
-"""The requests of each step: tokens in the step, context including these tokens, whether in
-prefill."""
+"""The requests of each step. Each has its tokens in the step, its context including these tokens,
+and whether it is in prefill."""
 
 
 def terms_and_shape(folder: str) -> dict[str, Any]:

@@ -26,8 +26,8 @@ class PostgreSQL:
     The server runs as an unprivileged user, because PostgreSQL refuses to run as root.
 
     Args:
-        base: a folder that `backup` wrote. The server begins with a copy of it, and recovers up to
-            the configured time.
+        base: a folder that `backup` wrote. If given, the server begins with a copy of this backup,
+            and recovers up to the configured time.
 
     Raises:
         NotHereError: PostgreSQL is not installed.
@@ -133,13 +133,14 @@ class PostgreSQL:
     def _as_user(self) -> tuple[str, ...]:
         """Return the command prefix that changes the user.
 
-        The option `user` of subprocess would fork, and a fork fails while gRPC's threads run.
+        The option `user` of subprocess is not used, because it would fork, and a fork fails while
+        gRPC's threads run.
         """
         return ("setpriv", "--reuid", self._user, "--clear-groups") if self._user else ()
 
     def _run(self, program: str, *arguments: str) -> None:
         output = self._folder / "out"
-        with output.open("ab") as out:  # the server would keep a pipe open
+        with output.open("ab") as out:  # not a pipe, because the server would keep it open
             done = subprocess.run(
                 [*self._as_user, self._programs / program, *arguments],
                 cwd=self._folder,

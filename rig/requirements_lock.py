@@ -21,7 +21,7 @@ ARCHITECTURES: Final = ("x86_64", "aarch64")
 TAGS: Final = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 """Platform tags that pip accepts on the image's Debian 12.
 
-pip does not derive older tags from newer tags.
+All tags are listed, because pip does not derive older tags from newer tags.
 """
 BUILD: Final = ("hatchling",)
 """Packages that build Tailspan's own wheels."""

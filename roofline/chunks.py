@@ -52,9 +52,9 @@ def read_back(
         R = Σ start ≥ Q/c − P/2,   and ≥ 0
 
     The bound is exact if all chunks have the maximum length, as all but the last do in a long
-    prompt. It is too low for short prompts on long cached contexts. c is the smaller of the two
-    limits in `chunks`. As an approximation, the mean number of decodes per step is subtracted from
-    the token budget.
+    prompt. The bound is too low for short prompts on long cached contexts. c is the smaller of the
+    two limits in `chunks`. As an approximation, the mean number of decodes per step is subtracted
+    from the token budget.
 
     Args:
         steps: (n,) number of steps in each time range. The other arrays have the same shape. The

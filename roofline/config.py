@@ -1,7 +1,7 @@
 """Read the values of a model's configuration. A value can have different keys in different models.
 
-Pure. Errors contain the key. A list is represented as in an engine's report: by each element's
-number of occurrences.
+Pure. Errors contain the key. As in an engine's report, a list is represented by the number of
+occurrences of each element.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_confi
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the language model's configuration. Values that it lacks come from the whole
+    """Return the language model's configuration. Values that are missing there come from the whole
     configuration."""
     for key in _NESTED:
         nested = config.get(key)

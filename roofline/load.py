@@ -10,7 +10,7 @@ IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
 """Assumed number of prompt tokens in each step that computes prompts, if only sums over steps are
-known. It affects only mixtures of experts; 512 tokens use nearly all experts."""
+known. The assumption affects only mixtures of experts. 512 tokens use nearly all experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,8 @@ class Load:
     cache, whose KV prompt chunks read again. For sums over many steps, R is a lower bound
     (`chunks.read_back`)."""
     prompts: FloatArray
-    """Number of prompts whose last chunk, which produces a token, is in these steps."""
+    """Number of prompts whose last chunk is in these steps. The last chunk of a prompt produces a
+    token."""
 
     @property
     def tokens(self) -> FloatArray:

@@ -1,7 +1,7 @@
 """Compute the bytes and FLOPs of an engine's steps on one GPU, for each time window.
 
-Pure. If the model's shape or the step ledger is unknown, vLLM's counters are used, which count
-differently (README.md).
+Pure. If the model's shape or the step ledger is unknown, vLLM's counters are used instead. They
+count differently (README.md).
 """
 
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ def modelled_by_shape(
 ) -> ModelledWindows:
     """Compute bytes and FLOPs from the shape and the step ledger.
 
-    The compute time is NaN if a number format's peak is unknown.
+    The compute time is NaN if the peak FLOP/s of a number format is unknown.
     """
     if shape is None:
         unknown = np.full(steps.shape, np.nan)

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""Number formats of peaks, which are the FLOP/s of dense matrix products, on matrix units if the
+"""Number formats of peaks. A peak is the FLOP/s of dense matrix products, on matrix units if the
 device has them."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
@@ -44,7 +44,7 @@ class Device:
         """Return the FLOP/s of a number format.
 
         If the device does not support the format, weights are converted to the format `otherwise`,
-        and its FLOP/s are returned (None if it is not supported either).
+        whose FLOP/s are returned. None if the device supports neither format.
         """
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 
@@ -96,7 +96,8 @@ def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
 
 
 def _normalised_name(name: str) -> str:
-    """Return a name's letters and digits only, because sources differ in their separators."""
+    """Return a name's letters and digits only, because names from different sources differ in their
+    separators."""
     words = re.split(r"[\s_/-]+", name.casefold())
     return " ".join(word for word in words if word not in ("nvidia", "amd", "tesla", "geforce"))
 

@@ -12,8 +12,8 @@ from roofline.shape import Latent, Precision
 
 
 class _Quantised(NamedTuple):
-    """The bytes of a quantised weight, and its number format in products; None for the model's
-    dtype."""
+    """The bytes of a quantised weight, and the number format in which it is multiplied. If the
+    format is None, weights are converted to the model's dtype first."""
 
     bytes: float
     math: str | None = None

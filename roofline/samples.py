@@ -100,8 +100,8 @@ class Rises:
     def covered_s(self) -> FloatArray:
         """Return the seconds of each window that its samples cover: (w,), 0 without samples.
 
-        A sample covers the time since the previous sample of the same process. Of several
-        processes, the largest sum counts.
+        A sample covers the time since the previous sample of the same process. If an engine has
+        several processes, the largest sum is returned.
         """
         span = self._counters.apart_s
         most = np.zeros(self._number)

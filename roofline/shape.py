@@ -16,14 +16,14 @@ class Latent:
 
     kv_rank: int
     query_rank: int | None
-    """Rank of the compressed queries, if they are compressed."""
+    """Rank of the compressed queries; None if queries are not compressed."""
     nope_dim: int
     rope_dim: int
     value_dim: int
 
     @property
     def key_dim(self) -> int:
-        """Number of elements of one head's key, expanded from the cached vector."""
+        """Number of elements of one head's key, after it was expanded from the cached vector."""
         return self.nope_dim + self.rope_dim
 
     @property
@@ -43,7 +43,7 @@ class Experts:
     """Number of routed experts that each token uses."""
     intermediate: int
     shared_intermediate: int = 0
-    """Total width of the shared experts, which every token uses, or 0."""
+    """Total width of the shared experts, which every token uses; 0 without shared experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +57,10 @@ class Precision:
     expert_bytes: float
     kv_bytes: float
     plain_math: str
-    """Number format of products with unquantised weights: a key of `Device.flops_per_s`."""
+    """Number format of matrix products with unquantised weights: a key of `Device.flops_per_s`."""
     linear_math: str
-    """Number format of products in attention and feed-forward layers: fp8, int8, fp4, or the dtype.
-    A device without this format computes in `plain_math`."""
+    """Number format of matrix products in attention and feed-forward layers: fp8, int8, fp4, or the
+    dtype. A device without this format computes in `plain_math`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

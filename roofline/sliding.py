@@ -1,7 +1,7 @@
 """Find the layers with a sliding attention window, and the size of the window.
 
-Pure. Newer configurations list the type of each layer (`layer_types`). In older ones, the model
-type or a pattern determines it.
+Pure. Newer configurations list the type of each layer (`layer_types`). In older configurations, the
+model type or a pattern determines the types.
 """
 
 from typing import Final

@@ -18,7 +18,8 @@ from typing import Final
 
 IDLE_BELOW: Final = 0.2
 """An engine is idle if its GPU's multiprocessors (SMs) were active for less than this share of the
-window. If the SM activity is unknown, the share of the window in steps is used instead."""
+window. If the SM activity is unknown, the share of the window that the engine spent in steps is
+used instead."""
 OVERHEAD_BEYOND: Final = 2.0
 """A step is overhead-bound if its duration / memory time and its duration / compute time both
 exceed this number."""
@@ -26,7 +27,7 @@ DIFFERS_BEYOND: Final = 0.25
 """Minimum relative difference between modelled and measured bandwidth that is reported."""
 WORTH_COMPARING: Final = 0.05
 """Modelled and measured bandwidth are compared only if one of them is at least this share of the
-peak. Below it, unmodelled transfers dominate."""
+peak. Below this share, transfers that are not modelled dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01
 BEYOND_PEAK: Final = 1.02
@@ -81,7 +82,8 @@ def verdict_of(
     Args:
         terms: terms of the window's mean step, if any.
         sm_active_ratio: measured share of the window in which multiprocessors were active.
-        busy_ratio: share of the window in steps.
+        busy_ratio: share of the window that the engine spent in steps, used if SM activity is
+            unknown.
 
     Returns:
         The bottleneck, or None if a value that decides it is unknown.

@@ -14,7 +14,7 @@ class Weights(NamedTuple):
     table: float
     """Embedding tables of tokens and of learnt positions. A step reads one row per token."""
     head: float
-    """The last layer's matrix, which may be tied to (the same memory as) the embedding table."""
+    """The last layer's matrix. If it is tied to the embedding table, both are the same memory."""
     attention: float
     dense: float
     """Feed-forward layers without experts."""
@@ -37,7 +37,7 @@ def active_parameters(shape: ModelShape) -> float:
 
 
 def model_weights(shape: ModelShape) -> Weights:
-    """Return the numbers of weights of the whole model. Copies are counted once."""
+    """Return the numbers of weights of the whole model. Copies on several GPUs are counted once."""
     return _weights(shape, 1, 1)
 
 

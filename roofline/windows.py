@@ -32,14 +32,15 @@ class Window:
     weight_bytes: float | None
     kv_bytes: float | None
     bytes: float | None
-    """Bytes of active weights and KV cache. If they come from vLLM's counters: all bytes."""
+    """Bytes of active weights and KV cache, or all bytes if they come from vLLM's counters."""
     flops: float | None
     terms: Terms | None
     verdict: Verdict | None
     least_bytes_per_s: float | None
-    """Modelled mean bandwidth for weights and KV cache only: a lower bound."""
+    """Modelled mean bandwidth over the window, for weights and KV cache only: a lower bound."""
     modelled_bytes_per_s: float | None
-    """Modelled mean bandwidth with all activations between layers: an upper bound."""
+    """Modelled mean bandwidth over the window, including all activations between layers: an upper
+    bound."""
     measured_bytes_per_s: float | None
     residual_ratio: float | None
     """How far the measured bandwidth is outside the two bounds (`verdict.residual_of`)."""

@@ -43,7 +43,8 @@ class Work:
 
     @property
     def bytes(self) -> FloatArray:
-        """Bytes of active weights and KV cache, which fused kernels cannot avoid. Basis of MBU."""
+        """Bytes of active weights and KV cache, from which MBU is computed. Fused kernels cannot
+        avoid them."""
         return self.weight_bytes + self.table_bytes + self.kv_read_bytes + self.kv_write_bytes
 
     @property
@@ -83,7 +84,7 @@ def work_of(shape: ModelShape, load: Load) -> Work:
 def _read_back(shape: ModelShape, load: Load) -> FloatArray:
     """Return the number of cached tokens that are read, summed over layers.
 
-    A sliding-window layer reads at most its window.
+    A layer with a sliding window reads at most the tokens of its window.
     """
     context = load.context_tokens
     tokens = shape.full_layers * (context + load.prefill_context_tokens)
@@ -97,7 +98,7 @@ def _read_back(shape: ModelShape, load: Load) -> FloatArray:
 def _row_elements_of_a_gpu(shape: ModelShape) -> float:
     """Return the elements of one row of the token table and one of the position table on a GPU.
 
-    Each row is stored on one rank, so this is a mean over the GPUs.
+    Each row is stored on only one rank, so the mean over the GPUs is returned.
     """
     tables = 2 if shape.positions else 1
     return tables * shape.hidden / shape.parallel.tensor / shape.parallel.pipeline

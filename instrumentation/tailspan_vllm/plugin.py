@@ -1,7 +1,8 @@
 """The plugin that vLLM loads in every process of a server.
 
 In API servers and in programs with an `LLM`, the plugin captures requests. In a process with a
-scheduler, it keeps the step ledger. In a worker process, it times the worker's start.
+scheduler, the plugin keeps the step ledger. In a worker process, the plugin times the worker's
+start.
 """
 
 import logging
@@ -44,8 +45,8 @@ def install() -> None:
     is_first = note_first_process(os.environ)
     make_prefix_key(os.environ)
     # An engine core can be a fork or a thread of its front end, or an actor with another name, so
-    # the plugin cannot recognise its process. It installs the hooks in every process that is not a
-    # worker. The hooks do nothing until the scheduler's first call.
+    # the plugin cannot recognise its process. The plugin therefore installs the hooks in every
+    # process that is not a worker. The hooks do nothing until the scheduler's first call.
     parts = [_install_in_engine, _time_start]
     if is_first:
         parts.append(_watch_start)
@@ -87,7 +88,7 @@ def _install_in_engine() -> None:
         if has_rust_front_end(sys.argv):
             from tailspan_vllm.engine_only.capture import EngineCapture
 
-            # The engine's name in the token leads the capture to this engine's link only.
+            # The token contains the engine's name, so the capture finds only this engine's link.
             listener = EngineCapture(
                 settings, engine, f"{token}-engine-{engine}", served_port(sys.argv)
             )

@@ -41,8 +41,8 @@ class Settings:
     events: bool
     protocol: Protocol
     destinations: Mapping[Signal, Destination]
-    """The destination of each signal, read early, because vLLM's `--otlp-traces-endpoint` later
-    changes one of the variables for vLLM's own spans."""
+    """The destination of each signal. The variables are read early, because vLLM's option
+    `--otlp-traces-endpoint` later changes one of them for vLLM's own spans."""
     tenant_header: bytes
     prefix_key: str | None = field(repr=False)
     interval_s: float
@@ -111,14 +111,16 @@ def _tenant_header(environ: Mapping[str, str], complain: Complain) -> bytes:
 def make_prefix_key(environ: "os._Environ[str]") -> None:
     """Set a random key for this server, unless the user has set one.
 
-    Ladders with a random key cannot be compared with those of other servers or starts.
+    Ladders with a random key cannot be compared with the ladders of other servers or of other
+    starts.
     """
     if not environ.get(PREFIX_KEY, "").strip() and not environ.get(PREFIX_KEY_FILE, "").strip():
         environ[PREFIX_KEY] = secrets.token_hex(PREFIX_KEY_CHARS)
 
 
 def _prefix_key(environ: Mapping[str, str], complain: Complain) -> str | None:
-    """Return the key, if any. Complaints never contain the key."""
+    """Return the key, or None if it is `none`, absent or not valid. Complaints never contain the
+    key."""
     key, path = environ.get(PREFIX_KEY, "").strip(), environ.get(PREFIX_KEY_FILE, "").strip()
     if key.lower() == "none":
         return None

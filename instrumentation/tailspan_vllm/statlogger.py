@@ -23,12 +23,12 @@ from tailspan_vllm.front_end.capture import process_capture
 from tailspan_vllm.settings import settings_from
 
 STEPS_WAITING = 1024
-"""Maximum number of steps that wait for the reading thread. Beyond it, `record` adds them up
-itself, which takes about 2 ms. With 256 running requests, a step takes about 8 kB."""
+"""Maximum number of steps that wait for the reading thread. If more steps wait, `record` adds them
+up itself, which takes about 2 ms. With 256 running requests, a step takes about 8 kB."""
 
 STEPS_LIMIT = 4 * STEPS_WAITING
-"""Maximum number of stored steps, reached only if the reading thread is stopped while it adds up
-steps."""
+"""Maximum number of stored steps. It is reached only if the reading thread is stopped while it adds
+up steps."""
 
 _COUNTED_FROM_ZERO = (
     names.PREFILL_TOKENS,
@@ -43,7 +43,8 @@ _COUNTED_IF_ASKED_FOR = {
     "speculative.method": (names.DRAFTS, names.DRAFT_TOKENS, names.ACCEPTED_TOKENS),
     "kv_transfer.kv_connector": (names.EXTERNAL_CACHE_QUERIES, names.EXTERNAL_CACHE_HITS),
 }
-"""Engine arguments, and the totals that begin at 0 instead of unknown if the argument is set."""
+"""Maps engine arguments to totals. If the argument is set, these totals begin at 0 instead of
+unknown."""
 
 
 class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed for mypy

@@ -304,7 +304,8 @@ class Cache:
             partial.rename(folder)
             report(f"vLLM {release.version}: {files} files stored from {read}")
         except (tarfile.TarError, EOFError, OSError) as error:
-            # The error's message may contain a host name, and the reason appears in the docs.
+            # Omit the error's message, which may contain a host name, because the reason appears in
+            # the docs.
             raise NoSourceError(
                 f"vLLM {release.version}: its source was not read ({type(error).__name__})."
             ) from error

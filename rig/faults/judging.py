@@ -30,7 +30,7 @@ class Judged:
     not_replayed: str | None
     """Why the shares are estimates from the step ledger; None if they come from a replay."""
     tail_share: float | None
-    """Number of explained / number of all requests, if only the slowest are explained."""
+    """Number of explained requests / number of all requests. None if all requests are explained."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]
@@ -55,8 +55,8 @@ class Judged:
     def right(self) -> bool:
         """Return whether the true cause is the first cause found.
 
-        Without a fault: whether no incident was found. With two faults: whether both causes are
-        among the first three.
+        If no fault was injected, return whether no incident was found. If two faults were injected,
+        return whether both causes are among the first three.
         """
         if not self.causes:
             return self.verdict == NO_INCIDENT

@@ -56,7 +56,8 @@ class Meter:
         """Return the mean number of CPUs that other processes have used."""
         busy_now_s, ours_now_s = _read()
         seconds = max(time.monotonic() - self._begun, 1e-3)
-        # Own processes that have ended are missing in the second reading.
+        # The difference can be negative, because own processes that have ended are missing in the
+        # second reading.
         ours_s = max(0.0, ours_now_s - self._ours_s)
         return max(0.0, busy_now_s - self._busy_s - ours_s) / seconds
 

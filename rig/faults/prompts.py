@@ -56,7 +56,8 @@ def longer_prompts(draw: random.Random, severity: float, usual: Traffic) -> Faul
 
 
 def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Remove the shared prefix from some prompts; their number depends on the severity."""
+    """Remove the shared prefix from some prompts. The severity determines the number of these
+    prompts."""
     missing = min(1.0, severity * draw.uniform(0.8, 1.0))
     return Fault(
         cause="prefix_cache_miss",

@@ -42,7 +42,8 @@ class Traffic:
         at_s = 0.0
         while (at_s := at_s + draw.expovariate(self.rate_per_s)) < duration_s:
             tenant = draw.choice(self.tenants)
-            # A tenant's prompts have the same prefix in every period, whatever the period's seed.
+            # A tenant's prompts have the same prefix in every period. The prefix does not depend on
+            # the period's seed.
             prefix = text(random.Random(tenant) if self.shared else draw, self.prefix_tokens)
             yield (
                 at_s,

@@ -1,7 +1,7 @@
 """Encodes spans and metrics as OTLP messages, at a tenth of the cost of OpenTelemetry's encoders.
 
 The bytes equal the output of the SDK's encoders, except for the order of attributes. Tests compare
-both.
+the two outputs.
 
 Source: opentelemetry-proto trace/v1/trace.proto, metrics/v1/metrics.proto.
 """
@@ -50,7 +50,7 @@ def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
 
 
 def encode_span(span: ReadableSpan) -> bytes:
-    """Encode a span as a field of its scope. Its events must have no attributes."""
+    """Encode a span as a field of its scope. The span's events must have no attributes."""
     context, parent, status, events = span.context, span.parent, span.status, span.events
     assert context is not None
     code = status.status_code.value

@@ -24,7 +24,8 @@ from tailspan_vllm.request.record_builder import age_s
 from tailspan_vllm.request.text_limits import bounded_text
 
 _NAMED = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
-"""Whether log records have a field for the event's name, as since opentelemetry-proto 1.5."""
+"""Whether log records have a field for the event's name. opentelemetry-proto has this field since
+1.5."""
 
 
 @dataclass(frozen=True, slots=True)

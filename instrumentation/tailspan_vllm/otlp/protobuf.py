@@ -1,8 +1,8 @@
 """Encodes the common elements of OTLP messages as protobuf bytes, without protobuf's objects.
 
-The encoded numbers of two spans with the same attribute names differ only in eight bytes each. A
-`Form` is a template of all other bytes, cached for each set of attribute names. This is faster than
-the SDK, which builds a Python object for each of about forty attributes per span.
+A span has about forty attributes, and the SDK builds a Python object for each. This module uses
+templates (`Form`) instead, one for each set of attribute names. A template contains all bytes
+except the eight bytes of each number.
 
 Source: opentelemetry-proto common/v1/common.proto; protobuf "Encoding".
 """
@@ -127,7 +127,7 @@ def attributes(tag: bytes, given: Mapping[str, Any]) -> bytes:
             keys.append(key)
             numbers.append(value)
         elif kind is str or kind is int:
-            # Most labels and small counts occur again.
+            # Cached, because most labels and small counts occur again.
             pair = repeated.get((key, value))
             if pair is None:
                 pair = _pair(tag, key, value)

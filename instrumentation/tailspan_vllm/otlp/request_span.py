@@ -2,8 +2,9 @@
 
 Pure, except for the random ids. The code runs on the reading thread, never on the server's event
 loop. OpenTelemetry's tracer creates a span while the operation runs; these spans are created
-afterwards. Their class has only the attributes of `ReadableSpan` that encoders read. The SDK's
-class validates and locks every value, which takes longer than all other work for a request.
+afterwards. The class of these spans has only the attributes of `ReadableSpan` that encoders read.
+The SDK's class validates and locks every value, which takes longer than all other work for a
+request.
 """
 
 import random

@@ -37,8 +37,8 @@ def start_span(
 
     Args:
         served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.
-        before: the parts before the first process, if known. They are left out if they would make
-            the start implausibly long.
+        before: the parts before the first process, if known. These parts are left out if they would
+            make the start implausibly long.
     """
     first = first_process(environ)
     parts = None if first is None else parts_of(first, engine, served)
@@ -85,7 +85,7 @@ def span_of_parts(
         parts: the parts, which sum to the span.
         began_unix_ns: when the first part began.
         seed: determines the ids.
-        failure: why the start failed, by attribute name, if it failed.
+        failure: why the start failed, by attribute name; empty for a successful start.
     """
     given: dict[str, Any] = {
         names.PROVIDER_NAME: names.PROVIDER_VLLM,

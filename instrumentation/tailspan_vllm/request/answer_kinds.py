@@ -2,8 +2,8 @@
 
 A kind is reasoning, a tool call or content. A fast check finds whether a chunk of an event stream
 is one event of the same kind as the previous chunk. Only other chunks are searched. Each chunk's
-tokens are counted with vLLM's own counter. If they cannot be counted, the search ends at the first
-content. An answer that is not streamed is searched once.
+tokens are counted with vLLM's own counter. If the tokens cannot be counted, the search ends at the
+first content. An answer that is not streamed is searched once.
 """
 
 import time
@@ -27,9 +27,9 @@ CONTENT, REASONING, TOOL_CALL = 0, 1, 2
 
 
 class KindTokens(NamedTuple):
-    """Number of output tokens of each kind, or None if unknown. If all three are known, they sum to
-    the output tokens. Tokens that an answer does not show, such as a tag that ends the reasoning,
-    count for the kind that follows."""
+    """Number of output tokens of each kind, or None if unknown. If all three numbers are known,
+    they sum to the number of output tokens. Tokens that an answer does not show, such as a tag that
+    ends the reasoning, count for the kind that follows."""
 
     reasoning: int | None = None
     tool_call: int | None = None
@@ -48,8 +48,8 @@ class StreamedAnswer:
     """The kinds of an event stream.
 
     Args:
-        flights: the engine requests of this answer. Tokens are counted if there is exactly one when
-            the first kind is found.
+        flights: the engine requests of this answer. Tokens are counted if there is exactly one
+            request when the first kind is found.
     """
 
     __slots__ = (
@@ -82,8 +82,8 @@ class StreamedAnswer:
         self._kind: int | None = None
         self._marker = markers.content
         self._at = self._after = 0
-        """The positions in a chunk between which the marker of the current kind is. The bytes
-        before a marker are the same in every chunk of a stream."""
+        """The positions in a chunk at which the marker of the current kind begins and ends. The
+        bytes before a marker are the same in every chunk of a stream."""
         self._counts = [0, 0, 0]
         self._before = self._seen = 0
         """`_before`: number of tokens before the current kind began. `_seen`: number of tokens up
@@ -99,7 +99,8 @@ class StreamedAnswer:
         if self._two_lines:
             end = body.find(_NEWLINE, end + 1)
         if end != len(body) - 2:
-            # Another ASGI layer changed the chunks, so a chunk no longer corresponds to a token.
+            # Another ASGI layer divided or joined events, so a chunk no longer corresponds to a
+            # token.
             self._counting = False
             return self._find_content(body)
         if (
@@ -128,7 +129,8 @@ class StreamedAnswer:
         self._stats, self._flights = None, ()
 
     def _kind_of(self, body: bytes) -> int | None:
-        """Return the kind of one event. Content has priority over another kind."""
+        """Return the kind of one event. If an event has content and another kind, its kind is
+        content."""
         for kind, markers in enumerate(
             ((self._markers.content,), self._markers.reasoning, self._markers.tool_call)
         ):

@@ -1,7 +1,7 @@
 """The bytes that precede reasoning, tool calls and content in vLLM's answers.
 
 A marker contains a quote or a line break, which JSON escapes inside a text. A text that quotes a
-marker therefore does not match it. No bytes are parsed or kept.
+marker therefore does not match the marker. No bytes are parsed or kept.
 
 Source: vLLM 0.12 to 0.33, `entrypoints/openai` and `entrypoints/anthropic`.
 """

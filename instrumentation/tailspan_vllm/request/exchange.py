@@ -69,7 +69,7 @@ class Exchange:
         self.path = scope.get("path", "").removeprefix(root)[:TEXT_LIMIT]
         """The path without the prefix that a proxy added."""
         self.headers: dict[bytes, bytes] = {}
-        """The headers to read. The first value counts."""
+        """The headers to read. If a header occurs several times, its first value is used."""
         for key, value in scope.get("headers", ()):
             if key in wanted and key not in self.headers:
                 self.headers[key] = bytes(value[:TEXT_LIMIT])
@@ -86,8 +86,8 @@ class Exchange:
         self.refused: str | None = None
         """The admission limit that made the front end refuse the request."""
         self.flights: dict[Flight, None] = {}
-        """Unreported flights, in order of arrival. A dictionary, because a client can cause many
-        flights, and each must be removed in constant time."""
+        """Unreported flights, in order of arrival. The flights are keys of a dictionary, because a
+        client can cause many flights, and each flight must be removed in constant time."""
         self._route: str | None = None
         self._scope: Scope | None = scope
 
@@ -168,8 +168,8 @@ class Facts(NamedTuple):
     """Values of vLLM's own state of a request, copied when the request ends.
 
     The state itself is not kept, because it refers to the prompt and the response. The arrival is a
-    wall-clock time, and the other timestamps are on the engine's monotonic clock: 0 if not reached,
-    None if vLLM keeps no statistics.
+    wall-clock time, and the other timestamps are on the engine's monotonic clock. A timestamp is 0
+    if the request did not reach it, and None if vLLM keeps no statistics.
     """
 
     request_id: str
@@ -222,11 +222,12 @@ class Flight:
         self.prompt_tokens: int | None = None
         self.streamed: bool | None = None
         self.stats: Any = None
-        """vLLM's `RequestStateStats`, kept until the exchange ends, if any."""
+        """vLLM's `RequestStateStats`, if vLLM keeps statistics. Kept until the exchange ends."""
         self.reported_at: float | None = None
         """Monotonic time of the last in-flight report."""
         self.engine: int | None = None
-        """The number of the engine that the front end chose, if it has several engines."""
+        """The number of the engine that the front end chose, or None if the front end has only one
+        engine."""
         self.load = load
         """The engine's load at the request's arrival (`step_statistics.load_of`)."""
         self.preempted_at: list[float] = []
@@ -251,4 +252,5 @@ class Flight:
 
 
 current: ContextVar[Exchange | None] = ContextVar("tailspan_exchange", default=None)
-"""The exchange that the current task serves, read when a request enters the engine."""
+"""The exchange that the current task serves. The variable is read when a request enters the
+engine."""

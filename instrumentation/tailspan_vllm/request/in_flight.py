@@ -15,11 +15,11 @@ from tailspan_vllm.engine_state.state import EngineState, Number
 from tailspan_vllm.request.exchange import Flight
 
 _PROGRESS = (names.STEPS, names.DECODE_TOKENS, names.PREFILL_TOKENS)
-"""Totals that grow with each step: the engine core's, then the stat logger's."""
+"""Totals that grow with each step: the engine core's total, then the stat logger's totals."""
 
 STOPPED_S: Final = 10.0
-"""Maximum expected interval between two readings, which happen every second. After a longer
-interval, this process itself was stopped, so the interval is not reported as a hang."""
+"""Maximum expected interval between two readings, which happen every second. A longer interval
+means that this process itself was stopped. Such an interval is not reported as a hang."""
 
 
 class InFlight:
@@ -61,7 +61,7 @@ class InFlight:
     def begun_by_engine(self) -> dict[int | None, float]:
         """Return, for each engine with requests, when its oldest request entered (monotonic time).
 
-        Before an engine is chosen, the key is None.
+        Requests for which no engine is chosen yet have the key None.
         """
         found: dict[int | None, float] = {}
         for flight in self.oldest(len(self._flights)):
@@ -80,14 +80,16 @@ class LastStep:
     """Measures the time since this process last received a step of each engine with requests.
 
     If it is unknown which engines have requests, the newest step of any engine is used for all
-    engines. Otherwise, an idle engine would seem to hang while another engine is busy.
+    engines. If each engine's own step were used, an idle engine would seem to hang while another
+    engine is busy.
     """
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[Any, ...]] = {}
         self._at: dict[int, float] = {}
         self._since: dict[int, float] = {}
-        """When the current requests of each engine began (monotonic), without a gap since."""
+        """For each engine with requests, the monotonic time since which it has had requests without
+        a gap."""
         self._begun = self._looked = time.monotonic()
 
     def gauges(
@@ -105,7 +107,8 @@ class LastStep:
         for state in states:
             mark = (state.load, *(state.totals.get(name) for name in _PROGRESS))
             seen = self._seen.get(state.engine)
-            # Compare by identity: each step has a new object, which can equal the previous one.
+            # Compare by identity, because each step has a new object, which can be equal to the
+            # previous object.
             if seen is None or seen[0] is not mark[0] or seen[1:] != mark[1:]:
                 self._seen[state.engine] = mark
                 self._at[state.engine] = now
@@ -124,7 +127,8 @@ class LastStep:
     def _waiting_since(
         self, states: Sequence[EngineState], in_flight: InFlight
     ) -> dict[int, float]:
-        """Return, for each engine with requests, the later of its last step and `_since`."""
+        """Return one time for each engine with requests: its last step or `_since`, whichever is
+        later."""
         if not len(in_flight):
             self._since.clear()
             return {}
@@ -133,8 +137,8 @@ class LastStep:
         if not known:
             newest = max(self._at.values(), default=0.0)
             return {state.engine: max(newest, in_flight.since) for state in states}
-        # `_since` does not advance when the oldest request ends. Otherwise, a hang would stay
-        # undetected if clients give up first.
+        # `_since` does not advance when the oldest request ends. If it did, a hang would stay
+        # undetected when clients give up early.
         self._since = {engine: self._since.get(engine, at) for engine, at in known.items()}
         return {
             engine: max(self._at.get(engine, 0.0), since) for engine, since in self._since.items()

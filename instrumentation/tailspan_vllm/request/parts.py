@@ -21,8 +21,8 @@ class Parts(NamedTuple):
     def scaled_to(self, total: float) -> "Parts":
         """Return parts in the same proportion that sum to another total.
 
-        The front end's duration of a phase, to which the parts must sum, differs from the engine's
-        by microseconds.
+        The parts must sum to the front end's duration of the phase, which differs by microseconds
+        from the engine's duration.
         """
         own, others_prefill, others_decode, preempted, stall = self
         mine = own + others_prefill + others_decode + preempted + stall

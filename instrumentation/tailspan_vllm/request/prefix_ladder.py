@@ -2,7 +2,7 @@
 
 Two requests with the same digest at a position have the same tokens up to that position, so a
 replay can compute cache hits without any prompt. A ladder includes the answer, because the next
-prompt of a conversation contains it. Without the key, which is a secret of the deployment, it
+prompt of a conversation contains it. The key is a secret of the deployment. Without the key, it
 cannot be checked whether a ladder belongs to a given prompt.
 
 The engine core copies a few bytes of vLLM's own block hashes (`engine_core/block_hashes.py`). The
@@ -37,8 +37,8 @@ HASH_BYTES: Final = 4
 """Number of bytes that the engine core copies of each of vLLM's hashes."""
 
 DIGEST_BYTES: Final = 3
-"""24 bits, which are four characters. Among 10,000 other prompts with the same beginning, one has
-the same digest by chance with a probability of 0.06 %."""
+"""24 bits, which are four characters. The probability that one of 10,000 other prompts with the
+same beginning has the same digest by chance is 0.06 %."""
 
 RUNG_CHARS: Final = 4
 BLOCK_TOKENS_LIMIT: Final = 99_999

@@ -35,7 +35,8 @@ class RequestRecord:
     operation: str = "chat"
     arrived: float | None = None
     handed: float | None = None
-    """Time at which the front end sent the request to the engine, which sets `queued` later."""
+    """Time at which the front end sent the request to the engine. The engine sets `queued`
+    later."""
     queued: float | None = None
     scheduled: float | None = None
     first_token: float | None = None
@@ -50,8 +51,8 @@ class RequestRecord:
     awaits_account: bool = False
     """Whether the engine may send an account of the request. Not exported."""
     left_early: bool = False
-    """Whether the client disconnected before the front end received the engine's first output. Only
-    the account has its timestamps."""
+    """Whether the client disconnected before the front end received the engine's first output. In
+    this case, only the account has the engine's timestamps."""
     model: str | None = None
     lora: str | None = None
     route: str | None = None

@@ -20,8 +20,8 @@ PART_AFTER: Final = {
     Stage.WEIGHTS: names.START_KV_CACHE,
     Stage.PROFILED: names.START_WARM_UP,
 }
-"""The part that begins when a stage is complete. Compilation happens during both of the last two
-parts."""
+"""Maps each stage to the part that begins when the stage is complete. Compilation happens during
+both of the last two parts."""
 
 ENDED: Final = "exit"
 """The reason of a failure if no method of the start raised an exception."""
@@ -81,7 +81,7 @@ def _failed(first: FirstProcess, reports: Sequence[Progress], ended: float) -> F
 def _workers(executor: float, reports: Iterable[Progress]) -> Mapping[str, float]:
     """Return the time at which each part began for the slowest worker.
 
-    A stage is complete when all reporting workers have completed it.
+    A stage is complete when all workers that sent a report have completed the stage.
     """
     by_stage: dict[Stage, dict[int, float]] = {}
     for each in reports:

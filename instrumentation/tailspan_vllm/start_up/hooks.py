@@ -218,7 +218,7 @@ def compile_s(worker: Any) -> float:
     """Return the seconds that this process has spent in torch.compile so far.
 
     vLLM counts these seconds if it controls the compilation (the default on a GPU). Otherwise, the
-    longest of torch's own nested timers is used.
+    longest of torch's own timers is used, because these timers are nested.
     """
     config = worker.vllm_config.compilation_config
     counted = float(getattr(config, "compilation_time", 0.0))

@@ -28,7 +28,7 @@ class FirstProcess(NamedTuple):
 def note_first_process(environ: "os._Environ[str]") -> bool:
     """Set this process's start, unless a parent has set its own. Return whether this start was set.
 
-    Nothing is set without /proc, or in an implausibly old process.
+    Nothing is set without /proc, or if the process is older than the longest plausible start.
     """
     if START_VARIABLE in environ:
         return False
