@@ -176,10 +176,10 @@ def fit_front_end(reports: EdgeReports) -> FrontEndModel:
     """Fit the API server's durations: a constant, and seconds per prompt token and running request.
 
     The process handles one request at a time, so a measured duration can contain waiting for
-    earlier requests. To remove the waiting, the work for a request is assumed to begin at its
-    receipt or when the previous request was passed to the engine, whichever is later. The writing
-    of a token begins when the token is produced or when the latest request was passed to the
-    engine, whichever is later.
+    earlier requests. To remove the waiting, work is assumed to begin at the later of two times. For
+    a request, the times are its receipt, and when the previous request was passed to the engine.
+    For the writing of a token, the times are when the token is produced, and when the latest
+    request was passed to the engine.
     """
     passed_s = np.sort(_finite(reports.received_s + reports.frontend_s))
 

@@ -51,10 +51,10 @@ def read_back(
 
         R = Σ start ≥ Q/c − P/2,   and ≥ 0
 
-    The bound is exact if all chunks have the maximum length, as all but the last do in a long
-    prompt. The bound is too low for short prompts on long cached contexts. c is the smaller of the
-    two limits in `chunks`. As an approximation, the mean number of decodes per step is subtracted
-    from the token budget.
+    The bound is exact if all chunks have the maximum length. In a long prompt, all chunks but the
+    last have this length. The bound is too low for short prompts on long cached contexts. c is the
+    smaller of the two limits in `chunks`. As an approximation, the mean number of decodes per step
+    is subtracted from the token budget.
 
     Args:
         steps: (n,) number of steps in each time range. The other arrays have the same shape. The

@@ -5,8 +5,8 @@ no rows for the longest time, if this time is at least `IDLE_NS`. If no value ca
 with the new value get the label `other` and are counted.
 
 Pairs of labels have an owner: the tenant or the replica. At the maximum, a new pair replaces a pair
-of the owner with the most pairs, so an owner with many models does not displace the pairs of other
-owners.
+of the owner with the most pairs. An owner with many models therefore does not displace the pairs of
+other owners.
 """
 
 from collections import Counter, OrderedDict

@@ -2,8 +2,8 @@
 
 An account is what the step ledger measured for one request; the front end adds it to the request's
 span. Engine core and front end find each other by a token that child processes inherit in their
-environment. Any local process can read the token in /proc/net/unix, so each end of the link also
-asks the kernel which user runs the other process, and accepts only its own user.
+environment. Any local process can read the token in /proc/net/unix. Each end of the link therefore
+also asks the kernel which user runs the other process, and accepts only its own user.
 
 The engine never waits for a front end. It stores messages in one log of limited size, and each
 front end's position in this log. A message that is removed before a front end received it is

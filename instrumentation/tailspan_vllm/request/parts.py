@@ -79,7 +79,7 @@ class HeldParts(NamedTuple):
 
 class KvLoad(NamedTuple):
     """The KV cache that a connector loaded for a request: its size over all tensor-parallel ranks,
-    and the outermost of `TIERS` from which a part of it came."""
+    and its tier. If it came from several tiers, the outermost of `TIERS` is given."""
 
     size_bytes: int | None
     tier: str | None
