@@ -163,7 +163,7 @@ class PrometheusExporter(Families):
     def share_tenants(self, tenants: Collection[str]) -> None:
         """Export these tenants by name, so that all collectors of a database name the same tenants.
 
-        At most `LIMIT` tenants are allowed. They replace other tenants if necessary.
+        At most `LIMIT` tenants are allowed. These tenants replace other tenants if necessary.
         """
         with self._lock:
             # The waiting requests arrived before these tenants were exported by name.

@@ -124,7 +124,7 @@ class Arrivals:
     `frontend_s - handoff_s`. NaN: the front-end model computes the seconds."""
     held_s: FloatArray | None = None
     """(n,) seconds for which the request waits for a KV transfer or a grammar, after the front
-    end's work. They are part of the queue time. Default: 0."""
+    end's work. These seconds are part of the queue time. Default: 0."""
     priority: IntArray | None = None
     """(n,) priority for the policy `priority`; the lowest value is served first. Default: 0."""
     acceptance: FloatArray | None = None

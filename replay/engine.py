@@ -179,7 +179,7 @@ class Engine:
         return longest_s or None
 
     def submit(self, job: Job) -> None:
-        """Submit a job. Its time `queued` may be in the future."""
+        """Submit a job. The job's time `queued` may be in the future."""
         if job.prompt_tokens < 1 or job.output_tokens < 1:
             raise ValueError(
                 f"prompt_tokens: {job.prompt_tokens}, output_tokens: {job.output_tokens}; "
@@ -640,7 +640,7 @@ class Engine:
     def _run_plain_decodes(self, until: float) -> None:
         """Run consecutive steps that contain only decodes, as most steps do.
 
-        This is a faster equivalent of `_begin_step` and `_end_step`.
+        The result is the same as with `_begin_step` and `_end_step`, but is computed faster.
         """
         lockstep, clock = self._lockstep, self.clock
         decodes = lockstep.size

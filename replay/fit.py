@@ -111,8 +111,8 @@ def fit_steps(reports: StepReports) -> StepFit:
 def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> tuple[Stall, ...]:
     """Return stalls whose total between two consecutive samples equals the reported stall time.
 
-    There are as few stalls as possible. Between two samples, all stalls are equally long and evenly
-    spread, and none is longer than the longest step.
+    Between two samples, there are as few stalls as possible. All of them are equally long and
+    evenly spread, and none is longer than the longest step.
 
     Args:
         at_s: (n,) the time of each sample, ascending.

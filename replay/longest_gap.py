@@ -16,7 +16,7 @@ class LongestSince:
         self._durations_s: list[float] = []
 
     def add(self, number: int, duration_s: float) -> None:
-        """Add a step. Its number must be higher than all earlier numbers."""
+        """Add a step. The step's number must be higher than all earlier numbers."""
         durations_s, numbers = self._durations_s, self._numbers
         while durations_s and durations_s[-1] <= duration_s:
             durations_s.pop()

@@ -2,8 +2,8 @@
 
 On a CPU, no connector of vLLM loads asynchronously: the offloading connectors need a GPU, and the
 example connector loads during the engine's steps. This connector reports that the KV cache of each
-prompt of at least `least_tokens` tokens is in host memory. It copies nothing, so the responses have
-no meaning.
+prompt of at least `least_tokens` tokens is in host memory. The connector copies nothing, so the
+responses have no meaning.
 
 vLLM imports this module, so its folder must be on the server's PYTHONPATH:
 

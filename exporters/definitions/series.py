@@ -2,8 +2,8 @@
 
 Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so neighbouring bounds differ by at
 most a factor of 1.67. The usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s)
-are among the bounds. The first bound is 0.1 ms for queue times, as measured on an idle server. For
-latencies that contain at least one engine step, the first bound is 1 ms. The buckets are for
+are among the bounds. For queue times, the first bound is 0.1 ms, the queue time of an idle server.
+For latencies that contain at least one engine step, the first bound is 1 ms. The buckets are for
 heatmaps; quantiles and objectives are not computed from them. Quantiles of the last minutes are
 exported as summaries, with names of their own. Do not average or sum these quantiles.
 
@@ -170,8 +170,8 @@ RECENT_BY_MODEL: Final = {
 }
 """Quantiles by model.
 
-They are computed from all requests of the model, because a model's quantiles cannot be derived from
-the quantiles of its replicas.
+The quantiles are computed from all requests of the model, because a model's quantiles cannot be
+derived from the quantiles of its replicas.
 """
 RECENT_BY_TENANT: Final = {
     each.field: Series(each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile"))

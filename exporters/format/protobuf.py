@@ -1,8 +1,8 @@
 """Writes metric families in Prometheus' protobuf format, the only format with native histograms.
 
 prometheus_client does not write this format. A scrape has tens of thousands of small messages, for
-which a protobuf library would take ten times as long. This module writes each message as a prefix,
-which is cached between scrapes, and the numbers.
+which a protobuf library would take ten times as long. This module writes each message as a prefix
+and the numbers. The prefix is cached between scrapes.
 
 Source: prometheus/client_model, io/prometheus/client/metrics.proto.
 """

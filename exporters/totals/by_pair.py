@@ -24,8 +24,8 @@ class ByPair(Generic[T]):
     def expect(self, pair: Pair) -> T:
         """Return the totals of a pair, and create them if necessary.
 
-        Create a pair before its first request is counted. Its series then begin at 0, so a
-        Prometheus rate includes the first request.
+        Create a pair before its first request is counted. The series of the pair then begin at 0,
+        so a Prometheus rate includes the first request.
         """
         totals = self._by_pair.get(pair)
         if totals is None:

@@ -92,7 +92,7 @@ class ProbeTotals:
         return new
 
     def families(self, now_unix_ns: int) -> list[Family]:
-        """Return the families. There are none before the first result."""
+        """Return the families. Before the first result, there are no families."""
         return list(self._families(now_unix_ns)) if self._endpoints else []
 
     def _families(self, now_unix_ns: int) -> Iterator[Family]:

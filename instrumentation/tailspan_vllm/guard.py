@@ -135,8 +135,8 @@ class Hooks:
         return wrapper
 
     def noting_errors(self, original: Any, hook: str, note: Callable[..., None]) -> Any:
-        """Wrap a function of vLLM, so that `note` receives its exceptions. They still reach the
-        caller."""
+        """Wrap a function of vLLM, so that `note` receives its exceptions. The exceptions still
+        reach the caller."""
 
         def noted(_: Any, error: Any, args: Arguments, kwargs: Keywords) -> None:
             note(error, args, kwargs)

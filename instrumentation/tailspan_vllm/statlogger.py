@@ -27,8 +27,8 @@ STEPS_WAITING = 1024
 up itself, which takes about 2 ms. With 256 running requests, a step takes about 8 kB."""
 
 STEPS_LIMIT = 4 * STEPS_WAITING
-"""Maximum number of stored steps. It is reached only if the reading thread is stopped while it adds
-up steps."""
+"""Maximum number of stored steps. This maximum is reached only if the reading thread is stopped
+while it adds up steps."""
 
 _COUNTED_FROM_ZERO = (
     names.PREFILL_TOKENS,

@@ -87,8 +87,8 @@ class Method:
                 yield from self._loose_overrides(tree, module, owner)
 
     def _suits(self, call: ast.Call) -> bool:
-        """Return whether the plugin's version accepts this call. Its parameters are `takes` and any
-        further ones."""
+        """Return whether the plugin's version accepts this call. The plugin's version has the
+        parameters `takes`, and accepts any further parameters."""
         keywords = {keyword.arg for keyword in call.keywords}
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
         if starred or None in keywords:

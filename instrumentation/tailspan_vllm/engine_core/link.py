@@ -5,8 +5,8 @@ span. Engine core and front end find each other by a token that child processes 
 environment. Any local process can read the token in /proc/net/unix. Each end of the link therefore
 also asks the kernel which user runs the other process, and accepts only its own user.
 
-The engine never waits for a front end. It stores messages in one log of limited size, and each
-front end's position in this log. A message that is removed before a front end received it is
+The engine never waits for a front end. The engine stores messages in one log of limited size, and
+each front end's position in this log. A message that is removed before a front end received it is
 counted as dropped.
 
 The link uses Linux's abstract sockets. On other systems, or if engine and front end are on

@@ -159,7 +159,7 @@ class Queue:
         return Waited(wait.queued, parts, known)
 
     def _release(self, wait: _Wait, at: float) -> None:
-        """Mark a request as eligible. Its ineligible time is not counted for any obstacle."""
+        """Mark a request as eligible. The ineligible time is not counted for any obstacle."""
         if wait.hold is None:
             return
         wait.held_s[wait.hold] += at - wait.held_since

@@ -124,8 +124,8 @@ class StepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _LEAST), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # The residual is relative to the pace. Otherwise, after all steps became slower, all
-            # steps would get a low weight, and the fit could not follow.
+            # The residual is relative to the pace. If it were relative to the prediction, a
+            # slowdown of all steps would give all steps a low weight, and the fit could not follow.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0

@@ -1,8 +1,8 @@
 """Divides the time before a server's first process, as Kubernetes reports it. Pure.
 
-The parts are gaps between ascending instants. They sum to the time from the creation of the pod
-until the first process began. Kubernetes' timestamps have whole seconds, so a part can be wrong by
-one second, and the sum too.
+The parts are gaps between ascending instants. The parts sum to the time from the creation of the
+pod until the first process began. Kubernetes' timestamps have whole seconds, so a part can be wrong
+by one second, and the sum too.
 
 Source: Kubernetes API reference, core/v1, Pod and Event. In the kubelet's events `Pulling` and
 `Pulled`, `involvedObject.fieldPath` names the container.
