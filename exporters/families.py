@@ -137,12 +137,7 @@ def _summaries(
 def engine_families(
     by_labels: Mapping[_Labels, EngineView], versions: Mapping[tuple[str, ...], str]
 ) -> Iterator[Family]:
-    """Yield gauges of engines that currently send samples, and totals of all engines.
-
-    Args:
-        by_labels: the last values of each engine.
-        versions: vLLM's version of each engine, if known.
-    """
+    """Yield gauges of engines that currently send samples, and totals of all engines."""
     for name, of in ENGINE_GAUGES.items():
         gauges = {
             labels: view.gauges[name] for labels, view in by_labels.items() if name in view.gauges
@@ -173,9 +168,8 @@ def slo_families(
 ) -> Iterator[Family]:
     """Yield the counts of good events and of all events, and the target, by objective and group.
 
-    The counters exist from the start, at 0. If any objective is grouped by a field, such as tenant,
-    every series has a label for this field. The label is empty in the series of objectives that are
-    not grouped by the field.
+    The counters begin at 0. A field by which any objective is grouped, such as tenant, is a label
+    of every series. The label is empty for objectives that are not grouped by the field.
     """
     if targets:
         yield gauge(series.SLO_TARGET, {(name,): target for name, target in targets.items()})

@@ -24,10 +24,9 @@ def metrics_app(
         exposition: writes the metrics.
         ready: returns whether telemetry is being received and stored.
         failing: returns the failing components with their reasons, as two lists. The first list
-            contains vital components: telemetry is lost while they fail. While a vital component
-            fails, `/readyz` responds "not ready". The second list contains all other components.
-            While only these fail, `/readyz` responds "ready" with their names, because "not ready"
-            would make senders lose telemetry too.
+            contains vital components. While one of them fails, telemetry is lost, so `/readyz`
+            responds "not ready". The second list contains all other components. While only these
+            fail, `/readyz` responds "ready" with their names.
     """
     scrapes = _SharedScrapes(exposition)
 
@@ -64,9 +63,8 @@ def metrics_app(
 class _SharedScrapes:
     """Computes at most one scrape at a time.
 
-    Requests that arrive while a scrape is being written all receive the next scrape. The next
-    scrape begins after their arrival, so it contains everything that was committed before they
-    arrived.
+    Requests that arrive while a scrape is being written all receive the next scrape. The
+    next scrape begins after their arrival, so it contains everything committed before.
     """
 
     def __init__(self, exposition: Exposition) -> None:
@@ -79,7 +77,7 @@ class _SharedScrapes:
         wish = (format_, packed)
         if wish not in self._next:
             self._next[wish] = asyncio.create_task(self._write(wish))
-        # Shielded, so that the scrape continues for other clients if one client disconnects.
+        # Shielded, so that other clients receive the scrape if one client disconnects.
         return await asyncio.shield(self._next[wish])
 
     async def _write(self, wish: tuple[Format, bool]) -> bytes:

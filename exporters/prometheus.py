@@ -1,9 +1,8 @@
 """Exports stored telemetry as Prometheus metrics.
 
-`PrometheusExporter` is a listener of the collector. Stored requests wait to be counted in a batch.
-A batch is counted when many requests are waiting, and before a scrape. A scrape copies the totals
-under a lock, which takes tens of microseconds per replica, and then writes the copy without the
-lock.
+`PrometheusExporter` is a listener of the collector. Stored requests are counted in batches: when
+many requests are waiting, and before a scrape. A scrape copies the totals under a lock, and writes
+the copy without the lock.
 """
 
 import platform
@@ -50,9 +49,8 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.starts import EngineStart
 
 BULK: Final = 4_096
-"""Number of waiting requests at which they are counted. Counting this many takes about 20 ms."""
+"""Number of waiting requests at which they are counted. Counting takes about 20 ms."""
 WAIT_NS: Final = 10**9
-"""Maximum time that a request waits to be counted."""
 
 
 class PrometheusExporter(Families):
@@ -60,12 +58,9 @@ class PrometheusExporter(Families):
 
     Args:
         report: returns the collector's own counters. If None, their series are omitted.
-        clock_unix_ns: returns the current time.
-        labels: limits the label values.
         recent: stores the ids of counted requests, so that a request that arrives again is not
             counted.
-        objectives: the objectives by name, for the counters of good events.
-        targets: the target ratio of each objective.
+        objectives: the objectives by name.
         placed: the groups of each objective that are counted separately.
         notifications: returns the number of attempts to notify, by channel and result. If None,
             their series are omitted.
@@ -119,14 +114,13 @@ class PrometheusExporter(Families):
         self._simulated = False
         self._lock = threading.Lock()
         self._build = (_version(), platform.python_version())
-        # For prometheus_client; it yields the same families.
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Count stored rows. A request or sample that was stored before is not counted again."""
+        """Count stored rows."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             for sample in samples:
@@ -140,7 +134,7 @@ class PrometheusExporter(Families):
                 self._count(now_unix_ns)
 
     def on_gpus_stored(self, gpus: Sequence[GpuSample]) -> None:
-        """Add GPU samples. Samples older than the GPU's latest sample are ignored."""
+        """Add GPU samples. Ignore samples that are older than the GPU's latest sample."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             for sample in gpus:
@@ -149,8 +143,7 @@ class PrometheusExporter(Families):
                     self._gpus.add(sample)
 
     def on_in_flight_stored(self, reports: Sequence[InFlightRequest]) -> None:
-        """Count reports of requests in flight. A report that was stored before is not counted
-        again."""
+        """Count reports of requests in flight."""
         now_unix_ns = self._clock_unix_ns()
         reports = [each for each in reports if each.tenant != PROBE_TENANT]
         with self._lock:
@@ -162,7 +155,7 @@ class PrometheusExporter(Families):
                 self._slos.add_in_flight(new, now_unix_ns)
 
     def on_probes_stored(self, probes: Sequence[Probe]) -> None:
-        """Add results of probes. A result that was stored before is not counted again."""
+        """Add results of probes."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             self._slos.add_probes(self._probes.add(probes), now_unix_ns)
@@ -170,12 +163,10 @@ class PrometheusExporter(Families):
     def share_tenants(self, tenants: Collection[str]) -> None:
         """Export these tenants by name, so that all collectors of a database name the same tenants.
 
-        Args:
-            tenants: the tenants, at most `LIMIT`. These tenants replace other tenants if necessary.
+        At most `LIMIT` tenants are allowed. These tenants replace other tenants if necessary.
         """
         with self._lock:
-            # Count the waiting requests first: they arrived before these tenants were exported by
-            # name.
+            # The waiting requests arrived before these tenants were exported by name.
             self._count(self._waiting_since_unix_ns)
             self._labels.share_tenants(tenants, self._clock_unix_ns())
 
@@ -233,7 +224,7 @@ class PrometheusExporter(Families):
             yield from report_families(self._report())
 
     def _count(self, now_unix_ns: int) -> None:
-        """Count the waiting requests as of their arrival, not as of now."""
+        """Count the waiting requests, with the time of their arrival as the current time."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
@@ -254,8 +245,11 @@ class PrometheusExporter(Families):
             self._tenant_costs.add(bulk.customers, bulk, usd_per_s)
 
     def _new(self, rows: RequestRows) -> RequestRows:
-        """Return the rows to count. Requests of the prober, and rows that a client reported, are
-        left out. A request that was sent twice, or that two sources reported, is counted once."""
+        """Return the rows to count.
+
+        Requests of the prober, rows that a client reported, and requests that were counted before
+        are left out.
+        """
         if PROBE_TENANT in rows.column("tenant"):
             tenants = rows.column("tenant")
             rows = rows.taken([at for at, each in enumerate(tenants) if each != PROBE_TENANT])
@@ -280,8 +274,10 @@ class PrometheusExporter(Families):
                 self._costs.expect(pair)
 
     def _versions(self, engines: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-        """Return vLLM's version of each engine, if known. Engines that have sent a start but no
-        sample are left out, because any sender can invent starts."""
+        """Return vLLM's version of each engine, if known.
+
+        Only engines with samples are included, because any sender can invent starts.
+        """
         starts = self._starts({replica for _, replica, _ in engines})
         found = {labels: starts.get((labels[1], int(labels[2]))) for labels in engines}
         return {labels: start.version for labels, start in found.items() if start and start.version}

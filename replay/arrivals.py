@@ -1,7 +1,4 @@
-"""Store the requests that are replayed, as columns.
-
-Pure. To change the traffic, make a copy with replaced columns, selected rows or scaled times.
-"""
+"""Store the requests that are replayed, as columns. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -11,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SAME_S = 1e-6
-"""Durations that differ by less than this count as equal, because of rounding errors."""
+"""Durations that differ by less than this count as equal."""
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -20,12 +17,11 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Prefixes:
-    """The shared prefixes of prompts. The beginning of each prompt is divided into a few segments.
+    """The shared prefixes of prompts, each divided into a few segments.
 
     If two requests have a segment with the same key, their tokens are equal up to the end of that
-    segment. A segment may extend into the request's output, because the next prompt of a
-    conversation contains this output. Request n has the segments
-    `offsets[n]` to `offsets[n + 1] - 1`. The prompt after its last segment is not shared.
+    segment. A segment may extend into the output, because the next prompt of a conversation
+    contains the output. Request n has the segments `offsets[n]` to `offsets[n + 1] - 1`.
     """
 
     offsets: IntArray
@@ -33,13 +29,13 @@ class Prefixes:
     keys: IntArray
     """(m,) the key of each segment: any integer."""
     end_tokens: IntArray
-    """(m,) number of tokens from the prompt's start to the segment's end. The numbers of a request
-    must be in ascending order."""
+    """(m,) number of tokens from the prompt's start to the segment's end, ascending within a
+    request."""
     common: BoolArray | None = None
-    """(m,) whether the segment is common to many users, such as a system prompt. If a row is
-    selected more than once, each copy belongs to a different user. All copies have the same common
-    segments. The n-th copy of a row shares its other segments only with the n-th copies of other
-    rows. If `common` is None, the copies of a row have equal prompts."""
+    """(m,) whether the segment is common to many users, such as a system prompt. Copies of a row
+    belong to different users. All copies share the common segments. The n-th copy of a row shares
+    its other segments only with the n-th copies of other rows. If `common` is None, all copies have
+    equal prompts."""
 
     def __post_init__(self) -> None:
         m = len(self.keys)
@@ -70,10 +66,8 @@ class Prefixes:
         )
 
     def users(self) -> IntArray:
-        """Return a number for each request: (n,).
-
-        Requests that share a segment which is not common have the same number.
-        """
+        """Return a number for each request: (n,). Requests that share a segment that is not common
+        have the same number."""
         n = len(self.offsets) - 1
         found = np.arange(n)
         if self.common is None or not self.keys.size:
@@ -120,19 +114,17 @@ class Arrivals:
     """(n,) number of produced tokens, at least 1. If the client cancelled, fewer than it
     requested."""
     prefixes: Prefixes | None = None
-    """Shared prefixes of the prompts, from which the modelled KV cache computes the cache hits."""
+    """Shared prefixes of the prompts."""
     cached_tokens: IntArray | None = None
-    """(n,) number of prompt tokens that count as cached, even if the modelled cache contains fewer.
-    For traffic without `prefixes`, or with tokens that were cached before the recording. Default:
-    0."""
+    """(n,) minimum number of prompt tokens that count as cached. For traffic without `prefixes`, or
+    with tokens that were cached before the recording. Default: 0."""
     frontend_s: FloatArray | None = None
-    """(n,) seconds from receipt until the front end passes the request to the engine. The wait for
-    the end of the engine's current step is not included. For a recorded row, this is
-    `frontend_s - handoff_s`. NaN: the seconds are computed by the front-end model."""
+    """(n,) seconds from receipt until the front end passes the request to the engine, without the
+    wait for the end of the engine's current step. For a recorded row, this is
+    `frontend_s - handoff_s`. NaN: the front-end model computes the seconds."""
     held_s: FloatArray | None = None
-    """(n,) seconds for which the request waits for a KV transfer or a grammar before the engine may
-    schedule it. This time begins at the end of the front end's work, and is part of the queue time.
-    Default: 0."""
+    """(n,) seconds for which the request waits for a KV transfer or a grammar, after the front
+    end's work. These seconds are part of the queue time. Default: 0."""
     priority: IntArray | None = None
     """(n,) priority for the policy `priority`; the lowest value is served first. Default: 0."""
     acceptance: FloatArray | None = None
@@ -140,14 +132,13 @@ class Arrivals:
     streamed: BoolArray | None = None
     """(n,) whether the response is streamed. Default: True."""
     after: IntArray | None = None
-    """(n,) for closed loops: index of the earlier request for whose response the client waits
-    before it sends this request. Default: −1 (none)."""
+    """(n,) for closed loops: index of the earlier request, for whose response the client waits.
+    Default: −1 (none)."""
     think_s: FloatArray | None = None
     """(n,) seconds from the last byte of the earlier request's response to this request. Default:
     0."""
     tenant: IntArray | None = None
-    """(n,) index of the request's tenant, to select requests and results. The tenant does not
-    affect the replay."""
+    """(n,) index of the request's tenant, which does not affect the replay."""
 
     def __post_init__(self) -> None:
         n = len(self.received_s)
@@ -180,8 +171,8 @@ class Arrivals:
     def select(self, rows: IntArray, received_s: FloatArray | None = None) -> Self:
         """Return the requests `rows`, in this order. Rows may be repeated, as in a bootstrap.
 
-        A link in `after` is kept only if the times of receipt of both linked requests are moved by
-        the same number of seconds.
+        A link in `after` is kept only if both linked requests are moved by the same number of
+        seconds.
 
         Args:
             rows: indices of requests, in order of receipt if `received_s` is None.
@@ -203,7 +194,6 @@ class Arrivals:
         return type(self)(prefixes=prefixes, after=after, **chosen)
 
     def _followed(self, rows: IntArray, received_s: FloatArray) -> IntArray | None:
-        """Return the column `after` for the selected rows."""
         if self.after is None or not (self.after >= 0).any():
             return self.after if self.after is None else self.after[rows]
         found = np.full(len(rows), -1, dtype=np.int64)

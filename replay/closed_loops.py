@@ -1,14 +1,12 @@
 """Detect clients that wait for each response before they send the next request.
 
-If the server is slower, these clients send more slowly. The recorded arrival times of such clients
-are therefore not valid for a changed server. A tenant's clients count as waiting if three
-conditions hold:
+If the server is slower, these clients send more slowly, so their recorded arrival times are not
+valid for a changed server. A tenant's clients count as waiting if three conditions hold:
 
 - After each arrival, nearly the same number of the tenant's requests is in flight. For independent
   users (Poisson arrivals), the variance of this number equals its mean. For waiting clients, the
   variance is near 0.
-- The clients wait for the server for more than half of the time. Otherwise latency has little
-  effect on the arrivals.
+- The clients wait for the server for more than half of the time.
 - The pause before a request is not shorter after a longer response. If requests are sent at fixed
   times instead, a longer response leaves a shorter pause.
 """
@@ -38,20 +36,12 @@ class ClosedLoops:
     """Links each request of a waiting client to the previous request of this client."""
 
     after: IntArray
-    """(n,) index of the request for whose response the client waited; −1 if none."""
     think_s: FloatArray
-    """(n,) seconds from the end of the response for which the client waited to this request."""
     tenants: tuple[int, ...]
 
 
 def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) -> ClosedLoops:
-    """Detect waiting clients, for each tenant separately.
-
-    Args:
-        received_s: (n,) time of receipt of each request, ascending.
-        ended_s: (n,) time at which each response ended.
-        tenant: (n,) index of each request's tenant.
-    """
+    """Detect waiting clients, for each tenant separately."""
     after = np.full(len(received_s), -1, dtype=np.int64)
     think_s = np.zeros(len(received_s))
     found = []
@@ -69,7 +59,8 @@ def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) 
 def _chained(received_s: FloatArray, ended_s: FloatArray) -> tuple[IntArray, FloatArray]:
     """Link each request to the request that ended last before its receipt and is not linked yet.
 
-    Return the index of the linked request (−1 if none) and the pause in seconds, both (n,)."""
+    Return the index of the linked request (−1 if none) and the pause in seconds, both (n,).
+    """
     before = np.full(len(received_s), -1, dtype=np.int64)
     pause_s = np.full(len(received_s), np.nan)
     by_end = np.argsort(ended_s, kind="stable")

@@ -1,8 +1,7 @@
 """Compile the replay's loop at low priority, and store the compiled code on disk.
 
 The explorer runs `python -m replay.compilation` as a child process, so that the first prediction
-after an upgrade does not wait for the compiler. The child process ends when its standard input is
-closed, for example because its parent ended.
+after an upgrade does not wait for the compiler. The child process ends when its parent ends.
 """
 
 import logging
@@ -39,7 +38,6 @@ def compile_in_background() -> None:
 
 
 def _code_folder() -> str | None:
-    """Return numba's folder for the compiled code, or None if no folder is writable."""
     from replay import kernel
 
     run: Any = kernel.run

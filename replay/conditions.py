@@ -34,11 +34,8 @@ class Shift(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """The stalls and paces of each replica, in order of time.
-
-    A tuple's index is the number of the replica. Replicas beyond the end have no stalls and the
-    pace 1.
-    """
+    """The stalls and paces by replica, in order of time. Replicas beyond the end have no stalls and
+    the pace 1."""
 
     stalls: tuple[tuple[Stall, ...], ...] = ()
     paces: tuple[tuple[Pace, ...], ...] = ()

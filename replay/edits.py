@@ -1,7 +1,6 @@
 """Apply the changes of a what-if question: engine arguments, replicas, router, rates, lengths.
 
-Pure. An edit of the server replaces fields of the server's model. An edit of the traffic creates a
-changed copy of the arrivals.
+Pure.
 """
 
 import re
@@ -17,11 +16,13 @@ from replay.front_end import FrontEndModel
 from replay.server_model import ROUTERS, Router
 
 JITTER_S: Final = 30.0
-"""Maximum number of seconds by which a copied request is moved. To increase the rate, recorded
-requests are copied, as if there were more users. The copies are moved so that they do not arrive
-together with the originals. The limit preserves the recorded changes of the rate over time. The
-prompt of a copy begins with the same system prompt as the original; the rest of the copy's prompt
-belongs to another user (`Prefixes.common`)."""
+"""Maximum number of seconds by which a copied request is moved.
+
+To increase the rate, recorded requests are copied, as if there were more users. The copies are
+moved, so that they do not arrive together with the originals. The limit preserves the recorded
+changes of the rate over time. The prompt of a copy begins with the original's system prompt. The
+rest of the prompt belongs to another user (`Prefixes.common`).
+"""
 
 
 MOST_COUNT: Final = 2**31 - 1
@@ -72,12 +73,11 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     ),
     "max_model_len": Argument("max_model_len", _number, _COUNT),
 }
-"""The editable engine arguments by their names on vLLM's command line (with underscores)."""
+"""The editable engine arguments, by vLLM's command-line names (with underscores)."""
 
 
 class EditError(ValueError):
-    """Raised if an edit is not allowed. The message contains the key, the value and the allowed
-    values."""
+    """Raised if an edit is not allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,16 +90,14 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edits:
-    """All changes of a what-if question. By default, nothing changes."""
+    """All changes of a what-if question."""
 
     arguments: Mapping[str, str] | None = None
-    """The new values of vLLM's arguments, as text, by argument name."""
     replicas: int | None = None
     data_parallel_size: int | None = None
-    """Number of engines in each replica."""
     router: Router | None = None
     device: str | None = None
-    """Name of another GPU. The caller of `replay` must pass a step model for this GPU."""
+    """Name of another GPU. The caller of `replay` must pass a step model for it."""
     quantization: str | None = None
     """Another number format of the weights. The caller of `replay` must pass a step model for
     it."""
@@ -124,14 +122,13 @@ class Edits:
 
     @property
     def pools(self) -> bool:
-        """Whether the edits let the router send requests to other engines than in the recording."""
+        """Whether the router can send requests to other engines than in the recording."""
         chosen = (self.replicas, self.data_parallel_size, self.router)
         return any(each is not None for each in chosen)
 
     @property
     def hardware(self) -> bool:
-        """Whether the engines have another GPU, or weights in another number format, than in the
-        recording."""
+        """Whether the GPU, or the number format of the weights, differs from the recording."""
         return self.device is not None or self.quantization is not None
 
     @property
@@ -141,12 +138,7 @@ class Edits:
         return self.router or ("least_outstanding" if self.data_parallel_size else "round_robin")
 
     def engines(self, replicas_now: int, engines_now: int) -> int:
-        """Return the total number of engines after the edit.
-
-        Args:
-            replicas_now: number of replicas in the recording.
-            engines_now: total number of engines in the recording.
-        """
+        """Return the total number of engines after the edit."""
         of_each = self.data_parallel_size or max(1, engines_now // replicas_now)
         if self.replicas is None and self.data_parallel_size is None:
             return engines_now
@@ -172,7 +164,6 @@ class Edits:
 MOST_ENGINES: Final = 10_000
 _COUNTS: Final = ("replicas", "data_parallel_size")
 _PLAIN: Final = (*_COUNTS, "router", "device", "quantization")
-"""The edits with a single value, in the order of `Edits.listed`."""
 
 LEAST_FACTOR: Final = 0.001
 MOST_FACTOR: Final = 1_000.0
@@ -180,8 +171,7 @@ MOST_FACTOR: Final = 1_000.0
 traffic."""
 _ALLOWED_FACTOR: Final = f"from {LEAST_FACTOR:g}x to {MOST_FACTOR:g}x, as in 1.5x"
 MOST_REQUESTS: Final = 2_000_000
-"""Maximum number of requests in the edited traffic. The maximum limits the memory that the traffic
-uses."""
+"""Maximum number of requests in the edited traffic, to limit memory."""
 
 _FACTOR: Final = re.compile(r"(?:tenant=(?P<tenant>.*):)?(?P<factor>[0-9]*\.?[0-9]+)x?")
 
@@ -289,12 +279,9 @@ def edited_arrivals(
 
     Args:
         arrivals: the recorded traffic; `tenant` indexes `tenants`.
-        edits: the changes.
-        engine: the edited engine. Without a prefix cache, no tokens are cached.
+        engine: the edited engine.
         front_end: computes the front end's time for prompts with changed lengths.
-        tenants: the tenants' names.
-        chance: random number generator, to choose the requests to copy or drop, and the times of
-            copies.
+        chance: chooses the requests to copy or drop, and the times of copies.
 
     Raises:
         EditError: a rate names a tenant without requests, or there would be too many requests.
@@ -336,8 +323,8 @@ def _scaled(
 ) -> tuple[IntArray, FloatArray]:
     """Copy or drop the selected requests. Return rows and times of receipt, in order of time.
 
-    All requests of a user are copied or dropped together. The n-th copies of all requests of a user
-    are moved by the same time. Conversations therefore stay intact.
+    All requests of a user are copied or dropped together, and their n-th copies are moved by the
+    same time. Conversations therefore stay intact.
     """
     copies = np.ones(len(rows), dtype=np.int64)
     whole = int(factor)
@@ -350,8 +337,8 @@ def _scaled(
     jitter_s = chance.uniform(-JITTER_S, JITTER_S, len(known))[pair.reshape(-1)]
     moved_s = received_s[places] + np.where(number == 0, 0.0, jitter_s)
     if received_s.size:
-        # Reflect times that are outside the recording at its begin or end. If they were clipped,
-        # many copies would arrive at the same time.
+        # Reflect times beyond the recording at its begin or end. If they were clipped, many copies
+        # would arrive at the same time.
         first_s, last_s = received_s[0], received_s[-1]
         moved_s = first_s + np.abs(moved_s - first_s)
         moved_s = np.clip(last_s - np.abs(last_s - moved_s), first_s, last_s)

@@ -1,18 +1,17 @@
 """Simulate a vLLM V1 engine in virtual time: continuous batching, paged KV cache, chunked prefill.
 
 Pure: submissions, seed and configuration determine the result. Each step first gives the running
-sequences their tokens. Then the step fills the token budget with prefill, in order of arrival, and
-skips requests that are not eligible. If a sequence needs a block and no block is free, the newest
-sequence (or the sequence with the lowest priority) is preempted: it returns to the front of the
-queue and is recomputed later.
+sequences their tokens, then fills the token budget with prefill in order of arrival, and skips
+requests that are not eligible. If a sequence needs a block and no block is free, the newest
+sequence (or the one with the lowest priority) is preempted: it returns to the front of the queue
+and is recomputed later.
 
-vLLM serves the running sequences in the order in which they were admitted. This engine serves
-decodes first. Every sequence still gets the same number of tokens in each step, for two reasons.
-`max_num_batched_tokens` is at least `max_num_seqs`, so there is a token for every decode. The
-sequences that were admitted before a decode never need more tokens in a step than in the step in
-which the decode was admitted. There are two exceptions: with speculation, or if a sequence preempts
-itself, vLLM may give later sequences no tokens for one step, but this engine gives them their
-tokens.
+vLLM serves the running sequences in the order of their admission; this engine serves decodes first.
+Every sequence still gets the same number of tokens in each step. First, there is a token for every
+decode, because `max_num_batched_tokens` is at least `max_num_seqs`. Second, the sequences before a
+decode never need more tokens than in the step that admitted the decode. There are two exceptions:
+with speculation, or if a sequence preempts itself, vLLM may give later sequences no tokens for one
+step.
 
 Source: vLLM v1/core/sched/scheduler.py.
 """
@@ -33,8 +32,8 @@ from replay.step_clock import Stall, StepClock, step_noise
 from replay.waiting_queue import PriorityQueue
 
 StepListener = Callable[[int, float, int, int, float], None]
-"""A function that is called after each step with the step's prefill tokens, prefill pairs, context
-tokens, decodes and duration in seconds."""
+"""Receives each step's prefill tokens, prefill pairs, context tokens, decodes and duration in
+seconds."""
 
 _NEVER = float("inf")
 _NO_LIMIT = 1 << 62
@@ -54,7 +53,7 @@ class _Step:
     blocked_by: str | None
     """The limit that blocks the queue during the step: a field of `Blocked`, or None."""
     chunks: list[tuple[Job, int, float]]
-    """For each prefill chunk: its job, its number of tokens, and its share of `prefill_s`."""
+    """For each prefill chunk: its job, its tokens, and its share of `prefill_s`."""
     drafting: tuple[Job, ...]
     encoder_s: float
     """The part of `prefill_s` that the encoder of images takes."""
@@ -68,12 +67,10 @@ class Engine:
     """One engine. Submit jobs in order of `queued`. `advance` returns the finished jobs.
 
     Args:
-        config: the engine's arguments.
         seed: seed of the noise of step times.
-        stalls: the engine's stalls in order of time. The iterable may be infinite.
+        stalls: the engine's stalls in order of time, possibly infinite.
         started_s: time at which the engine was ready. No step begins before it.
         new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
-        on_step: called after each step.
     """
 
     def __init__(
@@ -91,8 +88,7 @@ class Engine:
         self.clock = StepClock(step_noise(config, seed), stalls, new_shape_s)
         self.loras = LoraSlots(config.max_loras, config.max_cpu_loras)
         self.lost_blocks = 0
-        """Number of KV blocks that a fault has made unavailable. Blocks that requests hold cannot
-        be lost."""
+        """Number of KV blocks that a fault made unavailable. Held blocks cannot be lost."""
         self._model = config.model
         self._lockstep = Lockstep(self._model, config.block_size)
         self._drafting = Drafting(
@@ -106,7 +102,6 @@ class Engine:
         """`_now`: end of the last step. `_decided`: time of the scheduling decision for the current
         step. `_last_start`: start of the last step."""
         self._just_ended = 0
-        """Number of requests that ended with the last step."""
         self._late_seats = 0
         """Number of ended requests whose seats were still taken when the current step was
         scheduled."""
@@ -122,8 +117,7 @@ class Engine:
         self._leaving: dict[int, Job] = {}
         """Running jobs that are aborted at the end of the step, by the job's number."""
         self.blocked = Blocked()
-        """Total seconds of the steps during which the queue was blocked, by the limit that blocked
-        it."""
+        """Seconds of the steps during which the queue was blocked, by the limit that blocked it."""
         self._longest_step_s = 0.0
 
     @property
@@ -176,8 +170,7 @@ class Engine:
 
     @property
     def last_step_s(self) -> float:
-        """End of the last step. If the engine was idle before the current step: start of the
-        current step."""
+        """End of the last step, or start of the current step if the engine was idle before."""
         return self._now
 
     def take_longest_step_s(self) -> float | None:
@@ -186,7 +179,7 @@ class Engine:
         return longest_s or None
 
     def submit(self, job: Job) -> None:
-        """Submit a job. Its time `queued` may be in the future."""
+        """Submit a job. The job's time `queued` may be in the future."""
         if job.prompt_tokens < 1 or job.output_tokens < 1:
             raise ValueError(
                 f"prompt_tokens: {job.prompt_tokens}, output_tokens: {job.output_tokens}; "
@@ -229,7 +222,7 @@ class Engine:
     def abort(self, number: int) -> Job | None:
         """Abort a job. `advance` must have been called for the current time.
 
-        As in vLLM, a job in the batch is aborted between two steps. `advance` then returns the job.
+        As in vLLM, a job in the batch is aborted between two steps, and returned by `advance`.
 
         Returns:
             The job if it was not in the batch and is already aborted; otherwise None.
@@ -266,7 +259,6 @@ class Engine:
         if self.kv.pinned != self.lost_blocks:
             self.kv.pin(self.lost_blocks)
         eligible = len(self._running) + self.waiting
-        # As in vLLM, the limit does not apply to a request that is alone in the engine.
         limit = self.config.long_prefill_token_threshold if eligible > 1 else 0
         chunks, budget, preempted = self._serve_running(limit or _NO_LIMIT)
         blocked_by, loading_s = self._admit_waiting(
@@ -323,7 +315,6 @@ class Engine:
         return chunks, budget, preempted
 
     def _budget(self) -> int:
-        """Return the token budget that remains after the decodes of a step."""
         decodes = self._lockstep.size + len(self._drafting.jobs) * (1 + self._drafting.tokens)
         return self.config.max_num_batched_tokens - decodes
 
@@ -344,7 +335,6 @@ class Engine:
         return chunks, budget, needed
 
     def _needs(self, job: Job, tokens: int) -> int:
-        """Return the number of additional blocks that a running sequence needs for a chunk."""
         if job.joined >= 0:
             return int(self._lockstep.needs_block(job))
         if job.number in self._drafting.jobs:
@@ -361,8 +351,8 @@ class Engine:
         """
         budget, preempted = self._budget(), False
         served: dict[int, tuple[Job, int, int]] = {}
-        """By job number: the job, its number of prefill tokens, and its additional blocks. The
-        blocks are taken later."""
+        """By job number: the job, its prefill tokens, and its additional blocks, which are taken
+        later."""
         reserved = 0
         for job in tuple(self._running.values()):
             if job.number not in self._running:
@@ -390,21 +380,20 @@ class Engine:
         return [(job, tokens) for job, tokens, _ in served.values() if tokens], budget, preempted
 
     def _decode_tokens(self, job: Job) -> int:
-        """Return the number of budget tokens that a decode uses in a step, or 0 for a prefill."""
         if job.joined >= 0:
             return 1
         return 1 + self._drafting.tokens if job.number in self._drafting.jobs else 0
 
     def _victim(self) -> Job:
-        """Return the running sequence to preempt."""
         if self.config.policy == "priority":
             return max(self._running.values(), key=lambda job: job.order)
         return next(reversed(self._running.values()))
 
     def _find_lost_blocks(self) -> bool:
-        """Make some lost blocks available again, so that a single request always finds room.
+        """Make lost blocks available again, so that a single request always finds room.
 
-        Return False if no blocks are lost."""
+        Return False if no blocks are lost.
+        """
         if not self.kv.pinned:
             return False
         self.lost_blocks = max(0, min(self.lost_blocks, self.kv.pinned) - 64)
@@ -421,7 +410,8 @@ class Engine:
     ) -> tuple[str | None, float]:
         """Admit waiting requests within the budget.
 
-        Return the limit that blocks the queue, and the seconds that loading adapters takes."""
+        Return the limit that blocks the queue, and the seconds that loading adapters takes.
+        """
         loading_s = 0.0
         while self._waiting:
             job = self._waiting[0]
@@ -496,7 +486,7 @@ class Engine:
         ]
         encoder_s = sum(job.encoder_s for job, _ in chunks if not job.encoded)
         for job, _ in chunks:
-            job.encoded = True  # the engine keeps the encoder's result, even after a preemption
+            job.encoded = True  # the encoder's result survives a preemption
         prefill_s = sum(share for _, _, share in shares)
         context_tokens = lockstep.context_tokens + drafting.context_tokens
         plain_s = model.step_s(drafting.work_s(), context_tokens, lockstep.size) * scale
@@ -558,7 +548,8 @@ class Engine:
     def _aborted(self, done: list[Job]) -> list[Job]:
         """Remove the jobs to abort from the decodes or prefills, and return them.
 
-        If a job to abort is preempted at this time, it is aborted after its next step."""
+        A job that is preempted at this time is aborted after its next step.
+        """
         if not self._leaving:
             return []
         for job in done:
@@ -571,7 +562,6 @@ class Engine:
         return aborted
 
     def _stop_computing(self, job: Job) -> None:
-        """Remove a running job from the decodes or from the prefills."""
         if job.joined >= 0:
             self._lockstep.leave(job)
             job.last_token = self._now

@@ -12,20 +12,20 @@ KvRole = Literal["kv_producer", "kv_consumer"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 _LAUNCHES_S = 0.011
-"""Seconds per step of about 600 kernel launches, which a CUDA graph replaces with a single
+"""Seconds per step of about 600 kernel launches. A CUDA graph replaces them with a single
 launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The arguments of an engine. If the number of adapters is 0, adapters are disabled; if the
-    number of draft tokens is 0, speculation is disabled."""
+    """The arguments of an engine. 0 adapters disable adapters, and 0 draft tokens disable
+    speculation."""
 
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
     max_num_queued_reqs: int = 1024
-    """Maximum number of waiting and running requests. Further requests are rejected, so that an
-    overload does not exhaust memory."""
+    """Maximum number of waiting and running requests, to bound memory. Further requests are
+    rejected."""
     max_model_len: int = 32_768
     # (80 GB · 0.9 − 16.1 GB of weights − 3 GB of activations) / 2 MiB per block.
     num_gpu_blocks: int = 25_000
@@ -36,19 +36,18 @@ class EngineConfig:
     """Maximum number of prompt tokens of one request in a step with other requests; 0 for no
     limit."""
     scheduler_reserve_full_isl: bool = False
-    """Whether a request waits until there are blocks for its whole prompt, not only for its first
-    chunk. True by default in newer versions of vLLM, such as 0.32."""
+    """Whether a request waits until there are blocks for its whole prompt. True by default in newer
+    versions of vLLM, such as 0.32."""
     max_loras: int = 0
     max_cpu_loras: int = 0
     num_speculative_tokens: int = 0
     tensor_parallel_size: int = 1
     kv_connector: bool = False
     kv_role: KvRole = "kv_consumer"
-    """Whether the engine sends or receives KV caches, with a connector."""
     async_scheduling: bool = False
-    """Whether the engine schedules each step while the previous step runs. A request that arrives
-    during a step is then admitted only after the next step, and a seat that becomes free is then
-    used only after the next step. True by default in newer versions of vLLM on GPUs."""
+    """Whether the engine schedules each step while the previous step runs. A request that arrives,
+    or a seat that becomes free, then waits for one more step. True by default in newer versions of
+    vLLM on GPUs."""
     enforce_eager: bool = False
     """Whether each kernel is launched separately, without CUDA graphs."""
     step: StepModel = EIGHT_B_ON_H100
@@ -111,7 +110,7 @@ class EngineConfig:
         return replace(self.step, base_s=self.step.base_s + _LAUNCHES_S)
 
     def arguments(self) -> dict[str, Scalar]:
-        """Return the arguments in the form in which a real engine reports them at its start."""
+        """Return the arguments in the form in which a real engine reports them."""
         reported: dict[str, Scalar] = {
             "model.max_model_len": self.max_model_len,
             "model.enforce_eager": self.enforce_eager,

@@ -1,11 +1,10 @@
 """Fit the replay's model of a server to the samples and requests that the server reported.
 
-Pure. The plugin fits a step model inside the engine, and each engine sample contains the
-coefficients. The step model of a time window has the medians of these coefficients. The medians are
-scaled, so that the model predicts the window's total busy time exactly. The window is divided into
-stretches of equal length. Each stretch has a pace: its busy time divided by the predicted busy
-time. The durations of single steps deviate from the model at random; the spread of these deviations
-is computed from the reported error.
+Pure. Each engine sample contains the coefficients of the step model that the plugin fits. The step
+model of a time window has the medians of these coefficients, scaled so that the model predicts the
+window's total busy time exactly. The window is divided into stretches of equal length. Each stretch
+has a pace: its busy time divided by the predicted busy time. The random deviations of single steps
+are computed from the reported error.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ COEFFICIENTS: Final = 5
 token, δ per decode."""
 LEAST_STEPS: Final = 20
 """Minimum number of steps in a stretch whose pace is computed. With the usual error of 10 to 40 %
-per step, the error of the mean of this many steps is 2 to 9 %."""
+per step, the mean of this many steps has an error of 2 to 9 %."""
 NOISE_QUANTILES: Final = 64
 
 _MEAN_OF_NORMAL: Final = sqrt(2 / np.pi)
@@ -112,8 +111,8 @@ def fit_steps(reports: StepReports) -> StepFit:
 def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> tuple[Stall, ...]:
     """Return stalls whose total between two consecutive samples equals the reported stall time.
 
-    Between two samples, there are as few stalls as possible. These stalls are equally long and
-    evenly spread, and none is longer than the longest step between the two samples.
+    Between two samples, there are as few stalls as possible. All of them are equally long and
+    evenly spread, and none is longer than the longest step.
 
     Args:
         at_s: (n,) the time of each sample, ascending.
@@ -154,7 +153,7 @@ def _normal_quantile(probability: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class EdgeReports:
-    """The durations of each request outside the engine. Unknown values are NaN."""
+    """The durations of each request outside the engine, NaN if unknown."""
 
     received_s: FloatArray
     """(n,) time of receipt."""
@@ -177,10 +176,10 @@ def fit_front_end(reports: EdgeReports) -> FrontEndModel:
     """Fit the API server's durations: a constant, and seconds per prompt token and running request.
 
     The process handles one request at a time, so a measured duration can contain waiting for
-    earlier requests. This waiting time is removed: the work for a request begins at its receipt, or
-    at the time when the previous request was passed to the engine, whichever is later. The writing
-    of a token begins when the token is produced, or when the latest request was passed to the
-    engine, whichever is later.
+    earlier requests. To remove the waiting, work is assumed to begin at the later of two times. For
+    a request, the times are its receipt, and when the previous request was passed to the engine.
+    For the writing of a token, the times are when the token is produced, and when the latest
+    request was passed to the engine.
     """
     passed_s = np.sort(_finite(reports.received_s + reports.frontend_s))
 
@@ -249,14 +248,12 @@ _SWEEPS: Final = 200
 def non_negative(columns: FloatArray, values: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the weighted least-squares solution without negative coefficients.
 
-    The unconstrained solution is used if it has no negative coefficient. If it has negative
-    coefficients, they are set to zero. If the result is not the optimum, the optimum is found by
-    iteration, which takes a hundred times as long.
+    Negative coefficients of the unconstrained solution are set to zero. If the result is not the
+    optimum, the optimum is found by iteration, which takes a hundred times as long.
 
     Args:
         columns: (n, k) regressors with scales of about 1.
         values: (n,) values to fit.
-        weights: (n,) weights of the squared errors.
     """
     normal = (columns * weights[:, None]).T @ columns
     moment = (columns * weights[:, None]).T @ values
@@ -265,8 +262,6 @@ def non_negative(columns: FloatArray, values: FloatArray, weights: FloatArray) -
 
 
 def _solved(normal: FloatArray, moment: FloatArray) -> FloatArray | None:
-    """Solve the normal equations, with negative coefficients set to 0. Return None if the result is
-    not the optimum."""
     used = np.diag(normal) > 1e-9 * np.diag(normal).max(initial=0.0)
     while used.any():
         try:

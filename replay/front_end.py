@@ -1,7 +1,4 @@
-"""Model the API server's process, which handles requests one after another.
-
-Pure. While the process tokenises a prompt, other requests and the writing of tokens wait.
-"""
+"""Model the API server's process, which handles requests one after another. Pure."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, fields
@@ -17,21 +14,20 @@ class FrontEndModel:
     template_s: float = 0.0008
     """Seconds to apply the chat template and pass the request to the engine."""
     prompt_token_s: float = 0.6e-6
-    """Seconds to tokenise one prompt token. Fast tokenizers process one to two million tokens per
-    second."""
+    """Seconds to tokenise one prompt token."""
     running_s: float = 0.0
-    """Additional seconds to receive a request, for each running request, because the process also
-    writes the running requests' tokens."""
+    """Additional seconds to receive a request, for each running request, because its tokens are
+    written too."""
     first_byte_s: float = 0.0004
     """Seconds to detokenise and write the first event."""
     first_byte_sequence_s: float = 0.0
-    """Additional seconds to write the first event, for each sequence in the step that produced the
-    first token."""
+    """Additional seconds to write the first event, for each sequence in the step that produced
+    it."""
     flush_s: float = 0.0012
     """Seconds to detokenise and write the last event, and to close the stream."""
     flush_sequence_s: float = 0.0
-    """Additional seconds to write the last event, for each sequence in the step that produced the
-    last token."""
+    """Additional seconds to write the last event, for each sequence in the step that produced
+    it."""
     pace: float = 1.0
     """Factor for all durations except `read_s`; above 1 if the process shares its CPU core."""
 
@@ -55,8 +51,8 @@ class FrontEndModel:
 
 
 TOKEN_S = 20e-6
-"""Seconds to detokenise and write a token that is neither first nor last. Other requests do not
-wait for this work, but the work counts as busy time."""
+"""Seconds to write a token that is neither first nor last. Other requests do not wait for this
+work, but it counts as busy time."""
 
 _KEPT = 4096
 
@@ -72,8 +68,8 @@ class FrontEnd:
         self._ends: list[float] = []
 
     def take(self, at: float, work_s: float) -> float:
-        """Add work that arrives at `at`. The process does it after all earlier work. Return the
-        time of its end."""
+        """Add work that arrives at `at`. The work is done after all earlier work. Return the time
+        of its end."""
         start = max(at, self._ends[-1]) if self._ends else at
         end = start + work_s * self.pace
         self.busy_s += end - start
@@ -84,8 +80,8 @@ class FrontEnd:
         return end
 
     def write(self, at: float, work_s: float) -> float:
-        """Return the time at which a token has been written that was produced at `at`. The process
-        writes it after earlier work."""
+        """Return the time at which a token that was produced at `at` has been written, after all
+        earlier work."""
         place = bisect_right(self._comings, at) - 1
         free = max(at, self._ends[place]) if place >= 0 else at
         return free + work_s * self.pace

@@ -1,7 +1,4 @@
-"""A request inside the modelled engine.
-
-Its lengths and its prefix are inputs. The replay writes its times and its shares of the steps.
-"""
+"""A request inside the modelled engine."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -11,7 +8,7 @@ from replay.kv_cache import Lease
 
 
 class Billed(NamedTuple):
-    """Running sums from which the billed time of requests is computed. The sums include stalls."""
+    """Running sums from which the billed time of requests is computed, including stalls."""
 
     each: float = 0.0
     """Sum over the steps of (noise factor / number of sequences)."""
@@ -29,8 +26,8 @@ class Sums(NamedTuple):
     scale: float
     """Sum over the steps of the noise factor."""
     scale_steps: float
-    """Sum over the steps of (noise factor · index of the step). The sum is needed because a
-    decode's context grows by one token per step."""
+    """Sum over the steps of (noise factor · index of the step), because a decode's context grows by
+    one token per step."""
     billed: "Billed"
 
 
@@ -91,13 +88,10 @@ class Job:
     """A request in an engine. Times are in virtual seconds. A time that is not reached yet is None.
 
     Args:
-        number: the job's unique number in the engine.
-        prompt_tokens: number of prompt tokens, at least 1.
-        output_tokens: number of tokens to produce, at least 1.
+        prompt_tokens: at least 1.
+        output_tokens: at least 1.
         queued: time at which the request reaches the engine.
-        prefixes: key and end (in tokens) of each segment of the shared prefix, in order. A segment
-            may end in the output. Only whole blocks are shared.
-        lora: the request's adapter.
+        prefixes: key and end (in tokens) of each segment of the shared prefix, in order.
     """
 
     number: int
@@ -107,13 +101,9 @@ class Job:
     prefixes: tuple[tuple[Hashable, int], ...] = ()
     lora: str | None = None
     acceptance: float = 0.0
-    """Probability that a drafted token is accepted."""
     fetch_s: float = 0.0
-    """Seconds to transfer the request's KV cache."""
     fetched_tokens: int = 0
-    """Number of prompt tokens in the transferred KV cache."""
     grammar_s: float = 0.0
-    """Seconds to compile the grammar of the request's structured output."""
     encoder_s: float = 0.0
     """Seconds that the encoder takes for the request's images, in the step of the first prefill
     chunk."""
@@ -122,9 +112,8 @@ class Job:
     """Priority for the policy `priority`; the lowest value is served first."""
 
     handed: float | None = None
-    """Time of arrival, set when the engine accepts the request between two steps. `queued` is then
-    the time of acceptance.
-    """
+    """Time of arrival, set when the engine accepts the request. `queued` is then the time of
+    acceptance."""
     scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None
@@ -136,8 +125,7 @@ class Job:
     """Seconds in the queue during which the request was not eligible."""
     held_since: float = 0.0
     """Time since which the request is not eligible. `blocked_then` has the engine's sums at that
-    time.
-    """
+    time."""
     blocked_then: Blocked = field(default_factory=Blocked)
     first_sequences: int = 0
     """Number of sequences in the step that produced the first token."""
@@ -146,13 +134,11 @@ class Job:
     others_prefill_tokens_max: int = 0
     blocked: Blocked = field(default_factory=Blocked)
     """Before the request is scheduled: the engine's sums (`Engine.blocked`) at the first step that
-    could have admitted the request. After that: the increase of these sums during the request's
-    wait."""
+    could have admitted it. After that: the increase of these sums during the request's wait."""
     billed_s: float = 0.0
-    """Seconds of steps that are billed to the request: its share of each step, in proportion to its
-    work."""
+    """Seconds of steps that are billed to the request."""
     wasted_s: float = 0.0
-    """The request's share of step time for work that was computed again after a preemption."""
+    """Billed seconds of work that was computed again after a preemption."""
     prefill: Shares = field(default_factory=Shares)
     decode: Shares = field(default_factory=Shares)
 
@@ -172,7 +158,7 @@ class Job:
     before: "Sums | None" = None
     """The engine's sums when the request joined the decodes."""
     admitted: int = -1
-    """Position of the request in the order of all admissions, when it last joined the batch."""
+    """Position in the order of all admissions, when the request last joined the batch."""
     lease: Lease = field(init=False)
 
     def __post_init__(self) -> None:
@@ -180,9 +166,9 @@ class Job:
         self.lease = Lease(self.number)
 
     def lease_blocks(self, block_tokens: int) -> None:
-        """Create the lease: convert the shared prefix from tokens to blocks of this many tokens."""
+        """Create the lease, with the shared prefix in blocks of this many tokens."""
         segments, before = [], 0
-        # The last output token is not an input of any step, so it has no KV cache.
+        # The last output token is not an input of any step.
         computed_tokens = self.prompt_tokens + self.output_tokens - 1
         for key, end_tokens in self.prefixes:
             end = min(end_tokens, computed_tokens) // block_tokens
@@ -213,8 +199,8 @@ class Job:
 
     @property
     def preparing_s(self) -> float:
-        """Return the seconds after the arrival during which the request is not eligible: first its
-        grammar is compiled, then its KV cache is transferred."""
+        """Return the seconds during which the request is not eligible: the grammar, then the KV
+        transfer."""
         return self.grammar_s + self.fetch_s
 
     def hold(self, at: float, blocked: Blocked) -> None:
@@ -222,8 +208,7 @@ class Job:
         self.held_since, self.blocked_then = at, blocked
 
     def let_go(self, at: float, blocked: Blocked) -> None:
-        """Make the request eligible again. The time as ineligible does not count as blocked
-        time."""
+        """Make the request eligible again. The ineligible time does not count as blocked time."""
         self.held_s += at - self.held_since
         gone = zip(self.blocked, blocked, self.blocked_then, strict=True)
         self.blocked = Blocked(*(mine + now - then for mine, now, then in gone))

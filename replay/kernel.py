@@ -1,13 +1,12 @@
 """Simulate engines, KV caches, front ends and clients with arrays, in a loop that numba compiles.
 
 Pure. The loop makes the same decisions as `replay.engine`, `replay.kv_cache` and
-`replay.reference`, which document the reasons for each rule. The tests compare the results. In
-every step, the loop visits every running sequence. In compiled code, this is faster than the
-running sums that the reference uses.
+`replay.reference`, which document the rules. The tests compare the results. The loop visits every
+running sequence in every step. In compiled code, this is faster than the reference's running sums.
 
 The state is in a few arrays of records, because numba takes long to compile functions with many
 array arguments. All functions are in one file, because numba's cache detects changes only in the
-file of the called function. Importing this module imports numba.
+file of the called function.
 """
 
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from replay.arrivals import FloatArray, IntArray
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Records = NDArray[np.void]
 Record = Any
-"""An element of an array of records. numba reads and writes the record's fields as attributes."""
+"""An element of an array of records, with its fields as attributes."""
 
 _NEVER = np.inf
 _NO_LIMIT = 1 << 62
@@ -55,8 +54,8 @@ JOB: Final = np.dtype(
     _fields("decoding running", "?")
     + _fields("computed made output chunk target", "i8")
     + _fields("gap_s", "f8")
-    # `spared`: prompt tokens that count as cached. `segments`, `segments_end`: range of the
-    # request's segments.
+    # `spared`: prompt tokens that count as cached. `segments`, `segments_end`: the
+    # range of the request's segments.
     + _fields("prompt spared priority segments segments_end", "i8")
     + _fields("received_s frontend_s held_s acceptance think_s", "f8")
     # `follower`: the first request that waits for this request's response. `next_follower`: the
@@ -67,8 +66,7 @@ JOB: Final = np.dtype(
     # `reserved`: blocks for the current step that are not taken yet. `fills`, `fills_end`: range of
     # the segments to which the next blocks belong, or −1.
     + _fields("reserved shared own fills fills_end", "i8")
-    # Links in a list. The list contains the requests that the engine has not accepted, or the
-    # waiting requests.
+    # Links in a list: the requests that the engine has not accepted, or the waiting requests.
     + _fields("next previous", "i8")
     # The front end's work for the request: arrival and end of the work, and the request whose work
     # is before it.
@@ -95,7 +93,6 @@ ENGINE: Final = np.dtype(
     + _fields("in_step", "?")
     # `blocked_by`: SEATS, KV, TOKENS or −1. `last_work`: the last request of the front end.
     + _fields("blocked_by sequences running decodes context waiting outstanding last_work", "i8")
-    # `just_ended`: number of requests that ended with the last step.
     + _fields("just_ended", "i8")
     + _fields("first_extent free blank idle_oldest idle_newest", "i8")
     # Indices into `EVENT` arrays.
@@ -113,9 +110,8 @@ the pace's factor."""
 def _compiled(function: _Function) -> _Function:
     """Decorate a function: numba compiles it at its first call, and stores the code on disk.
 
-    numba stores the code in this file's folder or, if the installation is read-only, in the user's
-    cache folder (`NUMBA_CACHE_DIR` sets another folder). If neither folder is writable, each
-    process compiles the functions. Several threads can replay at the same time.
+    The code is stored in this file's folder or, if it is read-only, in the user's cache folder
+    (`NUMBA_CACHE_DIR` sets another folder). Several threads can replay at the same time.
     """
     compile_: Any = njit(cache=True, nogil=True)
     try:
@@ -319,8 +315,7 @@ def _release(
 
 @_compiled
 def _link(jobs: Records, ends: IntArray, which: int, n: int, behind: int) -> None:
-    """Insert a request into a list, after the request `behind`, or at the head if `behind` is
-    −1."""
+    """Insert a request into a list, after `behind`, or at the head if `behind` is −1."""
     ahead = ends[which] if behind < 0 else jobs[behind].next
     jobs[n].previous, jobs[n].next = behind, ahead
     if behind < 0:
@@ -335,7 +330,6 @@ def _link(jobs: Records, ends: IntArray, which: int, n: int, behind: int) -> Non
 
 @_compiled
 def _pop(jobs: Records, ends: IntArray, which: int) -> int:
-    """Remove the first job of a list and return it."""
     n = ends[which]
     ends[which] = jobs[n].next
     if ends[which] < 0:
@@ -347,7 +341,6 @@ def _pop(jobs: Records, ends: IntArray, which: int) -> int:
 
 @_compiled
 def _before(jobs: Records, n: int, other: int) -> bool:
-    """Return whether request n precedes another request in the order of priority."""
     one, two = jobs[n], jobs[other]
     if one.priority != two.priority:
         return bool(one.priority < two.priority)
@@ -360,7 +353,7 @@ def _before(jobs: Records, n: int, other: int) -> bool:
 def _wait(
     options: Record, engine: Record, jobs: Records, ends: IntArray, n: int, again: bool
 ) -> None:
-    """Insert a request into the queue. A preempted request is inserted at the head."""
+    """Insert a request into the queue, at the head if it was preempted."""
     behind = ends[_WAITING + 1]
     if options.by_priority:
         while behind >= 0 and _before(jobs, n, behind):
@@ -641,7 +634,6 @@ def _written_s(options: Record, engine: Record, jobs: Records, at: float, work_s
 
 @_compiled
 def _decoded(options: Record, job: Record, n: int, draws: FloatArray) -> int:
-    """Return the number of tokens that a decode produces in a step."""
     if options.drafts == 0:
         return 1
     made = 1
@@ -740,7 +732,6 @@ def _choose(
     n: int,
     turn: int,
 ) -> int:
-    """Return the replica that `replay.routing` chooses."""
     count = len(engines)
     freest = turn % count
     if options.router == ROUND_ROBIN:

@@ -1,16 +1,15 @@
 """Simulate a paged KV cache with prefix reuse. Blocks are held, idle (evictable) or blank.
 
-Pure. Blocks are counted, not numbered. Blocks are grouped into extents: an extent contains the
-blocks of one shared prompt segment, or the blocks that one finished job leaves in the cache. The
-cached blocks of an extent ("resident" blocks) are always its first blocks. An extent has resident
-blocks only if all extents before it in the prompt are complete. The time of every operation is
-therefore independent of the prompt's length, and an hour can be simulated in seconds.
+Pure. Blocks are counted, not numbered, so the time of every operation is independent of the
+prompt's length. Blocks are grouped into extents: an extent contains the blocks of one shared prompt
+segment, or the blocks that one finished job leaves in the cache. The cached blocks of an extent
+("resident" blocks) are always its first blocks. An extent has resident blocks only if all extents
+before it in the prompt are complete.
 
 The invariant is: held + idle + blank = blocks. The least recently used idle extent is evicted
-first, beginning with its last block, as in vLLM. One difference from vLLM: if several jobs compute
-the same segment at the same time, only the blocks of the first job are cached, and the blocks that
-the other jobs compute after that segment are not cached either. Source: vLLM
-v1/core/kv_cache_manager.py and block_pool.py.
+first, beginning with its last block, as in vLLM. Unlike in vLLM, if several jobs compute the same
+segment at the same time, only the first job's blocks are cached. The other jobs' blocks after that
+segment are not cached either. Source: vLLM v1/core/kv_cache_manager.py and block_pool.py.
 """
 
 from collections import OrderedDict
@@ -29,7 +28,7 @@ def blocks_for(tokens: int, block_tokens: int = BLOCK_TOKENS) -> int:
 @dataclass(slots=True)
 class _Extent:
     resident: int
-    """Number of cached blocks of the extent, counted from its first block."""
+    """Number of cached blocks, counted from the extent's first block."""
     holders: int = 0
     being_filled: bool = False
     offset: int = 0
@@ -48,9 +47,7 @@ class Lease:
     own: int = 0
     fills: list[tuple[Hashable, int]] = field(default_factory=list)
     """The segments that this job is computing, in order. The number is the value of `shared` at
-    which the segment is complete. The job's next blocks become blocks of these segments, and later
-    jobs can use these blocks.
-    """
+    which the segment is complete. Later jobs can use the blocks of these segments."""
     prefix_blocks: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,18 +58,15 @@ class KvCache:
     """The KV cache of one engine.
 
     Args:
-        blocks: number of blocks.
         reuse: whether idle blocks can be reused (vLLM's enable_prefix_caching).
     """
 
     def __init__(self, blocks: int, *, reuse: bool = True) -> None:
         self.blocks = blocks
         self.free = blocks
-        """Number of blocks that can be allocated (blank or idle)."""
         self.blank = blocks
         self.pinned = 0
-        """Number of blocks that are not used but cannot be allocated, such as blocks that a
-        connector lost."""
+        """Unused blocks that cannot be allocated, such as blocks that a connector lost."""
         self._reuse = reuse
         self._extents: dict[Hashable, _Extent] = {}
         self._idle: OrderedDict[Hashable, None] = OrderedDict()
@@ -111,14 +105,13 @@ class KvCache:
         """Admit a job that finds `hits` cached blocks and needs `total` blocks now.
 
         Args:
-            lease: the job's lease, which holds no blocks yet.
-            hits: the result of `hits`.
+            lease: the job's empty lease.
             total: number of blocks that the job holds after the call.
             in_all: number of blocks that must be available for the job, if this is more than
                 `total`.
 
         Returns:
-            False if there are too few free blocks. In this case, nothing changes.
+            False, without any change, if there are too few free blocks.
         """
         shared_hits = min(hits, lease.prefix_blocks)
         own_hits = hits - shared_hits
@@ -158,8 +151,7 @@ class KvCache:
             self.blank -= more
 
     def take(self, count: int) -> None:
-        """Take free blocks for a job without updating its lease. `release` counts the blocks
-        later."""
+        """Take free blocks for a job without updating its lease."""
         self.free -= count
         self.blank -= count
         while self.blank < 0:
@@ -174,7 +166,7 @@ class KvCache:
     def release(self, lease: Lease, total: int) -> None:
         """Release all `total` blocks of a job. The blocks stay cached.
 
-        The blocks of the job's output are added to its segments only by this method.
+        Only this method adds the blocks of the job's output to its segments.
         """
         own = self._fill(lease, total - lease.shared)
         self.free += own
@@ -214,8 +206,8 @@ class KvCache:
             extent.holders += 1
             complete_at = end + blocks
             if extent.resident < blocks:
-                # If the job uses fewer cached blocks than are resident, its next blocks are the
-                # job's own blocks.
+                # If the job uses fewer cached blocks than are resident, its next blocks are its own
+                # blocks.
                 reached = bool(lease.fills) or lease.shared == end + extent.resident
                 if contiguous and reached and not extent.being_filled:
                     extent.being_filled = True

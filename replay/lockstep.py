@@ -2,9 +2,8 @@
 Pure.
 
 All sequences get one token in each step, so a sequence's number of output tokens is a difference of
-two step counts. The sequence needs a new block when the step count modulo the block size has a
-value that is fixed for this sequence. The time that other sequences add to its steps is a
-difference of two running sums.
+two step counts. A sequence needs a new block at a fixed value of (step count modulo block size).
+The time that other sequences add to its steps is a difference of two running sums.
 """
 
 import heapq
@@ -15,21 +14,14 @@ from replay.step_model import StepModel
 
 
 class Lockstep:
-    """The decoding sequences of one engine.
-
-    Args:
-        model: the step model, which determines each sequence's own share of a step.
-        block_tokens: tokens per KV block.
-    """
+    """The decoding sequences of one engine."""
 
     def __init__(self, model: StepModel, block_tokens: int) -> None:
         self.count = 0
-        """Number of steps so far, with or without decodes."""
         self.size = 0
         self.context_tokens = 0
         self.due = [0] * block_tokens
-        """Entry i is the number of sequences that need a block when (step count modulo block size)
-        = i."""
+        """Number of sequences that need a block at each value of (step count modulo block size)."""
         self.gaps = LongestSince()
         self.prefill_sum_s = 0.0
         self.stall_sum_s = 0.0
@@ -69,8 +61,7 @@ class Lockstep:
         prefill_tokens: int,
         sequences: int,
     ) -> None:
-        """Count a step, which all decoding sequences take part in. `sequences` also includes
-        sequences in prefill."""
+        """Count a step of all decoding sequences. `sequences` includes sequences in prefill."""
         self.prefill_sum_s += prefill_s
         self.stall_sum_s += stall_s
         self.scale_sum += scale
@@ -111,13 +102,13 @@ class Lockstep:
         done = []
         while self._ends and self._ends[0][0] <= self.count:
             _, _, joined, job = heapq.heappop(self._ends)
-            if job.joined == joined:  # if not equal, the job was preempted since then
+            if job.joined == joined:  # false if the job was preempted since then
                 self.leave(job)
                 done.append(job)
         return done
 
     def leave(self, job: Job) -> None:
-        """Remove a job. Update the job's token counts and its shares of step time."""
+        """Remove a job, and update its token counts and its shares of step time."""
         self.due[(job.joined - job.computed_tokens) % len(self.due)] -= 1
         steps = self.count - job.joined
         job.made_tokens += steps

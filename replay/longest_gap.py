@@ -1,8 +1,7 @@
 """Find the longest step after a given step, without a list of all steps.
 
 Pure. A stack contains steps of decreasing durations: when a step is added, all earlier steps that
-were not longer are removed. The stack therefore has few entries. Adding a step is amortised O(1),
-and a query is O(log n).
+were not longer are removed. Adding a step is amortised O(1), and a query is O(log n).
 """
 
 from bisect import bisect_right
@@ -17,7 +16,7 @@ class LongestSince:
         self._durations_s: list[float] = []
 
     def add(self, number: int, duration_s: float) -> None:
-        """Add a step. Its number must be higher than all earlier numbers."""
+        """Add a step. The step's number must be higher than all earlier numbers."""
         durations_s, numbers = self._durations_s, self._numbers
         while durations_s and durations_s[-1] <= duration_s:
             durations_s.pop()
@@ -31,8 +30,7 @@ class LongestSince:
             self.add(number, duration_s)
 
     def longest_s(self, after: int) -> float | None:
-        """Return the seconds of the longest step with a number above `after`, or None if there is
-        none."""
+        """Return the seconds of the longest step with a number above `after`, if any."""
         at = bisect_right(self._numbers, after)
         return self._durations_s[at] if at < len(self._numbers) else None
 

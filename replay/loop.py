@@ -1,8 +1,7 @@
 """Replay arrivals on a model of their servers. An hour of a replica takes less than a second.
 
 Pure: model, arrivals, conditions and seed determine the outcome. A compiled loop (`replay.kernel`)
-computes the same results as the engine in plain Python (`replay.reference`). If the model has a
-feature that the compiled loop does not support, `replay` raises an error.
+computes the same results as the engine in plain Python (`replay.reference`).
 
     model = ServerModel(engine=EngineConfig(max_num_seqs=64))
     now = replay(model, arrivals)
@@ -43,16 +42,13 @@ def replay(
     """Replay arrivals on a model.
 
     Args:
-        model: the servers.
-        arrivals: the requests.
-        seed: seed of the random numbers for step noise and for the acceptance of drafted tokens.
-        conditions: stalls and slowdowns of the servers.
+        seed: seed of step noise and of the acceptance of drafted tokens.
 
     Raises:
-        NotReplayedError: the model has a feature that the loop does not support.
+        NotReplayedError: the loop does not support the model.
     """
     _refuse(model.engine)
-    # Import numba only here, because the import takes half a second.
+    # the import takes half a second
     from replay import kernel
 
     n, replicas = len(arrivals), range(model.replicas)
@@ -88,14 +84,10 @@ def replay(
 
 
 def warm(compiling: Callable[[], None] = lambda: None) -> bool:
-    """Compile the loop, or load it from numba's cache. Call this before a user waits for a replay.
+    """Compile the loop, or load it from numba's cache. Return whether it was compiled.
 
     Args:
-        compiling: called before a compilation, which takes about 15 s; not called if the code is in
-            the cache.
-
-    Returns:
-        Whether the loop was compiled.
+        compiling: called before a compilation, which takes about 15 s.
     """
     from numba.core.event import Listener, install_listener
 
@@ -110,8 +102,6 @@ def warm(compiling: Callable[[], None] = lambda: None) -> bool:
 
 
 class _Compilations:
-    """A numba listener that calls `begun` before the first compilation."""
-
     def __init__(self, begun: Callable[[], None]) -> None:
         self.any = False
         self._begun = begun
@@ -132,8 +122,7 @@ def _noise(config: EngineConfig, seeds: Sequence[str]) -> FloatArray:
 @lru_cache(maxsize=256)
 def _noise_of(ratio: float, quantiles: tuple[float, ...], seed: str) -> FloatArray:
     """Return the noise factors of an engine's steps. Cached, because replays of different edits
-    have the same seeds.
-    """
+    have the same seeds."""
     config = EngineConfig(step_noise_ratio=ratio, step_noise_quantiles=quantiles)
     return np.array(step_noise(config, seed))
 
@@ -204,7 +193,6 @@ def _jobs(arrivals: Arrivals, offsets: IntArray) -> Records:
 
 
 def _followers(n: int, after: IntArray | None) -> tuple[IntArray, IntArray]:
-    """Return `follower` and `next_follower` of each request (see `kernel.JOB`)."""
     first, following = np.full(n, -1), np.full(n, -1)
     if after is not None:
         for row in np.nonzero(after >= 0)[0][::-1]:

@@ -1,8 +1,7 @@
 """Simulate LoRA adapters: a few on the GPU, more in host memory, the rest in storage.
 
-Pure. While there is no free slot for a request's adapter, the scheduler skips the request. An
-adapter that is not on the GPU is loaded in the request's first step, and all requests of that step
-wait.
+Pure. The scheduler skips a request while there is no free slot for its adapter. An adapter that is
+not on the GPU is loaded in the request's first step, and all requests of that step wait.
 
 Source: vLLM v1/core/sched/scheduler.py and lora/worker_manager.py.
 """
@@ -30,7 +29,6 @@ class LoraSlots:
         self._host: OrderedDict[str, None] = OrderedDict()
         self.running: Counter[str] = Counter()
         self.pace = 1.0
-        """Factor for loading durations; above 1 for slow storage."""
 
     def has_room(self, adapter: str | None) -> bool:
         """Return whether a request for this adapter can join the batch."""

@@ -4,8 +4,8 @@ Each line is one request, with `timestamp` (milliseconds), `input_length` and `o
 (tokens). If shared prefixes are recorded, the line also has `hash_ids`: one number for each block
 of the prompt. Prompts with the same first k numbers have the same first k blocks.
 
-The writer assigns numbers from 0 in the order of their first use, because benchmark clients use
-them as indices. The numbers do not reveal the recorded keys.
+The writer numbers blocks from 0 in the order of their first use, because benchmark clients use the
+numbers as indices.
 """
 
 import json
@@ -31,14 +31,12 @@ _SHOWN_CHARACTERS: Final = 40
 
 
 class MooncakeWriter:
-    """Converts requests to lines. A later call of `lines` continues the numbering of earlier
-    calls."""
+    """Converts requests to lines. A later call of `lines` continues the numbering."""
 
     def __init__(self, block_tokens: int = BLOCK_TOKENS, unshared: bool = False) -> None:
         """Create a writer.
 
         Args:
-            block_tokens: number of tokens in a block of `hash_ids`.
             unshared: whether prompts without recorded prefixes get unique numbers. If False, these
                 prompts get no `hash_ids`.
         """
@@ -48,8 +46,8 @@ class MooncakeWriter:
         """Maps a segment's key to two values: the block numbers of a prompt with this segment, and
         the number of whole blocks up to the segment's end."""
         self._last: dict[tuple[int, int], int] = {}
-        """For prompts that end with their last segment and whose last block is not full: maps the
-        segment's key and the prompt's length to the number of the last block."""
+        """For prompts that end with their last segment and a block that is not full: maps the
+        segment's key and the prompt's length to the number of this block."""
         self._next = 0
 
     def lines(self, arrivals: Arrivals) -> Iterator[str]:
@@ -80,9 +78,9 @@ class MooncakeWriter:
     def _hash_ids(self, prompt_tokens: int, keys: list[int], ends: list[int]) -> list[int]:
         """Return the number of each block.
 
-        If the prompt shares segments with an earlier prompt, the blocks up to the end of the last
-        shared segment get the same numbers as in the earlier prompt. If a segment ends inside a
-        block, the block is shared only if both prompts end at the same token.
+        Up to the end of the last segment that is shared with an earlier prompt, the numbers are the
+        same as in the earlier prompt. A block in which a segment ends is shared only if both
+        prompts end at the same token.
         """
         size = self._block_tokens
         whole = prompt_tokens // size
@@ -111,7 +109,7 @@ class MooncakeWriter:
 
 
 def _milliseconds(received_s: float) -> int | float:
-    """Return a time in milliseconds, rounded to microseconds. A whole number is returned as int."""
+    """Return a time in milliseconds, rounded to microseconds, as int if it is whole."""
     microseconds = round(received_s * 1e6)
     whole, rest = divmod(microseconds, 1_000)
     return microseconds / 1_000 if rest else whole
@@ -126,14 +124,11 @@ def read_mooncake(
     """Read requests from lines of JSON. Keys that are not in the format are ignored.
 
     Args:
-        file: the file, which is read line by line.
         name: name of the file for error messages.
-        block_tokens: number of tokens in a block of `hash_ids`.
         most_requests: maximum number of requests; None for any number.
 
     Raises:
-        TraceError: a line is malformed. The message contains the line, the key, the value and the
-            allowed values.
+        TraceError: a line is malformed.
     """
     found = _Columns(block_tokens)
     number = 0
@@ -217,7 +212,7 @@ class _Columns:
         if not isinstance(numbers, list):
             raise TraceError(f"{where}: hash_ids: {_shown(numbers)}; allowed: a list of numbers")
         blocks = -(-prompt_tokens // size)
-        # Some traces omit the number of the last block if the block is not full.
+        # Some traces omit the last block if it is not full.
         if len(numbers) not in (blocks, prompt_tokens // size):
             raise TraceError(
                 f"{where}: hash_ids: {len(numbers)} numbers for {prompt_tokens} tokens; allowed:"
@@ -235,8 +230,8 @@ class _Columns:
                     f"{where}: hash_ids: {_shown(number)}; allowed: whole numbers from 0 to 2⁶⁴ − 1"
                 )
             end = min(place * size, prompt_tokens)
-            # The key identifies the prefix up to this block: it is a hash of the previous key,
-            # which stands for all earlier numbers, of this number, and of the prefix's length.
+            # The key identifies the prefix up to this block: it is a hash of the previous key, of
+            # this number, and of the prefix's length.
             key = hash((key, number, end))
             self._keys.append(key)
             self._ends.append(end)
@@ -259,8 +254,8 @@ class _Columns:
 def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefixes:
     """Merge blocks into segments, and return the shared prefixes.
 
-    A segment ends at a block after which the number of prompts that share the prefix changes.
-    Blocks that only one prompt contains are omitted.
+    A segment ends where the number of prompts that share the prefix changes. Blocks that only one
+    prompt contains are omitted.
     """
     _, names, uses = np.unique(keys, return_inverse=True, return_counts=True)
     shared_by = uses[names] if keys.size else np.zeros(0, dtype=np.int64)
@@ -302,6 +297,5 @@ def _required_value(row: dict[str, Any], key: str, where: str) -> Any:
 
 
 def _shown(value: object) -> str:
-    """Return the first characters of a value's text, for error messages."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

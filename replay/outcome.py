@@ -8,8 +8,6 @@ import numpy as np
 from replay.arrivals import BoolArray, FloatArray, IntArray
 
 Bind = Literal["seats", "kv", "tokens", "none"]
-"""The limit that keeps requests in the queue: `max_num_seqs`, the KV blocks, or a step's token
-budget."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

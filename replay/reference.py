@@ -1,7 +1,6 @@
 """Replay arrivals step by step in plain Python: the reference for the compiled loop.
 
-Pure. This replay uses the simulator's engine. `replay.loop` computes the same results about 30
-times faster. The tests compare the results.
+Pure. `replay.loop` computes the same results about 30 times faster. Tests compare the results.
 """
 
 import heapq
@@ -29,7 +28,7 @@ def replay(
     seed: str = "",
     conditions: Conditions = _NO_CONDITIONS,
 ) -> Outcome:
-    """Replay arrivals on a model. `replay.loop.replay` describes the arguments."""
+    """Replay arrivals on a model. See `replay.loop.replay`."""
     return _Replay(model, arrivals, seed, conditions).run()
 
 

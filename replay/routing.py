@@ -1,7 +1,6 @@
 """Choose the server for a request: routing policies.
 
-Pure. If several servers are equally good, they are chosen in turn. If always the first one were
-chosen, some servers of an idle fleet would get no requests.
+Pure. Equally good servers are chosen in turn, so that all servers of an idle fleet get requests.
 """
 
 from collections.abc import Sequence
@@ -26,12 +25,10 @@ def prefix_aware(
     """Return the server with the longest cached prefix of the prompt.
 
     Args:
-        outstanding: number of unfinished requests of each server.
-        cached_blocks: number of blocks of the prompt in each server's KV cache.
+        cached_blocks: number of the prompt's blocks in each server's KV cache.
         slack: limit for (unfinished requests of the server with the longest prefix − unfinished
             requests of the least loaded server). Above this limit, the least loaded server is
             returned.
-        turn: number of requests that were routed before.
     """
     count = len(outstanding)
     freest = least_outstanding(outstanding, turn)

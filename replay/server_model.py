@@ -1,7 +1,6 @@
 """Model a vLLM deployment. `replay` simulates the model, and a what-if question changes it.
 
-Pure. To change engine arguments, the number of replicas or the router, use `dataclasses.replace` on
-the model.
+Pure.
 """
 
 from dataclasses import dataclass, field
@@ -18,20 +17,15 @@ ROUTERS: tuple[Router, ...] = get_args(Router)
 class ServerModel:
     """Identical replicas of one vLLM server behind a router.
 
-    The engines of a data-parallel server are modelled as replicas too, with the router
-    `least_outstanding`.
+    The engines of a data-parallel server are replicas too, with the router `least_outstanding`.
     """
 
     engine: EngineConfig = field(default_factory=EngineConfig)
-    """The arguments of each engine, with the coefficients and noise of its steps."""
     front_end: FrontEndModel = field(default_factory=FrontEndModel)
-    """The API server's process in front of each engine."""
     replicas: int = 1
     router: Router = "round_robin"
     affinity_slack: int = 12
-    """For the router `prefix_aware`: limit for (unfinished requests of the replica with the longest
-    cached prefix − unfinished requests of the least loaded replica). Above this limit, the least
-    loaded replica is chosen."""
+    """The argument `slack` of `replay.routing.prefix_aware`, for the router `prefix_aware`."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:

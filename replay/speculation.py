@@ -1,8 +1,7 @@
 """Simulate speculative decoding: each step drafts a few tokens, and some of them are accepted.
 
-Pure. The sequences produce different numbers of tokens per step, so each sequence is processed
-separately. In a step, a sequence gets its drafted tokens up to the first rejected token, and one
-more token.
+Pure. In a step, a sequence gets its drafted tokens up to the first rejected token, and one more
+token.
 """
 
 import random
@@ -33,8 +32,7 @@ class Drafting:
     """The sequences of one engine with speculative decoding.
 
     Args:
-        tokens: number of drafted tokens per step; 0 disables speculation.
-        model: the step model.
+        tokens: number of drafted tokens per step, or 0.
         draws: the result of `draft_draws`; empty without speculation.
         max_model_len: maximum number of tokens of a sequence. No blocks are held for more tokens.
     """

@@ -25,9 +25,9 @@ class Stall(NamedTuple):
 
 
 def step_noise(config: EngineConfig, seed: str) -> list[float]:
-    """Return random factors for the first few thousand steps of an engine. Later steps repeat them.
+    """Return random factors for the first few thousand steps of an engine; later steps repeat them.
 
-    If the configuration has quantiles, the factors are interpolated between them.
+    With quantiles, the factors are interpolated between them.
     """
     chance = random.Random(seed)
     quantiles = config.step_noise_quantiles
@@ -49,7 +49,7 @@ class StepClock:
 
     Args:
         noise: factors for the durations of steps, from `step_noise`, used cyclically.
-        stalls: the engine's stalls in order of time. The iterable may be infinite.
+        stalls: the engine's stalls in order of time, possibly infinite.
         new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
     """
 

@@ -1,9 +1,8 @@
 """Compute the duration of an engine step: γ + α·P + κ·Q + β·C + δ·N.
 
-Pure. P is the number of prefill tokens. Q = Σ p·(start + p/2) is the attention work of the prefill
-chunks, in pairs of tokens: p is the number of tokens of a chunk, start the number of tokens before
-it. Q is quadratic in the prompt length. C is the number of context tokens that decodes read. N is
-the number of decoding sequences.
+Pure. P: prefill tokens. Q = Σ p·(start + p/2): attention work of the prefill chunks in pairs of
+tokens, where a chunk of p tokens follows `start` tokens. C: context tokens that decodes read. N:
+decoding sequences.
 """
 
 from dataclasses import dataclass, replace
@@ -36,9 +35,8 @@ class StepModel:
 def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
     """Remove drafted tokens from a step model that was fitted with speculative decoding.
 
-    The fitted coefficient of a decode includes the verification of drafted tokens. This
-    verification is removed, because the replay adds its time itself. The fitted constant includes
-    the draft head's time, which cannot be separated and stays in the constant.
+    The replay adds the time to verify drafted tokens itself, so this time is removed from the
+    coefficient of a decode. The draft head's time stays in the constant.
     """
     if not drafted:
         return fitted

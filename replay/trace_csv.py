@@ -15,17 +15,15 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "prompt": ("contexttokens", "prompt_tokens", "input_tokens", "input_length"),
     "output": ("generatedtokens", "output_tokens", "output_length"),
 }
-"""The accepted names of each column, in lower case."""
 
 MOST_S: Final = 31 * 86_400
-"""Maximum seconds from the first to the last request."""
 MOST_TOKENS: Final = 2**31 - 1
 _LINE_CHARACTERS: Final = 2**20
 _SHOWN_CHARACTERS: Final = 200
 
 
 class TraceError(ValueError):
-    """The file is not a valid trace. The message contains the line and the allowed values."""
+    """The file is not a valid trace."""
 
 
 class TraceRow(NamedTuple):
@@ -41,7 +39,6 @@ def read_trace(path: Path, most_requests: int | None = None) -> tuple[TraceRow, 
     """Read a trace, in order of time.
 
     Args:
-        path: a CSV file.
         most_requests: maximum number of requests; None for any number.
 
     Raises:
@@ -69,7 +66,7 @@ def _lines(file: TextIO, name: str) -> Iterator[str]:
 def parse_trace(
     lines: Iterable[str], name: str, most_requests: int | None = None
 ) -> tuple[TraceRow, ...]:
-    """Parse the lines of a trace. Error messages contain `name`. See `read_trace`."""
+    """Parse the lines of a trace. See `read_trace`."""
     reader = csv.reader(lines)
     header = [cell.strip().lower() for cell in next(reader, [])]
     places = {what: _column_index(header, what, names, name) for what, names in COLUMNS.items()}
@@ -129,8 +126,7 @@ def _instant(text: str, where: str) -> float:
                 break
         try:
             moment = datetime.fromisoformat(whole + zone)
-            # Without a time zone, UTC is assumed. The assumption has no effect on differences
-            # between times.
+            # Without a time zone, UTC is assumed, which does not affect differences between times.
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             number = moment.timestamp() + (float(f"0.{fraction}") if dot and fraction else 0.0)
         except ValueError as error:

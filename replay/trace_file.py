@@ -19,9 +19,8 @@ def read_trace(
     """Read a trace. Return the requests in order of time.
 
     Args:
-        path: the file. If its name ends in .jsonl or .json, or if its content begins with `{`, the
-            file is read as lines of JSON, otherwise as CSV.
-        block_tokens: number of tokens in a block of `hash_ids`.
+        path: the file. It contains lines of JSON if its name ends in .jsonl or .json, or if its
+            content begins with `{`. Otherwise, it is CSV.
         most_requests: maximum number of requests; None for any number.
 
     Raises:

@@ -1,8 +1,7 @@
 """Implement the queue of an engine with the policy `priority`.
 
 Pure. The queue has those methods of a deque that the scheduler uses. As in vLLM, a preempted
-request is sorted by priority again when it returns to the queue. Source: vLLM
-v1/core/sched/request_queue.py.
+request is sorted by priority again. Source: vLLM v1/core/sched/request_queue.py.
 """
 
 import heapq

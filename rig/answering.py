@@ -1,8 +1,4 @@
-"""Runs servers for tests on the loopback interface.
-
-A test passes a function that responds to HTTP requests, or a function that handles the bytes of a
-connection.
-"""
+"""Runs servers for tests on the loopback interface."""
 
 import contextlib
 import socket
@@ -26,7 +22,7 @@ class ReceivedRequest(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A response. The server adds the header Content-Length."""
+    """A response."""
 
     status: int = 200
     body: bytes = b""
@@ -50,10 +46,9 @@ class HttpServer:
 def answering(
     reply: Callable[[ReceivedRequest], Reply | None] = lambda _: Reply(), version: str = "HTTP/1.0"
 ) -> Iterator[HttpServer]:
-    """Run an HTTP server on a free port.
+    """Run an HTTP server on a free port, with a thread for each request.
 
-    Each request has its own thread. If the responding function returns None, the connection is
-    closed.
+    If the responding function returns None, the connection is closed.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -91,18 +86,15 @@ def answering(
 
 
 Manner = Callable[[socket.socket, bytes, threading.Event], None]
-"""A function that handles a connection.
-
-The function's arguments are the connection, the first bytes that the client sent, and an event that
-is set when the server stops.
-"""
+"""Handles a connection. The arguments are the connection, the first bytes that the client sent, and
+an event that is set when the server stops."""
 
 
 @contextmanager
 def raw_server() -> Iterator[Callable[[Manner], str]]:
     """Yield a function that starts a server on a free port and returns the server's address.
 
-    The argument of the yielded function is the `Manner` that handles the server's connections.
+    The argument of the yielded function handles the server's connections.
     """
     ending = threading.Event()
     threads: list[threading.Thread] = []

@@ -20,7 +20,6 @@ class Series(NamedTuple):
     legend: str
     labels: dict[str, str]
     values: list[tuple[float, float]]
-    """Unix timestamps in seconds with their values, in the order of time."""
 
 
 class Answer(NamedTuple):
@@ -35,11 +34,7 @@ class Answer(NamedTuple):
 def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> list[Answer]:
     """Return the results of all queries of all panels, over the last `range_s` seconds.
 
-    Args:
-        here: the running Prometheus.
-        board: the dashboard.
-        range_s: time range of the panels in seconds.
-        one: whether each dashboard variable has only its first value. If False, it has all values.
+    Each dashboard variable has its first value if `one` is True, and all values if `one` is False.
     """
     values = _values(here, board, one)
     end = time.time()
@@ -64,10 +59,7 @@ def marked(here: Watched, board: Board, shown: str = SHOWN) -> dict[str, list[di
     """Return the labels of a dashboard's current annotations (marks), by the annotation's name.
 
     Args:
-        here: the running Prometheus.
-        board: the dashboard.
-        shown: how long the mark of a deploy stays, as a PromQL duration. Tests use a shorter time
-            than the dashboard.
+        shown: how long the mark of a deploy stays, as a PromQL duration.
     """
     values = _values(here, board, one=False)
     return {
@@ -83,11 +75,8 @@ def marked(here: Watched, board: Board, shown: str = SHOWN) -> dict[str, list[di
 
 
 def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:
-    """Return the value of each variable as Grafana would set it.
-
-    If `one` is True, the variable has its first value. If `one` is False, the variable has all
-    values.
-    """
+    """Return the value of each variable as Grafana would set it: its first value if `one`, else
+    all."""
     values: dict[str, str] = {}
     for name in board.variables:
         variable = re.fullmatch(r"label_values\((.*), (\w+)\)", VARIABLES[name].query)

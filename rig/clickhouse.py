@@ -6,10 +6,7 @@ from sqlalchemy import create_engine
 
 
 class ClickHouses:
-    """Creates databases in this process' ClickHouse.
-
-    chdb uses a single folder per process, so only one database exists at a time.
-    """
+    """Creates databases in this process' ClickHouse, one at a time."""
 
     def __init__(self, path: Path) -> None:
         self._options = f"?interface=chdb&path={path}"

@@ -1,8 +1,7 @@
 """Serves ClickHouse's engine (chdb) over HTTP, so that several processes can use one database.
 
-The engine is ClickHouse's own. Of ClickHouse's HTTP interface, this server has only the part that
-Tailspan's driver uses: queries and inserts with a database, settings and an output format. The
-engine runs one statement at a time.
+The server has only the part of ClickHouse's HTTP interface that Tailspan's driver uses: queries and
+inserts with a database, settings and an output format. The engine runs one statement at a time.
 
 python -m rig.clickhouse_server FOLDER prints its port, and runs until standard input is closed.
 """
@@ -48,7 +47,7 @@ def clickhouse_server(folder: Path) -> Iterator[str]:
         [sys.executable, "-m", __name__, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # it would contain a traceback for each killed client
+        stderr=subprocess.DEVNULL,
         text=True,
     )
     with process:
@@ -62,11 +61,7 @@ def clickhouse_server(folder: Path) -> Iterator[str]:
 
 
 def replies(engine: Any) -> Callable[[ReceivedRequest], Reply]:
-    """Return a function that answers the requests of ClickHouse's HTTP interface.
-
-    Args:
-        engine: a connection of chdb.
-    """
+    """Return a function that answers the requests of ClickHouse's HTTP interface."""
     lock = threading.Lock()
     known: dict[str, str] = {}
 
@@ -114,7 +109,6 @@ def replies(engine: Any) -> Callable[[ReceivedRequest], Reply]:
 
 
 def _insert(engine: Any, statement: str, rows: bytes) -> Reply:
-    """Insert the rows of a request's body."""
     into, _, kind = statement.rpartition("FORMAT")
     with tempfile.NamedTemporaryFile() as file:
         file.write(rows)

@@ -1,10 +1,9 @@
 """A KV connector for vLLM that loads asynchronously and takes a fixed time.
 
 On a CPU, no connector of vLLM loads asynchronously: the offloading connectors need a GPU, and the
-example connector loads during the engine's steps. With this connector, a request has the same
-states in vLLM's scheduler as with any asynchronous load. The connector reports that the KV cache of
-each prompt of at least `least_tokens` tokens is in host memory. It copies nothing, so the responses
-have no meaning.
+example connector loads during the engine's steps. This connector reports that the KV cache of each
+prompt of at least `least_tokens` tokens is in host memory. The connector copies nothing, so the
+responses have no meaning.
 
 vLLM imports this module, so its folder must be on the server's PYTHONPATH:
 
@@ -47,8 +46,8 @@ class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
     # --- in the scheduler ------------------------------------------------------------------
 
     def get_num_new_matched_tokens(self, request: Any, computed: int) -> tuple[int, bool]:
-        """Return the number of tokens to load: those of the prompt's full blocks that are not in
-        the engine's cache."""
+        """Return the number of tokens to load: those of the prompt's full blocks that are not
+        cached."""
         if request.num_tokens < self._least_tokens:
             return 0, False
         found = (request.num_tokens - 1) // self._block_tokens * self._block_tokens - computed

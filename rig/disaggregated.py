@@ -33,7 +33,7 @@ class Server(Program):
     """A vLLM with one role.
 
     Args:
-        folder: the folder for the server's output. The KV cache is in its subfolder `kv`.
+        folder: the folder for the server's output, and for the KV cache (subfolder `kv`).
         role: `kv_producer` or `kv_consumer`.
         otlp_port: the port to which the server sends its telemetry, over HTTP.
     """
@@ -51,7 +51,7 @@ class Server(Program):
             "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={self.replica}",
             "OTEL_BSP_SCHEDULE_DELAY": "500",
         }
-        # Large enough for a whole prompt: if vLLM 0.32 computes a prompt in several steps,
+        # Large enough for a whole prompt. If vLLM 0.32 computes a prompt in several steps,
         # ExampleConnector stores only one part of its KV cache, and the consumer's engine exits
         # when it loads the prompt.
         arguments = (
@@ -67,17 +67,16 @@ class Server(Program):
         )
 
     def kill_group(self) -> None:
-        """Kill the server and its engine core at once, so that telemetry in their memory is not
-        sent."""
+        """Kill the server and its engine core at once, so that telemetry in their memory is
+        lost."""
         os.killpg(self.process.pid, 9)
         self.process.wait()
 
 
 class Disaggregated:
-    """A producer and a consumer. Use it in a `with` statement, which stops both.
+    """A producer and a consumer.
 
     Args:
-        folder: an empty folder.
         otlp_port: the port to which the servers and the proxies send their telemetry, over HTTP.
     """
 

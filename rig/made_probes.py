@@ -1,6 +1,6 @@
 """Sends invented results of probes to a collector, like two probers in two regions.
 
-The dashboards' tests and `rig.pictures` use this module, because a simulated fleet has no probers.
+A simulated fleet has no probers.
 """
 
 import random
@@ -47,7 +47,7 @@ def _send(url: str, stop: threading.Event) -> None:
             try:
                 urllib.request.urlopen(request, timeout=5).close()
             except OSError:
-                continue  # the collector is busy; new results follow in the next second
+                continue
 
 
 def _probe(region: str, endpoint: str, chance: random.Random) -> Probe:

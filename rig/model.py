@@ -1,8 +1,7 @@
 """Builds a small Llama with random weights, which vLLM serves like any other model.
 
-Run this module inside vLLM's own environment: `python model.py DIR`. The module downloads no files.
-The weights are random and the tokeniser has one token per byte, so the generated text has no
-meaning, but the latencies are real.
+Run this module inside vLLM's own environment: `python model.py DIR`. No files are downloaded. The
+tokeniser has one token per byte. The generated text has no meaning, but the latencies are real.
 """
 
 import sys

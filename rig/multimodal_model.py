@@ -5,10 +5,9 @@ Run this module inside vLLM's own environment:
     python multimodal_model.py DIR
     vllm serve DIR --load-format dummy
 
-BLIP-2 is one of the few architectures that vLLM can load without torchvision. No CPU build of
-torchvision is compatible with the rig's torch. The image encoder has 12 layers, so that the encoder
-takes longer than the small language model. The encoder converts an image to 32 tokens, which
-precede the text.
+vLLM can load BLIP-2 without torchvision. No CPU build of torchvision is compatible with the rig's
+torch. With its 12 layers, the image encoder takes longer than the small language model. The encoder
+converts an image to 32 tokens, which precede the text.
 """
 
 import sys

@@ -1,8 +1,7 @@
 """A TCP proxy that disturbs connections in a controlled way: delay, cut, reset, stall.
 
-Each chunk of bytes is forwarded `delay_s` after its arrival, in order, so all bytes have the same
-delay. On a busy machine, the delay is longer than `delay_s`, so the proxy records the real delay of
-each chunk. Times are on the monotonic clock.
+Each chunk of bytes is forwarded `delay_s` after its arrival, in order. On a busy machine, the delay
+is longer, so the proxy records the real delay of each chunk. Times are on the monotonic clock.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ def first_events(down: Sequence[Held]) -> list[Held]:
 
 @dataclass(slots=True)
 class Spoiling:
-    """The settings of the disturbances. The settings may be changed between connections.
+    """The settings of the disturbances.
 
     Attributes:
         up_s: delay of bytes from the client to the server.
@@ -46,7 +45,6 @@ class Spoiling:
         end: what the proxy does after it has forwarded `after_bytes` bytes from the server:
             `nothing`; `cut` closes the connection; `reset` resets it; `stall` pauses for `stall_s`.
         after_bytes: see `end`.
-        stall_s: duration of a stall.
         up: the chunks that were forwarded to the server.
         down: the chunks that were forwarded to the client.
     """

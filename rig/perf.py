@@ -1,8 +1,7 @@
 """Prints vLLM's bytes and FLOPs for some steps, and the plugin's shape of the model.
 
 Run this module inside vLLM's own environment: `python perf.py DIR...`. Each folder contains a
-model's config.json. The output has one JSON object per line: the shape as the plugin reports it,
-and vLLM's bytes and FLOPs of some steps.
+model's config.json. The output has one JSON object per line.
 """
 
 import json
@@ -14,11 +13,8 @@ STEPS: dict[str, list[tuple[int, int, bool]]] = {
     "prompt": [(500, 500, True)],
     "both": [(300, 800, True), (1, 2000, False)],
 }
-"""The requests of each step, as vLLM counts them.
-
-Each request has three values: its tokens in the step, its context including these tokens, and
-whether it is in prefill.
-"""
+"""The requests of each step. Each has its tokens in the step, its context including these tokens,
+and whether it is in prefill."""
 
 
 def terms_and_shape(folder: str) -> dict[str, Any]:

@@ -148,8 +148,7 @@ def _drawing(panel: Panel, found: list[Answer]) -> str:
     figure = graph_objects.Figure(_heat(found[0]) if heat else _traces(panel, series))
     top = max((value for each in series for _, value in each.values), default=0.0)
     for threshold in panel.thresholds[1:]:
-        # Omit a threshold that is far above the values: with it in the range of the axis, the curve
-        # would look flat.
+        # A threshold far above the values is omitted, because the curve would look flat.
         if not heat and threshold.value <= 1.5 * top:
             figure.add_hline(
                 threshold.value, line={"color": _NAMED[threshold.colour], "dash": "dash"}
@@ -248,7 +247,7 @@ def main() -> None:
         for board in BOARDS:
             if board.uid not in (arguments.board or [board.uid]):
                 continue
-            # Omit the first seconds: all data of the simulated past arrives in them.
+            # Omit the first seconds, in which all data of the simulated past arrives.
             print(picture(here, board, arguments.folder, arguments.minutes * 60 - BACKFILL_TAKES_S))
 
 

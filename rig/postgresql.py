@@ -27,7 +27,7 @@ class PostgreSQL:
 
     Args:
         base: a folder that `backup` wrote. If given, the server begins with a copy of this backup,
-            and recovers up to the time that is set in the configuration.
+            and recovers up to the configured time.
 
     Raises:
         NotHereError: PostgreSQL is not installed.
@@ -79,13 +79,13 @@ class PostgreSQL:
 
     @property
     def pid(self) -> int:
-        """The process id of the server. Each connection has a child process."""
+        """The process id of the server, which has a child process per connection."""
         return int((self._data / "postmaster.pid").read_text().split()[0])
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""
-        # The default of 100 connections can be too few: each test opens its own connection pools,
-        # and an unused pool keeps its connections for a while.
+        # The default of 100 can be too few: each test opens connection pools, and unused pools keep
+        # their connections for a while.
         options = f"-p {self.port} -h 127.0.0.1 -k {self._folder} -N 400"
         log = self._folder / "log"
         self._run("pg_ctl", "start", "-w", f"-D{self._data}", f"-l{log}", f"-o{options}")
@@ -104,8 +104,7 @@ class PostgreSQL:
         """Write a base backup of the running server with pg_basebackup, and return its folder."""
         target = self._folder / name
         where = f"--dbname={self.dsn}", f"--pgdata={target}"
-        # Request a fast checkpoint. By default, pg_basebackup waits for a checkpoint that takes
-        # minutes.
+        # By default, pg_basebackup waits minutes for a checkpoint.
         self._run("pg_basebackup", *where, "--checkpoint=fast")
         return target
 
@@ -134,8 +133,8 @@ class PostgreSQL:
     def _as_user(self) -> tuple[str, ...]:
         """Return the command prefix that changes the user.
 
-        The option `user` of subprocess is not used: it would fork, and a fork fails while gRPC's
-        threads run.
+        The option `user` of subprocess is not used, because it would fork, and a fork fails while
+        gRPC's threads run.
         """
         return ("setpriv", "--reuid", self._user, "--clear-groups") if self._user else ()
 

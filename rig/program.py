@@ -22,20 +22,15 @@ _PORTS = {
 
 
 class ProgramError(Exception):
-    """A program ended too early, or did not print the expected text in time.
-
-    The message contains the last lines of the program's output.
-    """
+    """A program ended too early, or did not print the expected text in time."""
 
 
 class Program:
-    """A running program. Use it in a `with` statement. The end of the statement ends the program.
+    """A running program. Use it in a `with` statement.
 
     Args:
-        folder: the working directory of the program, which also contains a file with its output.
-        command: the program's command line.
+        folder: the working directory, which also contains the program's output.
         environ: environment variables in addition to those of this process.
-        options: options of `subprocess.Popen`.
     """
 
     def __init__(
@@ -115,7 +110,6 @@ class Tailspan(Program):
     """A running `tailspan up` or `tailspan collect`, on free ports unless they are given.
 
     Args:
-        folder: the working directory of the program.
         words: the arguments of `tailspan`: the verb and its options.
         environ: environment variables in addition to those of this process.
     """

@@ -2,9 +2,8 @@
 
     python -m rig.requirements_lock deploy/requirements.lock
 
-pip resolves the tested versions (constraints.txt) for the image's Python on both architectures. pip
-reports the hash of each wheel without installing the wheel. The file contains only names, versions
-and hashes. The download address is not in the file, because it is configured when the image is
+pip resolves the tested versions (constraints.txt) for the image's Python on both architectures. The
+file contains only names, versions and hashes. The download address is configured when the image is
 built.
 """
 

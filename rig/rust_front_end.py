@@ -1,8 +1,7 @@
 """Downloads vLLM's Rust front end, for use with the engine core of the CPU build.
 
-The CPU build does not contain the program `vllm-rs`. The published wheel of the same version
-contains it. This module downloads this wheel (330 MB) with pip, keeps the program, and deletes the
-rest.
+The CPU build lacks the program `vllm-rs`. This module downloads the published wheel of the same
+version (330 MB) with pip, keeps the program, and deletes the rest.
 
     python -m rig.rust_front_end
 """

@@ -1,6 +1,6 @@
 """OTLP senders that send each message until it is acknowledged.
 
-The responses are recorded, so that a test can compare them with the store.
+A test can compare the recorded responses with the store.
 """
 
 import threading
@@ -17,13 +17,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 
 TIMEOUT_S = 10.0
 PAUSE_S = 0.2
-"""Seconds between two attempts to send a message; short, so that collectors are under load."""
+"""Seconds between two attempts to send a message."""
 
 Message = ExportTraceServiceRequest
 
 
 class Senders:
-    """Threads that send messages until they are stopped. A `with` statement starts and ends them.
+    """Threads that send messages until they are stopped.
 
     Args:
         make: returns a new message with spans that were not sent before.
@@ -43,8 +43,8 @@ class Senders:
         self.acknowledged: set[str] = set()
         """Trace ids that were acknowledged."""
         self.answers: Counter[str] = Counter()
-        """The number of responses by result: an HTTP status such as "200", a gRPC code such as
-        "UNAVAILABLE", or "away"."""
+        """The number of responses by HTTP status ("200"), by gRPC code ("UNAVAILABLE"), or
+        "away"."""
         self.without_delay: Counter[str] = Counter()
         """Number of responses that ask for a retry but do not state a delay."""
         self._make = make

@@ -41,8 +41,6 @@ def command(port: int, extra: Sequence[str] = (), server: Sequence[str] = ()) ->
     """Return the command line of a server on `port`.
 
     Args:
-        port: a port of loopback.
-        extra: arguments for vLLM itself.
         server: the command of another server, for example `vllm serve FOLDER`; empty for the tiny
             model.
     """
@@ -57,7 +55,7 @@ def command(port: int, extra: Sequence[str] = (), server: Sequence[str] = ()) ->
 def environment(endpoint: str, given: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of a server that sends telemetry to `endpoint`.
 
-    Variables in `given` override the defaults.
+    `given` overrides the defaults.
     """
     return {**_QUIET, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, **given}
 
@@ -91,8 +89,7 @@ def engine_cores(server: subprocess.Popen[bytes]) -> list[int]:
 
 
 def front_ends(server: subprocess.Popen[bytes]) -> list[int]:
-    """Return the ids of the processes in the server's session that run no engine: the first
-    process, the API servers, and the coordinator if there are several engines."""
+    """Return the ids of the processes in the server's session that run no engine."""
     engines = (b"EngineCore", b"Worker")
     return [
         process for process, line in _processes(server) if not any(each in line for each in engines)

@@ -6,8 +6,7 @@ Run this module inside vLLM's own environment:
     python -m rig.serve -- --tokenizer DIR --reasoning-parser deepseek_r1
 
 The chat template begins the reasoning, so an answer is reasoning until the model generates
-`</think>`. A model with random weights generates this token if the request has a `logit_bias` for
-it.
+`</think>`. Random weights generate this token only with a `logit_bias`.
 """
 
 import sys
@@ -15,8 +14,7 @@ from pathlib import Path
 
 TAGS = ("<think>", "</think>")
 END_ID = 260
-"""The id of the token `</think>`. The id is free: the tiny model's own tokeniser has 259 tokens,
-and the model's vocabulary has 512."""
+"""The id of the token `</think>`. The tiny model's own tokeniser uses the ids below 259."""
 
 
 def build(model: Path, folder: Path) -> None:

@@ -1,7 +1,5 @@
-"""Runs Tailspan with a simulated fleet, and a Prometheus that scrapes it and evaluates its rules.
-
-The dashboards' tests and `rig.pictures` use this module.
-"""
+"""Runs Tailspan with a simulated fleet, and a Prometheus that scrapes it and evaluates its
+rules."""
 
 import json
 import shutil
@@ -72,7 +70,7 @@ def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S
             if result := found():
                 return result
         except OSError:
-            pass  # the server does not listen yet
+            pass
         if time.monotonic() > deadline:
             raise TimeoutError(f"no {what} within {patience_s:g} s")
         time.sleep(0.2)
@@ -91,9 +89,7 @@ def watched(
     """Start Tailspan, Prometheus and probers, but no fleet. All programs end when the context ends.
 
     Args:
-        folder: the folder for the programs' data.
         scrape_s: interval in seconds at which Prometheus scrapes.
-        features: Prometheus features to enable.
 
     Raises:
         NotHereError: Prometheus is not installed.

@@ -53,17 +53,16 @@ def read_back(
 
     The bound is exact if all chunks have the maximum length. In a long prompt, all chunks but the
     last have this length. The bound is too low for short prompts on long cached contexts. c is the
-    smaller of the two limits in `chunks`. Decodes use a part of a step's token budget, so the mean
-    number of decodes per step is subtracted from the budget; this is an approximation.
+    smaller of the two limits in `chunks`. As an approximation, the mean number of decodes per step
+    is subtracted from the token budget.
 
     Args:
         steps: (n,) number of steps in each time range. The other arrays have the same shape. The
-            ranges should be seconds long, not minutes: short prompts in a range make the bound for
-            its long prompts lower.
+            ranges should be seconds long, because short prompts in a range lower the bound for its
+            long prompts.
         prefill_tokens: P, the number of prompt tokens.
         prefill_attention: Q, the attention of the chunks.
         decodes: N, the number of decodes.
-        chunks: the limits of a chunk's length.
     """
     decodes_per_step = np.divide(decodes, steps, out=np.zeros(steps.shape), where=steps > 0)
     chunk = np.minimum(

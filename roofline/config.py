@@ -1,7 +1,7 @@
 """Read the values of a model's configuration. A value can have different keys in different models.
 
-Pure. Errors contain the key. A list is represented by a mapping from each element to the number of
-its occurrences, as in the report of a running engine.
+Pure. Errors contain the key. As in an engine's report, a list is represented by the number of
+occurrences of each element.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_confi
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the language model's configuration. Values that it lacks come from the whole
+    """Return the language model's configuration. Values that are missing there come from the whole
     configuration."""
     for key in _NESTED:
         nested = config.get(key)
@@ -26,8 +26,7 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the engine's arguments, which are in the whole configuration, not in the language
-    model's."""
+    """Return the engine's arguments, which are in the whole configuration."""
     ours = ("quantization", "cache_dtype", "dtype", "architectures", "quantization_config")
     return {key: config[key] for key in ours if config.get(key) is not None}
 
@@ -81,8 +80,7 @@ class Config:
         """Return a count above 0; None if it is absent or 0.
 
         Raises:
-            UnknownShapeError: the value is not a whole number, but for example a list with one
-                number per layer.
+            UnknownShapeError: the value is not a whole number, but for example a list.
         """
         for key in keys:
             value = self._values.get(key)

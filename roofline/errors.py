@@ -2,7 +2,7 @@
 
 
 class UnknownShapeError(ValueError):
-    """The model's shape cannot be determined, because the configuration key `key` is missing or not
+    """The model's shape is unknown, because the configuration key `key` is missing or not
     supported."""
 
     def __init__(self, key: str, reason: str) -> None:

@@ -1,7 +1,4 @@
-"""Store the scheduled work of single steps, or the sums of this work over time windows.
-
-Pure. All columns have the same length n, with one row per step or window.
-"""
+"""Store the scheduled work of single steps, or the sums of this work over time windows. Pure."""
 
 from dataclasses import dataclass
 
@@ -12,9 +9,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROMPT_CHUNK_TOKENS = 512.0
-"""Assumed number of prompt tokens in each step that computes prompts. The assumption is used if
-only sums over steps are known, and affects only mixtures of experts. 512 tokens use nearly all
-experts."""
+"""Assumed number of prompt tokens in each step that computes prompts, if only sums over steps are
+known. The assumption affects only mixtures of experts. 512 tokens use nearly all experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +87,8 @@ def summed(
 
     Args:
         steps: (n,) number of steps; NaN if unknown. All other arrays have the same shape.
-        prefill_tokens: P.
-        prefill_attention: Q.
-        context_tokens: C.
-        decodes: N.
         draft_tokens: None without speculation. Unknown values count as 0.
-        prefill_context_tokens: R. None and unknown values count as 0.
+        prefill_context_tokens: None and unknown values count as 0.
     """
     nothing = np.zeros(steps.shape)
     drafts = nothing if draft_tokens is None else np.nan_to_num(draft_tokens)

@@ -1,7 +1,7 @@
 """Compute the bytes and FLOPs of an engine's steps on one GPU, for each time window.
 
-Pure. The inputs are the model's shape and the step ledger. If the shape or the ledger is unknown,
-vLLM's counters are used instead. vLLM counts bytes and FLOPs differently (README.md).
+Pure. If the model's shape or the step ledger is unknown, vLLM's counters are used instead. The
+counters count differently (README.md).
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class ModelSource(StrEnum):
     SHAPE = "shape"
     """Computed by this package from the model's shape and the step ledger."""
     VLLM = "vllm"
-    """vLLM's counters (`--enable-mfu-metrics`), if the shape or the ledger is unknown."""
+    """vLLM's counters (`--enable-mfu-metrics`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ def modelled_by_shape(
 ) -> ModelledWindows:
     """Compute bytes and FLOPs from the shape and the step ledger.
 
-    The compute time is NaN if the peak FLOP/s of a number format is unknown."""
+    The compute time is NaN if the peak FLOP/s of a number format is unknown.
+    """
     if shape is None:
         unknown = np.full(steps.shape, np.nan)
         return ModelledWindows(ModelSource.SHAPE, *(unknown,) * 6)

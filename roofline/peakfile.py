@@ -4,7 +4,7 @@
     bytes_per_s = 4.0e12
     flops_per_s = { bf16 = 148e12, fp8 = 296e12 }
 
-If `peaks.toml` contains a device, the user's file may omit the values that it does not change.
+For a device in `peaks.toml`, unchanged values may be omitted.
 """
 
 import tomllib
@@ -28,12 +28,12 @@ def peaks_in_force(environment: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def load_peaks(path: Path) -> Mapping[str, Any]:
-    """Return a file's peaks by device. Raises the same errors as `peaks_in_force`."""
+    """Return a file's peaks by device."""
     try:
         given = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise PeaksError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:  # the file is not TOML, or not text
+    except ValueError as error:  # not TOML, or not text
         raise PeaksError(f"{path}: {error}") from error
     devices = given.pop("device", {})
     if given or not isinstance(devices, dict) or not devices:

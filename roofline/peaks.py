@@ -12,8 +12,8 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""Number formats of peaks. A peak is the FLOP/s of dense matrix products, computed by the device's
-matrix units if it has them."""
+"""Number formats of peaks. A peak is the FLOP/s of dense matrix products, on matrix units if the
+device has them."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
 """Matches the driver's name of a MIG slice. "MIG 3g.40gb" has three sevenths of the compute units
@@ -21,8 +21,7 @@ and 40 GB of memory."""
 
 
 class PeaksError(ValueError):
-    """A configuration has invalid peaks. The message contains the key, the value and the allowed
-    values."""
+    """A configuration has invalid peaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +38,13 @@ class Device:
     published: str | None = None
     """Year and month of the source."""
     checked: str | None = None
-    """Address of a public copy of the source that contains these numbers; None if no copy was
-    found."""
+    """Address of a public copy of the source, if one was found."""
 
     def flops_in(self, math: str, otherwise: str) -> float | None:
         """Return the FLOP/s of a number format.
 
-        If the device does not support the format, weights are converted to the format `otherwise`.
-        In this case, return the FLOP/s of `otherwise`, or None if the device does not support
-        `otherwise` either.
+        If the device does not support the format, weights are converted to the format `otherwise`,
+        whose FLOP/s are returned. None if the device supports neither format.
         """
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 
@@ -57,9 +54,8 @@ def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> De
 
     Args:
         name: the name that NVML, vLLM or AMD SMI reports, such as "NVIDIA H100 80GB HBM3".
-        given: peaks by name that override the table: `{"NVIDIA H20": {"bytes_per_s": 4.0e12,
-            "flops_per_s": {"bf16": 148e12}}}`. For a device in the table, unchanged values may be
-            omitted.
+        given: peaks by name that override the table:
+            `{"NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}}}`.
 
     Raises:
         PeaksError: a given value is invalid.

@@ -1,7 +1,7 @@
 """Find the bytes per weight and per cached element, and the number formats of matrix products.
 
-Pure. Scales and zero points count as part of a weight: a weight of 4 bits in groups of 128 has 0.52
-bytes.
+Pure. A weight includes its part of the scales and zero points: a 4-bit weight in groups of 128 has
+0.52 bytes.
 """
 
 from typing import Final, NamedTuple
@@ -13,7 +13,7 @@ from roofline.shape import Latent, Precision
 
 class _Quantised(NamedTuple):
     """The bytes of a quantised weight, and the number format in which it is multiplied. If the
-    format is None, weights are converted to the model's dtype before the multiplication."""
+    format is None, weights are converted to the model's dtype first."""
 
     bytes: float
     math: str | None = None
@@ -42,14 +42,13 @@ _FIXED: Final = {
     ),
     "experts_int8": _Quantised(1.0, None, experts_only=True),
 }
-"""vLLM's quantisation methods that have only one possible format."""
 
 _PACKED: Final = frozenset(
     {"awq", "awq_marlin", "gptq", "gptq_marlin", "auto_awq", "auto_gptq", "auto-round", "inc",
      "moe_wna16"}
 )  # fmt: skip
-"""Quantisation methods with groups of weights. Each group has a 16-bit scale, and a zero point with
-the same number of bits as a weight."""
+"""Quantisation methods with groups of weights, each with a 16-bit scale, and a zero point with the
+same number of bits as a weight."""
 
 _CACHE: Final = {
     "bfloat16": 2.0,
@@ -103,7 +102,7 @@ def _quantisation(config: Config) -> _Quantised | None:
         bits = details.whole_or_none("bits", "w_bit") or 4
         return _Quantised(_packed_bytes(bits, details.get("group_size", "q_group_size")))
     if method == "bitsandbytes":
-        # Each group of 64 weights has one 4-byte scale, unless the scales are quantised too.
+        # One 4-byte scale per 64 weights, unless the scales are quantised too.
         return _Quantised(1.0 if details.flag("load_in_8bit", False) else 0.5 + 4 / 64)
     if method == "compressed-tensors":
         return _compressed(details)
@@ -118,8 +117,7 @@ def _packed_bytes(bits: int, group: object) -> float:
 
 
 def _compressed(details: Config) -> _Quantised:
-    """Return the format that a compressed-tensors configuration describes in its
-    `QuantizationScheme`."""
+    """Return the format that a compressed-tensors `QuantizationScheme` describes."""
     for group in details.nested("config_groups").parts():
         weights = group.nested("weights")
         bits = weights.whole_or_none("num_bits")

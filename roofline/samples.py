@@ -16,9 +16,9 @@ from telemetry.counter_series import CounterSeries, series_numbers
 class Columns:
     """Samples in any order, as columns of shape (n,). Unknown values are NaN.
 
-    The keys of `numbers` are the fields of `EngineSample` or `GpuSample`. `series` (n,) is a number
-    that identifies the process that counted a sample's totals; a restarted process has another
-    number. For GPUs, `series` may be empty.
+    The keys of `numbers` are the fields of `EngineSample` or `GpuSample`. `series` (n,) identifies
+    the process that counted a sample's totals; a restarted process has another number. For GPUs,
+    `series` may be empty.
     """
 
     at_unix_ns: IntArray
@@ -33,8 +33,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A sequence of `number` time windows. Each is `width_ns` long. The first starts at
-    `from_unix_ns`."""
+    """`number` time windows of `width_ns`. The first starts at `from_unix_ns`."""
 
     from_unix_ns: int
     width_ns: int
@@ -81,8 +80,7 @@ class Rises:
     def of(self, name: str) -> FloatArray:
         """Return a total's increase in each window: (w,). NaN if no sample reports the total.
 
-        Each process of an engine counts a part of the total, so the increases of all processes are
-        added.
+        Each process of an engine counts a part of the total.
         """
         rise = self._increases(name)
         return self._summed(rise, np.isfinite(rise))
@@ -103,7 +101,8 @@ class Rises:
         """Return the seconds of each window that its samples cover: (w,), 0 without samples.
 
         A sample covers the time since the previous sample of the same process. If an engine has
-        several processes, the largest sum of one process is returned."""
+        several processes, the largest sum is returned.
+        """
         span = self._counters.apart_s
         most = np.zeros(self._number)
         valid = np.isfinite(span) & (self._windows >= 0)
@@ -123,8 +122,7 @@ class Rises:
 
 
 def means(samples: Columns, name: str, grid: Grid) -> FloatArray:
-    """Return a gauge's mean by window, over all samples of all GPUs: (w,). A window without samples
-    has NaN."""
+    """Return a gauge's mean by window, over all samples of all GPUs: (w,). NaN without samples."""
     values, windows = samples.number(name), grid.of(samples.at_unix_ns)
     valid = np.isfinite(values) & (windows >= 0)
     sums = np.bincount(windows[valid], weights=values[valid], minlength=grid.number)

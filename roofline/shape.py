@@ -1,4 +1,4 @@
-"""Describe the shape of an engine's model. Bytes and FLOPs are computed from the shape.
+"""Describe the shape of an engine's model.
 
 Pure. Sizes are numbers of elements of the whole model; `Parallel` determines the share of each GPU.
 Biases and norms are ignored: they are under 0.2 % of the parameters.
@@ -51,18 +51,16 @@ class Precision:
     """The bytes per element, and the number formats in which matrix products are computed."""
 
     plain_bytes: float
-    """Bytes of an activation, or of a weight that is not quantised (embedding tables, routers)."""
+    """Bytes of an activation, or of an unquantised weight (embedding tables, routers)."""
     linear_bytes: float
-    """Bytes of a weight in attention and feed-forward layers, including its part of the
-    quantisation scales."""
+    """Bytes of a weight in attention and feed-forward layers, including its part of the scales."""
     expert_bytes: float
     kv_bytes: float
     plain_math: str
-    """Number format of matrix products with weights that are not quantised: a key of
-    `Device.flops_per_s`, such as bf16."""
+    """Number format of matrix products with unquantised weights: a key of `Device.flops_per_s`."""
     linear_math: str
     """Number format of matrix products in attention and feed-forward layers: fp8, int8, fp4, or the
-    dtype. If the device does not support this format, it computes in `plain_math`."""
+    dtype. A device without this format computes in `plain_math`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +70,8 @@ class Parallel:
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
-    """Number of engines that share the experts of each layer."""
     context: int = 1
-    """Decode context parallelism: number of the `tensor` GPUs among which a sequence's cache is
-    divided."""
+    """Decode context parallelism: the number of `tensor` GPUs that share a sequence's cache."""
 
     @property
     def gpus(self) -> int:
@@ -122,12 +118,10 @@ class ModelShape:
 
     @property
     def kv_elements(self) -> int:
-        """Number of cached elements per token and layer, over all GPUs. Copies of the same element
-        are counted once."""
+        """Number of cached elements per token and layer, over all GPUs, without copies."""
         return self.latent.cached_dim if self.latent else 2 * self.kv_heads * self.head_dim
 
     @property
     def kv_token_bytes(self) -> float:
-        """KV-cache bytes of one token in all layers, for example 128 KiB for Llama-3-8B. Copies are
-        not counted."""
+        """KV-cache bytes of one token in all layers, without copies: 128 KiB for Llama-3-8B."""
         return self.layers * self.kv_elements * self.precision.kv_bytes

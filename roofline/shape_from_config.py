@@ -1,9 +1,7 @@
 """Read a model's shape from its configuration: Hugging Face's `config.json`, or an engine's report.
 
-Pure. Both sources have the same keys. An engine's report also contains arguments with vLLM's names,
-such as `tensor_parallel_size`, `cache_dtype` and `quantization`. A model with unsupported parts is
-rejected with an error, because a wrong number is worse than no number. The error contains the
-configuration key of the unsupported part.
+Pure. An engine's report also contains arguments with vLLM's names. A model with unsupported parts
+is rejected, because a wrong number is worse than no number.
 """
 
 import json
@@ -34,7 +32,7 @@ _NOT_MODELLED: Final = {
     "hidden_size_per_layer_input": "embeddings of each layer",
     "is_encoder_decoder": "an encoder",
 }
-"""Maps the configuration keys of model parts that are not supported to the name of each part."""
+"""The model parts that are not supported, by configuration key."""
 
 _TWO_MATRICES: Final = frozenset(
     {"arcee", "bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron",
@@ -69,7 +67,7 @@ def read_shape(report: str) -> ModelShape:
 
 
 def _nested(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Rebuild the nested mappings of a report. Keys of nested values are paths, as in `a.b`."""
+    """Rebuild the nested mappings of a report. Keys of nested values are paths: `a.b`."""
     config: dict[str, Any] = {}
     for path, value in report.items():
         *parts, key = path.split(".")
@@ -92,8 +90,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
             `decode_context_parallel_size`, `cache_dtype` and `quantization`.
 
     Raises:
-        UnknownShapeError: a key is missing, or belongs to an unsupported part. The message contains
-            the key.
+        UnknownShapeError: a key is missing, or belongs to an unsupported part.
     """
     model = Config(text_part(config))
     for key, what in _NOT_MODELLED.items():
@@ -220,8 +217,7 @@ def _experts(model: Config, layers: int) -> Experts | None:
 
 
 def _layers_of_experts(model: Config, layers: int) -> int:
-    """Return the number of layers with experts. Different model families have different keys for
-    it."""
+    """Return the number of layers with experts."""
     first = model.whole_or_none("first_k_dense_replace", "moe_layer_start_index") or 0
     chosen = model.tally("moe_layer_freq")
     if chosen:

@@ -24,11 +24,10 @@ OVERHEAD_BEYOND: Final = 2.0
 """A step is overhead-bound if its duration / memory time and its duration / compute time both
 exceed this number."""
 DIFFERS_BEYOND: Final = 0.25
-"""Minimum relative difference between modelled and measured bandwidth that is reported as a
-finding."""
+"""Minimum relative difference between modelled and measured bandwidth that is reported."""
 WORTH_COMPARING: Final = 0.05
 """Modelled and measured bandwidth are compared only if one of them is at least this share of the
-peak. Below it, transfers that are not modelled dominate."""
+peak. Below this share, transfers that are not modelled dominate."""
 LOW_ACTIVITY: Final = 0.3
 LONG_STEP_S: Final = 0.01
 BEYOND_PEAK: Final = 1.02
@@ -51,8 +50,7 @@ class Finding(StrEnum):
     MEASURED_ABOVE_MODEL = "measured_above_model"
     MEASURED_BELOW_MODEL = "measured_below_model"
     BEYOND_THE_PEAK = "beyond_the_peak"
-    """The modelled bytes or FLOPs exceed the device's peak, so the reported shape or device is
-    wrong."""
+    """The modelled bytes or FLOPs exceed the peak, so the reported shape or device is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,22 +69,19 @@ class Terms:
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation: the share of the peak FLOP/s that the step needs.
-
-        Each number format has its own peak FLOP/s, so MFU is the compute time / the step's
-        duration."""
+        """Model FLOPs utilisation: the compute time / the step's duration, because each number
+        format has its own peak FLOP/s."""
         return _share(self.compute_s, self.step_s)
 
 
 def verdict_of(
     terms: Terms | None, sm_active_ratio: float | None, busy_ratio: float | None = None
 ) -> Verdict | None:
-    """Return the bottleneck of a window. The module's docstring contains the conditions.
+    """Return the bottleneck of a window. See the module's docstring.
 
     Args:
-        terms: terms of the window's mean step, or None if there are no steps.
-        sm_active_ratio: measured share of the window in which multiprocessors were active; None if
-            not measured.
+        terms: terms of the window's mean step, if any.
+        sm_active_ratio: measured share of the window in which multiprocessors were active.
         busy_ratio: share of the window that the engine spent in steps, used if SM activity is
             unknown.
 
@@ -115,7 +110,6 @@ def residual_of(
     Args:
         least_bytes_per_s: modelled bandwidth if only weights and KV cache cross the memory bus.
         most_bytes_per_s: modelled bandwidth if activations between layers cross the memory bus too.
-        measured_bytes_per_s: measured bandwidth; None if not measured.
 
     Returns:
         A positive number if the measurement is above the range, a negative number if it is below, 0
@@ -139,11 +133,8 @@ def findings_of(
     """Return additional remarks on a window.
 
     Args:
-        verdict: the window's bottleneck.
-        terms: terms of the window's mean step.
         tensor_active_ratio: measured share of the time in which matrix units were active; None to
             use MFU.
-        residual: the result of `residual_of`.
         of_the_peak: the larger of (measured bandwidth, modelled bandwidth) / peak bandwidth; None
             if unknown.
     """

@@ -1,6 +1,6 @@
 """Compute the number of weights of a model, in total and on one GPU.
 
-Pure. Only matrices are counted: norms and biases are under 0.2 % of the weights of today's models.
+Pure. Only matrices are counted: norms and biases are under 0.2 % of the weights.
 """
 
 from typing import NamedTuple
@@ -14,8 +14,7 @@ class Weights(NamedTuple):
     table: float
     """Embedding tables of tokens and of learnt positions. A step reads one row per token."""
     head: float
-    """The last layer's matrix. If it is tied to the embedding table, the matrix and the table are
-    the same memory."""
+    """The last layer's matrix. If it is tied to the embedding table, both are the same memory."""
     attention: float
     dense: float
     """Feed-forward layers without experts."""
@@ -32,7 +31,7 @@ def parameters(shape: ModelShape) -> float:
 
 
 def active_parameters(shape: ModelShape) -> float:
-    """Return the number of parameters that one token uses, including tables: 3B for a model named
+    """Return the number of parameters that one token uses, with tables: 3B for a model named
     "A3B"."""
     return _weights_with_experts(shape, shape.experts.per_token if shape.experts else 0)
 
@@ -45,16 +44,16 @@ def model_weights(shape: ModelShape) -> Weights:
 def gpu_weights(shape: ModelShape) -> Weights:
     """Return the numbers of weights that one GPU reads, as a mean over the engine's GPUs.
 
-    Heads, widths and vocabulary are divided over tensor-parallel ranks. If there are fewer KV heads
-    than ranks, several ranks have copies of the same head. Every rank has a copy of the projections
-    of latent attention. Experts are divided over the ranks of all engines that share them.
+    Heads, widths and vocabulary are divided over tensor-parallel ranks. Every rank has a copy of
+    the projections of latent attention. Experts are divided over the ranks of all engines that
+    share them.
     """
     return _weights(shape, shape.parallel.tensor, shape.parallel.pipeline)
 
 
 def kv_heads_of_a_gpu(shape: ModelShape) -> float:
-    """Return the number of KV heads on one GPU. The number is at least 1: if there are fewer heads
-    than ranks, several ranks store the same head."""
+    """Return the number of KV heads on one GPU. If there are fewer heads than ranks, several ranks
+    store the same head."""
     return max(1.0, shape.kv_heads / shape.parallel.tensor)
 
 
@@ -104,9 +103,8 @@ def _attention(shape: ModelShape, tensor: int) -> float:
 
 
 def _latent_attention(shape: ModelShape, latent: Latent, tensor: int) -> float:
-    """Return the number of weights of one layer with latent attention.
-
-    These weights compress and expand queries, keys and values, and produce the output."""
+    """Return the number of weights of one layer with latent attention: to compress and expand
+    queries, keys and values, and for the output."""
     heads, hidden = shape.heads / tensor, shape.hidden
     if latent.query_rank is None:
         queries = hidden * heads * latent.key_dim

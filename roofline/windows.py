@@ -1,6 +1,6 @@
 """Compute an engine's roofline in time windows: bytes, FLOPs, bandwidth, utilisation, bottleneck.
 
-Pure. Other packages use only `windows_of`.
+Pure.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from roofline.verdict import Finding, Terms, Verdict, findings_of, residual_of, 
 class Window:
     """One time window of one engine.
 
-    Bytes and FLOPs are per GPU, as a mean over the engine's GPUs. Unknown values are None.
+    Bytes and FLOPs are means over the engine's GPUs. Unknown values are None.
     """
 
     from_unix_ns: int
@@ -32,7 +32,7 @@ class Window:
     weight_bytes: float | None
     kv_bytes: float | None
     bytes: float | None
-    """Bytes of active weights and KV cache. If they come from vLLM's counters: all bytes."""
+    """Bytes of active weights and KV cache, or all bytes if they come from vLLM's counters."""
     flops: float | None
     terms: Terms | None
     verdict: Verdict | None
@@ -43,8 +43,7 @@ class Window:
     bound."""
     measured_bytes_per_s: float | None
     residual_ratio: float | None
-    """How far the measured bandwidth is outside the two bounds (`verdict.residual_of`); 0 between
-    them."""
+    """How far the measured bandwidth is outside the two bounds (`verdict.residual_of`)."""
     sm_active_ratio: float | None
     tensor_active_ratio: float | None
     findings: tuple[Finding, ...]
@@ -71,13 +70,13 @@ def windows_of(
     """Return the windows of one engine.
 
     Args:
-        engine: the engine's samples, with the fields of `EngineSample`.
-        shape: the model's shape (`shape_from_config.read_shape(start.shape)`); None if unknown.
-        device: the device (`peaks.device_named(start.device)`); None if unknown.
-        gpus: samples of the engine's GPUs, with the fields of `GpuSample`.
+        engine: the engine's `EngineSample`s.
+        shape: the model's shape (`shape_from_config.read_shape`), if known.
+        device: the device (`peaks.device_named`), if known.
+        gpus: the `GpuSample`s of the engine's GPUs.
         width_s: width of a window in seconds; None for a single window.
-        chunks: limits of prompt chunks (`chunks.read_chunks(start.arguments)`); None to ignore the
-            KV that chunks read again.
+        chunks: limits of prompt chunks (`chunks.read_chunks`); None to ignore the KV that chunks
+            read again.
 
     Returns:
         The windows in order of time. A sample covers the time since the previous sample of its

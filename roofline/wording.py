@@ -1,7 +1,7 @@
 """Describe a window's bottleneck in a sentence.
 
 Pure. Every sentence contains the step's duration, and the times that memory and compute need at
-their peaks. Readers can therefore check the result.
+their peaks.
 """
 
 from roofline.verdict import Finding, Terms, Verdict

@@ -5,10 +5,9 @@
     FLOPs = 2 · weights that a token uses · tokens + 4 · heads · head size · (Q + C)
 
 All values are means over the engine's GPUs. `load.Load` defines P, Q, C, N and R. A step reads one
-row of the input embedding table per token; it reads the whole table only if the table is also the
-last layer's matrix (tied). For a mixture of experts, the active weights of a step include only the
-experts that the step's tokens use. The expected number of these experts is computed. README.md
-lists assumptions and limits.
+row of the input embedding table per token, or the whole table if the table is also the last layer's
+matrix (tied). For a mixture of experts, the active weights of a step include only the experts that
+the step's tokens are expected to use. README.md lists assumptions and limits.
 
 Pure. Source: "LLM Inference Performance Engineering" (Databricks, 2023) for bandwidth
 utilisation; Pope et al., "Efficiently Scaling Transformer Inference", arXiv 2211.05102.
@@ -35,8 +34,8 @@ class Work:
     kv_read_bytes: FloatArray
     kv_write_bytes: FloatArray
     activation_bytes: FloatArray
-    """Bytes of activations between layers, if all activations are written to memory and read again.
-    Fused kernels avoid some of these bytes."""
+    """Bytes of activations between layers, if all are written to memory and read again. Fused
+    kernels avoid some of them."""
     linear_flops: FloatArray
     """FLOPs in the number format of quantised weights."""
     plain_flops: FloatArray
@@ -44,14 +43,13 @@ class Work:
 
     @property
     def bytes(self) -> FloatArray:
-        """Bytes of active weights and KV cache. Fused kernels cannot avoid them. MBU is computed
-        from them."""
+        """Bytes of active weights and KV cache, from which MBU is computed. Fused kernels cannot
+        avoid them."""
         return self.weight_bytes + self.table_bytes + self.kv_read_bytes + self.kv_write_bytes
 
     @property
     def traffic_bytes(self) -> FloatArray:
-        """All bytes, including activations. These bytes are the memory traffic if no activation
-        stays in the GPU's caches."""
+        """All bytes: the memory traffic if no activation stays in the GPU's caches."""
         return self.bytes + self.activation_bytes
 
     @property
@@ -86,7 +84,8 @@ def work_of(shape: ModelShape, load: Load) -> Work:
 def _read_back(shape: ModelShape, load: Load) -> FloatArray:
     """Return the number of cached tokens that are read, summed over layers.
 
-    A layer with a sliding window reads at most the tokens of its window."""
+    A layer with a sliding window reads at most the tokens of its window.
+    """
     context = load.context_tokens
     tokens = shape.full_layers * (context + load.prefill_context_tokens)
     if shape.window is not None:
@@ -99,7 +98,8 @@ def _read_back(shape: ModelShape, load: Load) -> FloatArray:
 def _row_elements_of_a_gpu(shape: ModelShape) -> float:
     """Return the elements of one row of the token table and one of the position table on a GPU.
 
-    Each row is stored on only one rank, so the mean over the GPUs is returned."""
+    Each row is stored on only one rank, so the mean over the GPUs is returned.
+    """
     tables = 2 if shape.positions else 1
     return tables * shape.hidden / shape.parallel.tensor / shape.parallel.pipeline
 
@@ -118,8 +118,8 @@ def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
 def _expert_elements(shape: ModelShape, weights: Weights, load: Load) -> FloatArray:
     """Return the number of expert elements that a GPU reads in the steps.
 
-    If each of T tokens uses k of E experts at random, E·(1 − (1 − k/E)^T) experts are used. If
-    several engines share the experts, each engine is assumed to compute the same number of tokens.
+    If each of T tokens uses k of E experts at random, E·(1 − (1 − k/E)^T) experts are used. Engines
+    that share the experts are assumed to compute the same number of tokens.
     """
     experts = shape.experts
     if experts is None:
@@ -171,9 +171,10 @@ def _attention_flops(shape: ModelShape, load: Load) -> FloatArray:
 def _activations(shape: ModelShape, load: Load) -> FloatArray:
     """Return the number of elements that operators read and write.
 
-    Each operator is assumed to read its inputs and write its outputs once."""
+    Each operator reads its inputs and writes its outputs once.
+    """
     ranks = shape.parallel.tensor
-    layer = 8.0 * shape.hidden  # each norm reads and writes the residual; there are two norms
+    layer = 8.0 * shape.hidden  # two norms, which each read and write the residual
     layer += (
         _of_latent_attention(shape, shape.latent)
         if shape.latent

@@ -3,8 +3,8 @@
     engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + unbilled cost
 
 for replicas with a price. The series of a replica without a price are omitted, because unknown is
-not $0. Engines send no samples while they load, so these series do not include the loading time.
-The bill that `tailspan cost` prints includes it.
+not $0. Engines send no samples while they load, so the loading time is included only in the bill of
+`tailspan cost`.
 """
 
 from typing import Final

@@ -77,7 +77,7 @@ ENGINE_GAUGES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""Gauges by field of `EngineSample`. The gauges are absent if the engine sends no samples."""
+"""Gauges by field of `EngineSample`."""
 
 ROOFLINES: Final = {
     "modelled_bytes_per_s": Series(
@@ -99,9 +99,7 @@ ROOFLINES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""Gauges by field of `roofline.windows.Window`. The gauges are absent if the model's shape, the
-device, or the work of the steps is unknown.
-"""
+"""Gauges by field of `roofline.windows.Window`."""
 
 ENGINE_TOTALS: Final = {
     "steps_total": Series("tailspan_engine_steps_total", "Engine steps.", ENGINE_LABELS),

@@ -55,7 +55,6 @@ GAUGES: Final[Mapping[str, Series]] = {
         PROBE_LABELS,
     ),
 }
-"""The series that each export one field of `Probe`."""
 LAST: Final = Series(
     "tailspan_probe_last_timestamp_seconds",
     "When the latest probe was due, in unix seconds.",

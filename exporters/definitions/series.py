@@ -2,15 +2,12 @@
 
 Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so neighbouring bounds differ by at
 most a factor of 1.67. The usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s)
-are among the bounds. The first bound of each histogram is near the minimum of its latency. For
-queue times, the first bound is 0.1 ms, the queue time of an idle server (the first bound of vLLM's
-own queue-time histogram is 300 ms). For latencies that contain at least one engine step, it is
-1 ms. The buckets are for heatmaps; quantiles and objectives are not computed from them. Quantiles
-of the last minutes are exported as summaries. A summary has a different name than the histogram of
-the same latency, because a name can have only one type. Do not average or sum these quantiles.
+are among the bounds. For queue times, the first bound is 0.1 ms, the queue time of an idle server.
+For latencies that contain at least one engine step, the first bound is 1 ms. The buckets are for
+heatmaps; quantiles and objectives are not computed from them. Quantiles of the last minutes are
+exported as summaries, with names of their own. Do not average or sum these quantiles.
 
-If a request's latency or other value is unknown, it is not counted. If a label's value is unknown,
-the label is empty, which Prometheus treats as an absent label.
+Unknown values are not counted. An unknown label is empty, which Prometheus treats as absent.
 """
 
 from collections.abc import Iterable
@@ -107,8 +104,7 @@ HISTOGRAMS: Final = (
 
 
 def histograms(objectives: Iterable[Goodput]) -> tuple[Histogram, ...]:
-    """Return the histograms. The bounds of the histograms include the latency thresholds of the
-    given objectives."""
+    """Return the histograms. The bounds include the latency thresholds of the given objectives."""
     wanted: dict[str, set[float]] = {}
     for objective in objectives:
         for field, threshold in objective.thresholds():
@@ -121,7 +117,6 @@ def histograms(objectives: Iterable[Goodput]) -> tuple[Histogram, ...]:
 
 RECENT_S: Final = 300
 QUANTILES: Final = {"0.5": 0.5, "0.95": 0.95, "0.99": 0.99}
-"""Maps the label of each quantile to the quantile."""
 
 _RECENTLY: Final = (
     f"of requests that ended in the last {RECENT_S // 60} min, accurate to 1 %, in seconds."
@@ -175,8 +170,8 @@ RECENT_BY_MODEL: Final = {
 }
 """Quantiles by model.
 
-They are computed from all requests of the model, because a model's quantiles cannot be derived from
-the quantiles of its replicas.
+The quantiles are computed from all requests of the model, because a model's quantiles cannot be
+derived from the quantiles of its replicas.
 """
 RECENT_BY_TENANT: Final = {
     each.field: Series(each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile"))
@@ -207,7 +202,6 @@ TOKENS: Final = {
         REQUEST_LABELS,
     ),
 }
-"""Token counters by field of `RequestTimeline`."""
 
 COSTS: Final = {
     "cost_usd": Series(
@@ -228,7 +222,6 @@ COSTS: Final = {
         REQUEST_LABELS,
     ),
 }
-"""Counters of costs and engine time by field of `RequestTimeline`."""
 
 TENANT_REQUESTS: Final = Series(
     "tailspan_tenant_requests_total",
@@ -248,10 +241,8 @@ TENANT_TOKENS: Final = {
         "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
-"""Token counters by field of `RequestTimeline`. These counters have the labels tenant and model,
-but not replica: with hundreds of tenants and hundreds of replicas, there would be tens of thousands
-of series.
-"""
+"""Token counters by field of `RequestTimeline`, without the label replica: tenants × replicas would
+be tens of thousands of series."""
 
 TENANT_COSTS: Final = {
     "cost_usd": Series(
@@ -265,12 +256,12 @@ TENANT_COSTS: Final = {
         TENANT_LABELS,
     ),
 }
-"""Counters of costs and engine time of tenants, by field of `RequestTimeline`."""
+"""Counters of tenants' costs and engine time, by field of `RequestTimeline`."""
 
 LATE_S: Final = 60
 """A request that is stored more than this many seconds after its end counts as late. The plugin
-sends every 5 s, and waits at most 30 s between two attempts to send (`instrumentation`,
-export/retry.py). A request is therefore late only if more than one attempt failed."""
+sends every 5 s and pauses at most 30 s between attempts, so a request is late only if more than one
+attempt failed."""
 LATE_REQUESTS: Final = Series(
     "tailspan_late_requests_total",
     f"Requests of tailspan_requests_total that were stored more than {LATE_S} s after their end.",

@@ -3,7 +3,6 @@
 from typing import Final, NamedTuple
 
 OTHER: Final = "other"
-"""The label value that stands for all values beyond the limit."""
 
 
 class Series(NamedTuple):
@@ -34,9 +33,7 @@ class Recent(NamedTuple):
 
     name: str
     by_model: str
-    """Name of the series with quantiles over all replicas of a model."""
     by_tenant: str
-    """Name of the series with quantiles by model and tenant."""
     help: str
     field: str
     answered_only: bool = False

@@ -18,14 +18,13 @@ START: Final = Series(
     "process_start_time_seconds",
     "Timestamp at which this process began to export metrics, in unix seconds.",
 )
-"""Metrics of this process, with the usual names of Prometheus client libraries."""
 
 
 class Exposition:
     """Writes the families of its sources, and the metrics of this process and of the scrape.
 
     Args:
-        sources: the sources in output order. All families of all sources must have different names.
+        sources: the sources in output order. Names of families are unique over all sources.
     """
 
     def __init__(self, sources: Iterable[Families]) -> None:
@@ -60,7 +59,6 @@ class Exposition:
 
 
 def _memory_bytes() -> int | None:
-    """Return the resident memory in bytes, or None if the system does not report it."""
     if sys.platform != "linux":
         return None
     with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 -- no file to keep

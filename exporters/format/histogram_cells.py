@@ -1,15 +1,14 @@
 """Defines the cells in which latencies are counted, and computes classic and native buckets. A
 classic histogram has configured bounds.
 
-A native histogram has eight buckets per factor of two. The bounds of all classic and all native
-buckets together divide the range of latencies into cells. A latency is counted in one cell only,
-and both kinds of buckets are sums of cells. A histogram always has about 200 cells:
+A native histogram has eight buckets per factor of two. The bounds of both together divide the range
+of latencies into cells. Each latency is counted in one cell. A bucket of either kind is a sum of
+cells. A histogram always has about 200 cells:
 
     up to the zero threshold | 8 per doubling, cut at the classic bounds | the rest
 
 The zero threshold is the power of two below the first classic bound. The last native bucket ends at
-the power of two above the last classic bound. One cell contains all larger values, as the last
-bucket of a classic histogram does.
+the power of two above the last classic bound. One cell contains all larger values.
 
 Source: Prometheus, "Native histograms" specification, standard schemas.
 """
@@ -30,8 +29,7 @@ IntArray = NDArray[np.int64]
 SCHEMA: Final = 3
 _A_DOUBLING: Final = 2**SCHEMA
 GROWTH: Final = 2 ** (1 / _A_DOUBLING)
-"""Ratio of neighbouring native bounds: 1.09. A value in a bucket therefore differs from the
-bucket's bounds by at most 9 %."""
+"""Ratio of neighbouring native bounds: 1.09."""
 
 
 class Cells(NamedTuple):
@@ -53,14 +51,14 @@ class Cells(NamedTuple):
     """(1 + native buckets,) the first cell of the zero bucket, and of each native bucket."""
     zero_threshold_s: float
     first: int
-    """The index of the first native bucket: bucket i ends at 2^(i/8) s."""
+    """The index of the first native bucket. Bucket i ends at 2^(i/8) s."""
 
     def of_column(self, values_s: FloatArray) -> IntArray:
         """Return the index of each value's cell: (n,)."""
         return np.searchsorted(self.bounds_s, values_s)
 
     def none(self) -> "array[int]":
-        """Return a new list of counts, one per cell, all zero."""
+        """Return a list of zeros, one per cell."""
         return array("q", bytes(8 * len(self.buckets)))
 
     def cumulative(self, counts: IntArray) -> IntArray:

@@ -4,19 +4,15 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 Labels = tuple[str, ...]
-"""Label values in the order of the series' labels."""
 
 MAX_ENTRIES: Final = 1 << 15
-"""Maximum number of entries per metric: several times the number that one scrape uses."""
+"""Maximum number of entries per metric. One scrape uses a fraction of them."""
 
 _Made = TypeVar("_Made")
 
 
 class LabelCache(dict[Labels, _Made], Generic[_Made]):
-    """Maps labels to values, which are created on first use.
-
-    A full cache is cleared, and the next scrape creates the entries that it needs.
-    """
+    """Maps labels to values, which are created on first use. A full cache is cleared."""
 
     def __init__(self, make: Callable[[Labels], _Made]) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Selects the format of a scrape from the request's headers.
 
 Only the protobuf format has native histograms. A scraper receives protobuf if its Accept header
-lists protobuf with all parameters, and with a weight (`q`) that is not lower than the weight of
-text. All other scrapers receive text.
+lists protobuf with all parameters and at least the weight (`q`) of text. Other scrapers receive
+text.
 """
 
 import re
@@ -40,7 +40,6 @@ def wanted(accept: str) -> Format:
             text = max(text, weight)
     if protobuf > 0 and protobuf >= text:
         return Format.PROTOBUF
-    # Prometheus requests OpenMetrics, but browsers and curl do not.
     return Format.OPENMETRICS if _OPENMETRICS in accept else Format.PLAIN
 
 

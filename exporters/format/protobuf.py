@@ -1,9 +1,8 @@
 """Writes metric families in Prometheus' protobuf format, the only format with native histograms.
 
-prometheus_client does not write this format. A protobuf library would take ten times as long,
-because a scrape has tens of thousands of messages with two numbers each. This module writes each
-message as a prefix and the numbers. The prefix is cached between scrapes. Field numbers are those
-of `MetricFamily`.
+prometheus_client does not write this format. A scrape has tens of thousands of small messages, for
+which a protobuf library would take ten times as long. This module writes each message as a prefix
+and the numbers. The prefix is cached between scrapes.
 
 Source: prometheus/client_model, io/prometheus/client/metrics.proto.
 """
@@ -31,8 +30,7 @@ _double: Final = Struct("<d").pack
 _bound: Final = Struct("<cd").pack
 GAP: Final = 5
 """Maximum number of consecutive empty buckets that are written as zeros (one byte each). A longer
-gap begins a new span (six bytes).
-"""
+gap begins a new span (six bytes)."""
 
 
 def varint(number: int) -> bytes:
@@ -60,7 +58,6 @@ _SMALL: Final = tuple(map(_written, range(0x2000)))
 
 
 def _sized(field: bytes, body: bytes) -> bytes:
-    """Encode a field that is a message or a text."""
     return field + varint(len(body)) + body
 
 
@@ -129,7 +126,6 @@ def classic(
 
 
 _BUCKETS: Final = tuple(b"\x1a" + bytes((size + 10,)) + b"\x08" for size in range(11))
-"""The bytes before a bucket's count, by the encoded length of the count."""
 
 
 def upper_bound(bound_s: float) -> bytes:
@@ -149,7 +145,7 @@ _exemplar: Final = Struct("<cdcB").pack
 
 @lru_cache(maxsize=8)
 def _trace_label(size: int) -> bytes:
-    """Return the encoded label `trace_id` up to its value. The value has this length."""
+    """Return the encoded label `trace_id` up to its value, which has this length."""
     name = b"\x0a\x08trace_id\x12" + varint(size)
     return b"\x0a" + varint(len(name) + size) + name
 
@@ -171,8 +167,6 @@ _MILLIS: Final = tuple(b"\x10" + varint(milli * 10**6) for milli in range(1000))
 def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
     """Encode the native buckets of several histograms.
 
-    Native buckets are written after the classic buckets.
-
     Args:
         of: the cells of the histograms.
         counts: (n, cells).
@@ -181,8 +175,8 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
     summed = of.native(counts)
     zeros, buckets = summed[:, 0].tolist(), summed[:, 1:]
     written = _buckets_to_write(buckets > 0)
-    # The count of the first bucket is written unchanged. Each other count is written as the
-    # difference from the count before it.
+    # The first bucket is written as its count, each later bucket as the difference from the one
+    # before.
     owners, _ = np.nonzero(written)
     heights = buckets[written]
     steps = np.diff(heights, prepend=0)
@@ -193,8 +187,8 @@ def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
     spans: list[list[bytes]] = [[] for _ in zeros]
     past = 0
     for row, begin, end in _runs(written):
-        # A span is a run of buckets. The first span contains the index of its first bucket. Each
-        # later span contains its distance from the previous span.
+        # The first span contains the index of its first bucket. Each later span contains its
+        # distance from the previous span.
         gap = begin - past if spans[row] else begin + of.first
         past = end
         offset = b"\x08" + varint(gap << 1 if gap >= 0 else -gap * 2 - 1)

@@ -1,10 +1,10 @@
 """Forwards OTLP messages to another backend, such as Tempo, Jaeger or an OpenTelemetry Collector. A
 message is forwarded unchanged after the collector has stored it.
 
-The collector never waits for the backend: a message that does not fit into the queue, or that the
-backend does not accept within `PATIENCE_S`, is dropped and counted. Messages are sent in the order
-of their arrival, so retries of one message delay all later messages. `tailspan_vllm.export.retry`
-defines the retry rules.
+The collector never waits for the backend. A message is dropped and counted if the queue is full, or
+if the backend does not accept the message within `PATIENCE_S`. Messages are sent in order, so
+retries of one message delay all later messages. The retry rules are those of
+`tailspan_vllm.export.retry`.
 """
 
 import logging
@@ -25,9 +25,7 @@ from telemetry.tasks import Task
 
 QUEUED_BYTES: Final = 64 * 2**20
 PATIENCE_S: Final = 300.0
-"""Age at which a message is dropped if the backend has not accepted it."""
 LONGEST_REQUESTED_PAUSE_S: Final = 30.0
-"""The longest pause that a backend may request: a tenth of `PATIENCE_S`."""
 
 MESSAGES: Final = Series(
     "tailspan_forward_messages_total",
@@ -68,7 +66,6 @@ class Forwarder(Families):
         queued_bytes: capacity of the queue.
         patience_s: age at which a message is dropped.
         backoff: computes the pauses between attempts.
-        clock: monotonic seconds.
         pause: waits for a number of seconds, or until the forwarder is closed.
     """
 

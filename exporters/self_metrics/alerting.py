@@ -26,8 +26,7 @@ class AlertingMetrics(Families):
     """Reports when alerts were last evaluated, and the undelivered notifications.
 
     Args:
-        evaluated_unix_s: returns the time of the last complete evaluation, or None before the
-            first.
+        evaluated_unix_s: returns the time of the last complete evaluation, if any.
         oldest_pending_s: returns the age in seconds of the oldest undelivered message of each
             channel.
     """

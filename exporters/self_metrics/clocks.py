@@ -79,13 +79,7 @@ class OwnClock(Protocol):
 
 
 class ClockMetrics(Families):
-    """Reports the clocks of senders that recently sent messages, and Tailspan's own clock.
-
-    Args:
-        report: returns the senders.
-        own: Tailspan's own clock.
-        overflows: returns the number of messages from untracked senders.
-    """
+    """Reports the clocks of senders that recently sent messages, and Tailspan's own clock."""
 
     def __init__(
         self,
@@ -98,8 +92,7 @@ class ClockMetrics(Families):
         self._overflows = overflows
 
     def families(self) -> Iterator[Family]:
-        """Yield every family with the current values. Without senders, their families are
-        omitted."""
+        """Yield every family with the current values."""
         yield gauge(JUMP, {(): self._own.ahead_ns / 1e9})
         yield gauge(BEHIND, {(): max(0, self._own() - self._own.deletable_unix_ns) / 1e9})
         yield counter(OVERFLOWS, {(): self._overflows()})

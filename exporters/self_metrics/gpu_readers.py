@@ -60,7 +60,7 @@ class ReaderReport(Protocol):
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """Return the time of the last successful attempt, or None if no attempt has succeeded."""
+        """Return the time of the last successful attempt, or None."""
 
 
 class GpuReaderMetrics(Families):

@@ -17,11 +17,7 @@ HELD: Final = Series(
 
 
 class LeaseMetrics(Families):
-    """Reports the leases.
-
-    Args:
-        held: returns for each lease whether this collector holds it.
-    """
+    """Reports, for each lease, whether this collector holds it."""
 
     def __init__(self, held: Callable[[], Mapping[str, bool]]) -> None:
         self._held = held

@@ -64,7 +64,7 @@ class ScrapedTarget(Protocol):
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """Return the time of the last successful scrape, or None if no scrape has succeeded."""
+        """Return the time of the last successful scrape, or None."""
 
     @property
     def unusable_values(self) -> int:

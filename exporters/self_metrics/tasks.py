@@ -27,11 +27,7 @@ LAST_SUCCESS: Final = Series(
 
 
 class TaskMetrics(Families):
-    """Reports whether each component works.
-
-    Args:
-        report: returns each component and the reason why it does not work (None if it works).
-    """
+    """Reports each component, and why it does not work (None if it works)."""
 
     def __init__(self, report: Callable[[], Sequence[tuple[Task, str | None]]]) -> None:
         self._report = report

@@ -15,11 +15,7 @@ T = TypeVar("T", bound=_Copied)
 
 
 class ByPair(Generic[T]):
-    """Maps each pair of labels to its totals.
-
-    Args:
-        empty: creates the totals of a new pair.
-    """
+    """Maps each pair of labels to its totals. `empty` creates the totals of a new pair."""
 
     def __init__(self, empty: Callable[[], T]) -> None:
         self._empty = empty
@@ -28,8 +24,8 @@ class ByPair(Generic[T]):
     def expect(self, pair: Pair) -> T:
         """Return the totals of a pair, and create them if necessary.
 
-        Create a pair before its first request is counted, so that its series begin at 0. If the
-        first value were 1, a Prometheus rate would miss the first request.
+        Create a pair before its first request is counted. The series of the pair then begin at 0,
+        so a Prometheus rate includes the first request.
         """
         totals = self._by_pair.get(pair)
         if totals is None:

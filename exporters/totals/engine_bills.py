@@ -1,13 +1,13 @@
 """Computes the cost of each engine while it was up, and the cost of its idle time.
 
-Uptime has the same definition as in the bill (`cost.uptime`): an engine was up between two samples
-that are at most GAP_S apart. A longer gap counts neither as uptime nor as idle time, because the
-machine may not have been rented during the gap. One process of an engine sends the totals of the
-engine's steps. Other processes that send samples with the same replica and engine are its API
-servers; they add no uptime. If two processes send totals of steps during the same time, two servers
-use the same replica name by mistake. The uptime of both servers is then billed. Idle time is uptime
-minus busy time. The busy time of a long step is reported only at its end, but the exported idle
-time never decreases. The loading time of an engine is not included.
+Uptime is defined as in the bill (`cost.uptime`): an engine was up between two samples that are at
+most GAP_S apart. A longer gap counts neither as uptime nor as idle time, because the machine may
+not have been rented during the gap. One process of an engine sends the totals of the engine's
+steps. Other processes with the same replica and engine are its API servers; they add no uptime. If
+two processes send totals of steps during the same time, two servers use the same replica name by
+mistake. The uptime of both servers is then billed. Idle time is uptime minus busy time. The
+exported idle time never decreases, although the busy time of a long step is reported only at its
+end. Loading time is not included.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ first.
 
 
 class EngineBill(NamedTuple):
-    """The bill of one engine since this exporter started. Unknown values are None."""
+    """The bill of one engine since this exporter started."""
 
     model: str | None
     usd_per_s: float | None
-    """The current price per second. None if the price is unknown or the engine sends no samples."""
+    """The current price; None if it is unknown or the engine sends no samples."""
     up_s: float
     idle_s: float | None
     usd: float | None
@@ -43,10 +43,8 @@ class _Report(NamedTuple):
     at_unix_ns: int
     busy_s: float | None
     first_unix_ns: int = 0
-    """Timestamp of the process's first sample."""
     server: int = 0
-    """Index of the process's server, if several servers share the engine's name; otherwise 0.
-    """
+    """Index of the process's server, if several servers share the engine's name; else 0."""
 
     @property
     def counts_steps(self) -> bool:
@@ -72,8 +70,8 @@ class _Engine:
     processes: dict[_Process, _Report] = field(default_factory=dict)
     up_s: float = 0.0
     spare_s: float = 0.0
-    """Uptime minus busy time. The value grows during a step, and decreases at the end of the step,
-    when the step's busy time is reported."""
+    """Uptime minus busy time. The value decreases at the end of a step, when its busy time is
+    reported."""
     idle_s: float | None = None
     usd: float | None = None
     spare_usd: float = 0.0
@@ -86,9 +84,8 @@ class _Engine:
     def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
         """Return the uptime in seconds that a sample adds, and the index of the process's server.
 
-        A process that replaces another process begins to send step totals, and the replaced process
-        stops. If the earlier process still sends step totals, it was not replaced, and counts as a
-        separate server from its previous sample on.
+        A replaced process stops sending step totals when its successor begins. If the earlier
+        process still sends step totals, it counts as a separate server from its previous sample on.
         """
         number = report.server
         before = self.processes.get(process)
@@ -134,12 +131,7 @@ class _Engine:
 
 
 class EngineBills:
-    """The bills of all engines.
-
-    Args:
-        clock_unix_ns: returns the current time.
-        usd_per_s: returns the price per second of a replica's engine; None if unknown.
-    """
+    """The bills of all engines."""
 
     def __init__(
         self,
@@ -156,8 +148,8 @@ class EngineBills:
         at, process = sample.at_unix_ns, (sample.process, sample.started_unix_ns)
         engine = self._engines.get(key)
         if engine is None:
-            # The time from the engine's start to its first sample is billed too, unless it is
-            # longer than GAP_S.
+            # The time from the engine's start to its first sample is billed too, if it is at most
+            # GAP_S.
             engine = self._engines[key] = _Engine([_Server(min(sample.started_unix_ns, at))])
         report = engine.processes.get(process)
         latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
@@ -205,7 +197,7 @@ class EngineBills:
 
 
 def _busy_since_last_sample(before: _Report, at_unix_ns: int, busy_s: float | None) -> float | None:
-    """Return the busy seconds since the process's previous sample, or None if not reported."""
+    """Return the busy seconds since the process's previous sample, or None."""
     if busy_s is None:
         return None
     if before.busy_s is None or not 0 <= at_unix_ns - before.at_unix_ns <= _GAP_NS:

@@ -1,15 +1,13 @@
 """Computes totals and gauges of engines, from the samples of one or several processes per engine.
 
 Several processes (vLLM's API servers) may report one engine, each with a share of the engine's
-steps. Totals are summed over the processes. Gauges are taken from the newest sample, except for the
-gauges in `_OVER_PROCESSES`.
+steps. Totals are summed over the processes.
 
-A total decreases only when the server restarts. A restart is recognised by two facts: a process
-with a new start timestamp sends a sample, and no other process of the engine sent a sample shortly
-before this start timestamp. The old counts are then dropped, as on the server's own /metrics, and
-Prometheus treats the decrease as a counter reset. If a process ends while other processes of the
-engine still send samples, its counts stay in the sum. Without them, the sum would decrease, and
-Prometheus would treat the decrease as a reset of the whole total.
+A total decreases only when the server restarts. The server has restarted if a process with a new
+start timestamp sends a sample, and no other process of the engine sent a sample shortly before this
+start. The old counts are then dropped, and Prometheus treats the decrease as a counter reset. If a
+process ends while other processes of the engine still send samples, its counts stay in the sum, so
+that Prometheus sees no reset.
 """
 
 import operator
@@ -22,20 +20,15 @@ from exporters.definitions.engine_series import COMMON_TOTALS, ENGINE_GAUGES, EN
 from telemetry.engines import EngineSample
 
 STALE_NS: Final = 60 * 10**9
-"""Time without samples after which an engine's gauges are omitted. Samples arrive every second."""
 GONE_NS: Final = 10 * 10**9
-"""If a process sent no sample for this long before another process started, it has ended: no server
-restarts and loads a model in less time.
-"""
+"""A process that sent no sample for this long before another process started has ended, because no
+server restarts and loads a model in less time."""
 AHEAD_NS: Final = 600 * 10**9
-"""If a stored sample's timestamp is later than the current time by more than this, the sample was
-stored while Tailspan's clock was ahead. A sample that arrives afterwards replaces it, although its
-timestamp is earlier.
-"""
+"""A stored sample with a timestamp further in the future than this was stored while Tailspan's
+clock was ahead. The next sample replaces it."""
 MAX_PROCESSES: Final = 64
 """Maximum number of processes of one engine. A further process replaces the process whose last
-sample is oldest. The totals of the replaced process stay in the sum.
-"""
+sample is oldest."""
 
 _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "longest_step_s": max,
@@ -44,9 +37,7 @@ _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "last_step_age_s": min,
 }
 """Functions that compute an engine's gauge from the gauges of its processes. All other gauges are
-taken from the newest sample. The age of the engine's last step is the minimum of the processes'
-values, because the newest step of any process is the engine's last step.
-"""
+taken from the newest sample. The age of the last step is the minimum over the processes."""
 
 _TOTALS: Final = attrgetter(*ENGINE_TOTALS)
 _NO_TOTALS: Final = (None,) * len(ENGINE_TOTALS)
@@ -63,18 +54,15 @@ class EngineView(NamedTuple):
     totals: dict[str, float]
     last_sample_unix_ns: int
     info: tuple[str, str, str]
-    """Region, config and source of the engine; "" if unknown."""
 
 
 @dataclass(slots=True)
 class _Process:
     newest: EngineSample
     last_seen_unix_ns: int
-    """The sample's timestamp or its arrival, whichever is earlier. A sender's clock that is ahead,
-    or a late delivery, therefore cannot make the sample look newer.
-    """
+    """The sample's timestamp or its arrival, whichever is earlier. A late delivery or a sender's
+    clock that is ahead thus cannot make the sample look newer."""
     started_unix_ns: int | None = None
-    """Start timestamp of the totals, or None until totals are reported."""
     highest: list[float | None] = field(default_factory=lambda: [None] * len(ENGINE_TOTALS))
     """The highest value of each total, in the order of `ENGINE_TOTALS`."""
 
@@ -101,8 +89,7 @@ class _Engine:
     model: str | None = None
     processes: dict[int, _Process] = field(default_factory=dict)
     settled: dict[str, float] = field(default_factory=dict)
-    """Sum of the totals of processes that ended while other processes of the engine continued to
-    run."""
+    """Sum of the totals of processes that ended while other processes continued to run."""
 
     def settle(self, process: int) -> None:
         for name, value in self.processes.pop(process).totals.items():
@@ -111,11 +98,7 @@ class _Engine:
 
 
 class EngineTotals:
-    """The totals of all engines.
-
-    Args:
-        clock_unix_ns: returns the current time.
-    """
+    """The totals of all engines."""
 
     def __init__(self, clock_unix_ns: Callable[[], int]) -> None:
         self._clock_unix_ns = clock_unix_ns

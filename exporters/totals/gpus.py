@@ -1,9 +1,8 @@
 """Exports the latest sample of each GPU as Prometheus metrics.
 
-The key is the replica and the GPU. A GPU without samples for a minute is omitted; idle GPUs also
-have samples. If a GPU moves to another replica, it is exported for the new replica at once, and for
-ten more seconds also for the old replica. These ten seconds are a short time, because sums count
-the GPU twice during them.
+A GPU without samples for a minute is omitted. A GPU that moves to another replica is exported for
+the new replica at once, and for ten more seconds also for the old replica. During these seconds,
+sums count the GPU twice.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,11 +29,7 @@ GpuKey = tuple[str, str]
 
 
 class GpuTotals:
-    """The latest samples of all GPUs.
-
-    Args:
-        clock_unix_ns: returns the current time.
-    """
+    """The latest samples of all GPUs."""
 
     def __init__(self, clock_unix_ns: Callable[[], int]) -> None:
         self._clock_unix_ns = clock_unix_ns
@@ -49,10 +44,8 @@ class GpuTotals:
             self._latest[key] = sample
 
     def view(self, labels: Labels) -> list[GpuSample]:
-        """Return the latest sample of each current GPU.
-
-        Remove GPUs that are stale, moved to another replica, or beyond the limit.
-        """
+        """Return the latest sample of each current GPU. Remove GPUs that are stale, moved, or
+        beyond the limit."""
         horizon = self._clock_unix_ns() - STALE_NS
         newest: dict[str, int] = {}
         for sample in self._latest.values():
@@ -67,7 +60,7 @@ class GpuTotals:
 
 
 def gpu_families(samples: Sequence[GpuSample]) -> Iterator[Family]:
-    """Yield the latest values of each GPU. Values that a GPU does not report have no series."""
+    """Yield the latest values of each GPU."""
     by_labels = {(each.replica, each.gpu, each.model_name or ""): each for each in samples}
     if not by_labels:
         return

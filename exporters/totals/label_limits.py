@@ -1,13 +1,12 @@
 """Limits label values, so that clients cannot fill the memory of Prometheus or Tailspan.
 
-Each label has a maximum number of values. At the maximum, a new value replaces the value without
-rows for the longest time, if this time is at least `IDLE_NS` (hours). After a rollout, for example,
-new names of replicas replace old names. If no value can be replaced, rows with the new value get
-the label `other`, and the number of these rows is exported.
+Each label has a maximum number of values. At the maximum, a new value replaces the value that had
+no rows for the longest time, if this time is at least `IDLE_NS`. If no value can be replaced, rows
+with the new value get the label `other` and are counted.
 
 Pairs of labels have an owner: the tenant or the replica. At the maximum, a new pair replaces a pair
-of the owner that has the most pairs. An owner with many models therefore does not displace the
-pairs of other owners.
+of the owner with the most pairs. An owner with many models therefore does not displace the pairs of
+other owners.
 """
 
 from collections import Counter, OrderedDict
@@ -20,12 +19,10 @@ from telemetry.engines import MOST_TRACKED
 LIMIT: Final = 200
 """Maximum number of models, and of tenants."""
 COMBINED_LIMIT: Final = MOST_TRACKED
-"""Maximum number of each of these: replicas, engines, pairs of a model and a replica, and pairs of
-a model and a tenant. `/metrics` of 1,000 replicas with one GPU each has 35 MB
-(`benchmarks/scrape.py`).
-"""
+"""Maximum number of replicas, of engines, of pairs of a model and a replica, and of pairs of a
+model and a tenant. `/metrics` of 1,000 replicas with one GPU each has 35 MB
+(`benchmarks/scrape.py`)."""
 GPU_LIMIT: Final = 8 * COMBINED_LIMIT
-"""Maximum number of GPUs: eight for each replica."""
 IDLE_NS: Final = 6 * 3_600 * 10**9
 """Time without rows after which a value may be replaced: the longest window of a paging alert."""
 
@@ -36,7 +33,6 @@ class LabelCap(Generic[_Value]):
     """The admitted values. The value without rows for the longest time is first.
 
     Args:
-        limit: the maximum number of values.
         owner: returns the owner of a value, or None if values have no owners.
     """
 
@@ -66,13 +62,8 @@ class LabelCap(Generic[_Value]):
         return True
 
     def reserve(self, values: Collection[_Value], now_unix_ns: int) -> None:
-        """Admit these values, and never replace them. If necessary, remove other values.
-
-        Args:
-            values: the values, at most `limit`. Values that an earlier call reserved can be
-                replaced from now on.
-            now_unix_ns: the current time.
-        """
+        """Admit these values, and do not replace them until the next call. If necessary, remove
+        other values."""
         self._reserved = frozenset(values)
         new = [value for value in values if value not in self._seen_unix_ns]
         beyond = len(self._seen_unix_ns) + len(new) - self._limit
@@ -90,16 +81,14 @@ class LabelCap(Generic[_Value]):
 
     @property
     def since_unix_ns(self) -> dict[_Value, int]:
-        """Return for each value the time in unix ns since which all of its rows are admitted. The
-        time 0 means: since the start."""
+        """Return for each value the time in unix ns since which all of its rows are admitted. 0
+        means since the start."""
         return dict(self._since_unix_ns)
 
     def __contains__(self, value: object) -> bool:
         return value in self._seen_unix_ns
 
     def _add(self, value: _Value, now_unix_ns: int) -> None:
-        # While no row was beyond the limit, all rows of each value have been admitted since the
-        # start.
         self._since_unix_ns[value] = now_unix_ns if self.overflows else 0
         if self._owner is not None:
             self._owned[self._owner(value)] += 1
@@ -154,8 +143,7 @@ class Labels:
     ) -> tuple[str, str]:
         """Return the labels for requests of a model and a replica.
 
-        If there are too many pairs, only the replica's label becomes `other`, so that sums by model
-        stay right.
+        Beyond the limit, only the replica becomes `other`, so sums by model stay right.
         """
         pair = (
             _value_or_other(self._models, model, now_unix_ns, rows),
@@ -170,8 +158,7 @@ class Labels:
     ) -> tuple[str, str]:
         """Return the labels for requests of a tenant. `model` is the label that `pair` returned.
 
-        If there are too many pairs, only the model's label becomes `other`, so that sums by tenant
-        stay right.
+        Beyond the limit, only the model becomes `other`, so sums by tenant stay right.
         """
         pair = model, _value_or_other(self._tenants, tenant, now_unix_ns, rows)
         if OTHER in pair or self._customers.admits(pair, now_unix_ns, rows):
@@ -183,29 +170,27 @@ class Labels:
         self._tenants.reserve(tenants, now_unix_ns)
 
     def tenants_since_unix_ns(self) -> dict[str, int]:
-        """Return for each tenant the time in unix ns since which it is exported by name. The time 0
-        means: since the start."""
-        # A tenant may itself be named `other`, like the label of the tenants beyond the limit.
+        """Return for each tenant the time in unix ns since which it is exported by name. 0 means
+        since the start."""
+        # A tenant may itself be named `other`.
         return {name: at for name, at in self._tenants.since_unix_ns.items() if name != OTHER}
 
     def partial_replicas(self) -> list[str]:
-        """Return the replicas that have their own label, although some of their requests count as
-        `other`."""
+        """Return the replicas with their own label that also have requests counted as `other`."""
         return sorted(str(each) for each in self._pairs.partial if each)
 
     def engine(self, replica: str, engine: int, now_unix_ns: int) -> bool:
         """Return whether an engine is within the limit.
 
-        Engines beyond the limit are not combined as `other`: the combined engines would change, so
-        their gauges and totals would have no meaning.
+        Engines beyond the limit are not combined as `other`, because their combined gauges would
+        have no meaning.
         """
         return self._replicas.admits(replica, now_unix_ns) and self._engines.admits(
             (replica, engine), now_unix_ns
         )
 
     def gpu(self, replica: str, gpu: str, now_unix_ns: int) -> bool:
-        """Return whether a replica's GPU is within the limit. GPUs beyond it are not combined as
-        `other`."""
+        """Return whether a replica's GPU is within the limit."""
         return self._replicas.admits(replica, now_unix_ns) and self._gpus.admits(
             (replica, gpu), now_unix_ns
         )

@@ -9,18 +9,12 @@ from exporters.totals.engines import EngineKey
 from telemetry.starts import EngineStart
 
 KEPT_NS: Final = 30 * 10**9
-"""Time for which a start that was read from the store is used again."""
 
 _log = logging.getLogger(__name__)
 
 
 class LatestStarts:
-    """The latest start of each engine.
-
-    Args:
-        starts: returns the latest start of each engine of the given replicas.
-        clock_unix_ns: returns the current time.
-    """
+    """The latest start of each engine."""
 
     def __init__(
         self,
@@ -34,7 +28,7 @@ class LatestStarts:
         self._lock = threading.Lock()
 
     def of(self, replicas: Collection[str]) -> Mapping[EngineKey, EngineStart]:
-        """Return the starts of these replicas' engines. Engines of other replicas may be included.
+        """Return the starts of these replicas' engines, and possibly of other engines.
 
         Any sender can invent engine starts, so ask only for replicas that send samples.
         """

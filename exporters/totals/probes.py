@@ -20,14 +20,13 @@ from exporters.totals.recent_requests import RecentIds
 from telemetry.probes import Probe, ProbeOutcome
 
 MOST_ENDPOINTS: Final = 1_000
-"""Maximum number of endpoints over all regions. The number equals the limit on engines."""
+"""Maximum number of endpoints over all regions."""
 STALE_NS: Final = 300 * 10**9
-"""Time without results after which an endpoint's gauges are omitted. Equal to Prometheus' default
-lookback of 5 minutes.
-"""
+"""Time without results after which an endpoint's gauges are omitted: Prometheus' default
+lookback."""
 STALE_INTERVALS: Final = 3
-"""For an endpoint that is probed rarely: the number of probe intervals without a result after which
-its gauges are omitted."""
+"""Number of probe intervals without a result after which an endpoint's gauges are omitted, if these
+intervals are longer than `STALE_NS`."""
 
 ProbeKey = tuple[str, str, str]
 """Region, endpoint and model."""
@@ -93,7 +92,7 @@ class ProbeTotals:
         return new
 
     def families(self, now_unix_ns: int) -> list[Family]:
-        """Return the families. There are none before the first result."""
+        """Return the families. Before the first result, there are no families."""
         return list(self._families(now_unix_ns)) if self._endpoints else []
 
     def _families(self, now_unix_ns: int) -> Iterator[Family]:
@@ -143,8 +142,6 @@ class ProbeTotals:
 
 
 def _phases_s(probe: Probe) -> dict[str, float | None]:
-    """Return the probe's phases. The sum of the phases is the time from the intended start to the
-    end."""
     first_s, e2e_s = probe.first_event_s, probe.e2e_s
     return {
         "late": probe.late_s,

@@ -1,13 +1,12 @@
 """Counts latencies of the last five minutes in bins, by replica, by model and by tenant.
 
-A window consists of slices of 15 s. The window also has a total. When the window moves, the oldest
-slices are subtracted from this total, so a scrape does not have to add up the slices. A request is
-counted in the slice in which it ended. Requests that ended before the window, for example in a
-replay or after an interruption of the sender, are not counted.
+A window consists of slices of 15 s and their total. When the window moves, the oldest slices are
+subtracted from the total, so a scrape does not add up slices. A request is counted in the slice in
+which it ended. Requests that ended before the window are not counted.
 
 A slice stores a two-byte bin number for each request and latency. A slice with many requests
-instead stores a few hundred bins with their counts, six bytes each. The label limits bound the
-number of windows (benchmarks/scrape.py). Windows without recent requests are dropped.
+instead stores a few hundred bins with their counts, six bytes each. Windows without recent requests
+are dropped.
 """
 
 from array import array
@@ -25,8 +24,7 @@ from telemetry.sketches import IntArray, bins_within
 SLICE_NS: Final = 15 * 10**9
 SLICES: Final = RECENT_S * 10**9 // SLICE_NS
 _MANY: Final = 1_000
-"""Number of requests above which most of them share a bin with another request. Counts by bin then
-take less memory than one bin number per request."""
+"""Number of requests above which counts by bin take less memory than one bin number per request."""
 
 Int16Array = NDArray[np.int16]
 _Key = TypeVar("_Key", Pair, str)
@@ -40,7 +38,6 @@ class Counted(NamedTuple):
 
 
 Latencies = dict[str, Counted]
-"""The windows of each latency, by field of `RequestTimeline`."""
 
 
 class RecentCounts(NamedTuple):
@@ -90,12 +87,9 @@ class SlidingCounts:
     def __init__(self) -> None:
         self._total: Counter[int] = Counter()
         self._fresh: array[int] = array("h")
-        """The bins of recent requests that are not yet in `_total`.
-
-        A thousand requests are added at once, because adding them one by one takes ten times as
-        long.
-        """
-        # The bins of `_total` in ascending order, so that a scrape does not have to sort them.
+        """The bins of recent requests that are not yet in `_total`. Adding a thousand requests at
+        once takes a tenth of the time of adding them one by one."""
+        # The bins of `_total` in ascending order.
         self._ordered: list[int] = []
         self._slices: dict[int, _Slice] = {}
         self.oldest = 0
@@ -149,7 +143,6 @@ class SlidingCounts:
 
 
 def _distinct_with_counts(several: "array[int]") -> tuple[IntArray, IntArray]:
-    """Return the distinct bins in ascending order, and the number of requests in each."""
     bins, numbers = np.unique(np.frombuffer(several, np.int16), return_counts=True)
     return bins.astype(int), numbers.astype(int)
 
@@ -188,7 +181,7 @@ class RecentLatencies:
             _take(self._by_tenant, bulk.customers.labels, customers, found)
 
     def counts(self, now_unix_ns: int) -> RecentCounts:
-        """Return a copy of all current windows, without empty ones."""
+        """Return a copy of the current windows that are not empty."""
         self._sweep(now_unix_ns // SLICE_NS)
         return RecentCounts(
             _copies(self._by_pair), _copies(self._by_model), _copies(self._by_tenant)

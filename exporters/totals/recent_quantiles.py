@@ -1,9 +1,9 @@
 """Computes the quantiles of many windows at once.
 
-Processing each window separately took a third of a fleet's scrape duration. This module instead
-concatenates all windows to one long column, in which each window is a range. The column is a list,
-not a NumPy array: the counts come from dictionaries, and converting them to an array takes as long
-as adding them up. Ranks and estimates are the same as in `telemetry.sketches.quantiles_s`.
+All windows are concatenated to one long column, in which each window is a range. Processed one by
+one, the windows took a third of a fleet's scrape duration. The column is a list, because converting
+the counts to a NumPy array takes as long as adding them up. Ranks and estimates are the same as in
+`telemetry.sketches.quantiles_s`.
 """
 
 from bisect import bisect_left
@@ -22,7 +22,7 @@ def quantiles_s(
 
     Args:
         windows: non-empty windows.
-        labels: the labels of the quantiles, such as "0.99".
+        labels: quantiles such as "0.99".
 
     Yields:
         Tuples of the window's index, the quantile's label, and seconds, window by window.

@@ -1,11 +1,10 @@
 """Stores the ids of recent requests, so that a request that arrives twice is counted once.
 
-A sender sends a batch again if it did not receive the response. The database recognises a repeated
-request by its primary key; the counters use the ids in this module. The ids are stored in two
+A sender sends a batch again if it did not receive the response. The ids are stored in two
 generations. When the newer generation has `capacity` ids, it becomes the older generation, and the
-previous older generation is dropped. The module therefore always contains at least the last
-`capacity` ids, and at most twice as many. At 1,000 requests per second, the default covers 100 s;
-OpenTelemetry's exporters stop retrying within 64 s.
+previous older generation is dropped. At least the last `capacity` ids are therefore present, and at
+most twice as many. At 1,000 requests per second, the default covers 100 s; OpenTelemetry's
+exporters stop retrying within 64 s.
 """
 
 from collections.abc import Sequence
@@ -45,7 +44,7 @@ class RecentIds:
 class RecentSources:
     """Stores which source reported each request id, in two bounded generations.
 
-    A server may report a request twice: by Tailspan's plugin and by the engine's own spans.
+    A server may report a request by Tailspan's plugin and by the engine's own spans.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:

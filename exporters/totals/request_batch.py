@@ -1,7 +1,5 @@
-"""Defines a batch of requests that are counted together: their columns and labels.
-
-Summing whole columns is much faster than counting requests one by one.
-"""
+"""Defines a batch of requests that are counted together, because summing columns is much faster
+than counting requests one by one."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -31,7 +29,6 @@ class Sum(NamedTuple):
     at: int
     """Index of the pair."""
     requests: int
-    """The number of requests that have a value in each of the columns."""
     totals: list[float]
     """The sum of each column."""
 
@@ -64,14 +61,8 @@ class Under(NamedTuple):
 
 
 class RequestBatch:
-    """Some requests and their labels.
-
-    Args:
-        rows: the requests.
-        pairs: the labels of each request by model and replica.
-        customers: the labels of each request by model and tenant.
-        now_unix_ns: the current time.
-    """
+    """Some requests, with their label pairs (model and replica; model and tenant) and the current
+    time."""
 
     def __init__(self, rows: RequestRows, pairs: Under, customers: Under, now_unix_ns: int) -> None:
         self.rows = rows
@@ -80,9 +71,8 @@ class RequestBatch:
         self.now_unix_ns = now_unix_ns
         self.outcomes: IntArray = np.array([_CODES[each] for each in rows.column("outcome")], int)
         self.served: BoolArray = self.outcomes != _REJECTED
-        """Mask of the requests that reached the engine. Requests that did not reach the engine have
-        no meaningful latencies.
-        """
+        """Mask of the requests that reached the engine. Other requests have no meaningful
+        latencies."""
         self.answered: BoolArray = _ANSWERED[self.outcomes]
         lasted_ns = np.rint(self.numbers("e2e_s") * 1e9).astype(np.int64)
         self.ended_unix_ns: IntArray = np.array(rows.column("received_unix_ns"), int) + lasted_ns

@@ -1,7 +1,4 @@
-"""Counts requests with a cost, and sums the cost of recomputation, by replica and tenant.
-
-The costs of the requests themselves are summed in `requests.Counts`.
-"""
+"""Counts requests with a cost, and sums the cost of recomputation, by replica and tenant."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -45,8 +42,6 @@ class CostTotals(ByPair[Spent]):
         """Count requests that have a price.
 
         Args:
-            under: the labels of the requests.
-            bulk: the requests, with their costs.
             usd_per_s: (requests,) price per second of each request's engine; NaN if unknown.
         """
         priced_by = bulk.rows.column("priced_by")

@@ -1,8 +1,4 @@
-"""Computes totals of requests: outcomes, tokens, latency histograms, time by phase and part.
-
-The totals depend neither on Prometheus nor on a clock. A scrape uses a copy, so it does not block
-counting.
-"""
+"""Computes totals of requests: outcomes, tokens, latency histograms, time by phase and part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,7 +25,6 @@ _PARTS: Final = tuple(
         ("decode", DECODE_PARTS),
     )
 )
-"""Maps each phase that has parts to the fields of its parts and their labels (phase, part)."""
 
 
 @dataclass(slots=True)
@@ -58,7 +53,6 @@ class PairTotals:
     counts: Counts = field(default_factory=Counts)
     histograms: dict[str, Distribution] = field(default_factory=dict)
     phased: int = 0
-    """Number of requests with all phases known."""
     phases_s: dict[str, float] = field(default_factory=dict)
     parts_s: dict[Pair, float] = field(default_factory=dict)
     """Seconds by phase and part."""
@@ -117,7 +111,6 @@ def _spend(totals: Sequence[PairTotals], bulk: RequestBatch) -> None:
         totals[at].phased += requests
         _add(totals[at].phases_s, _PHASES, spent_s)
     for names, labels in _PARTS:
-        # A request has either all parts of a phase or none of them.
         parts = [bulk.numbers(name, bulk.served) for name in names]
         for at, _, spent_s in bulk.pairs.sums(*parts):
             _add(totals[at].parts_s, labels, spent_s)
@@ -129,11 +122,7 @@ def _add(totals_s: dict[_Key, float], keys: tuple[_Key, ...], spent_s: list[floa
 
 
 class RequestTotals(ByPair[PairTotals]):
-    """The totals of every pair of model and replica.
-
-    Args:
-        histograms: the definitions of the histograms, with their bounds.
-    """
+    """The totals of every pair of model and replica."""
 
     def __init__(self, histograms: tuple[Histogram, ...] = HISTOGRAMS) -> None:
         super().__init__(PairTotals)

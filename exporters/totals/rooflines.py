@@ -1,6 +1,5 @@
 """Computes the share of peak bandwidth and FLOP/s that each engine used in the last minute.
 
-The inputs are stored samples, and the model shape and device that engines reported at their start.
 Idle engines and engines without a known shape or device are omitted. Bytes and FLOPs are means over
 the engine's GPUs.
 """
@@ -37,8 +36,7 @@ SWEEP_NS: Final = 10**9
 MOST_ENGINES: Final = MOST_TRACKED
 MOST_ROWS: Final = 4_096
 """Maximum number of stored samples per engine: one minute of 64 processes with a sample every
-second. A limit on the samples' age alone is not enough, because samples may arrive at any rate.
-"""
+second. Limiting the samples' age is not enough, because samples may arrive at any rate."""
 
 LEFT_OUT: Final = Series(
     "tailspan_roofline_left_out_samples_total",
@@ -67,7 +65,7 @@ EngineKey = tuple[str, int]
 _Row = tuple[int, int, int]
 """Timestamp, process id, and start timestamp of the process."""
 _Kind = tuple[str | None, str | None, Chunks | None]
-"""Model shape, device and prefill chunks. Engines with equal values are computed together."""
+"""Model shape, device and prefill chunks."""
 
 
 @dataclass(slots=True)
@@ -102,8 +100,6 @@ class RooflineMetrics(Families):
     """Stores the last minute of samples of every engine, and computes the utilisation of its GPUs.
 
     Args:
-        starts: returns the latest start of each engine of the given replicas (`LatestStarts.of`).
-        clock_unix_ns: returns the current time.
         peaks: configured peaks of devices (`roofline.peaks.device_named`).
     """
 
@@ -124,7 +120,7 @@ class RooflineMetrics(Families):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Add samples. Samples of engines beyond the limit are left out."""
+        """Add samples of engines within the limit."""
         with self._lock:
             for sample in samples:
                 self._add(sample)
@@ -191,8 +187,8 @@ def _windows(
 ) -> Iterator[tuple[EngineKey, Window]]:
     """Yield the utilisation of each engine of a group with the same shape and device.
 
-    All engines of the group are computed together, each over its own time window. If each engine of
-    a fleet were computed separately, the computation would take five times as long.
+    Each engine has its own time window. Computing the engines of a fleet separately would take five
+    times as long.
     """
     keys, series = list(group), dict[tuple[int, int, int], int]()
     at_ns: list[int] = []

@@ -2,11 +2,11 @@
 and probes arrive.
 
 The counters begin at 0, so that Prometheus does not miss the first event. A request that arrives
-long after its end (in a replay, or after an interruption of the sender) is counted as `late`
-instead, because Prometheus cannot store it with its own timestamp.
+long after its end is counted as `late` instead, because Prometheus cannot store it with its own
+timestamp.
 
-A request in flight is reported several times. If it is already bad, it is counted at the first
-report that shows this, and not again. To recognise the first such report, each report contains the
+A request in flight is reported several times. A bad request is counted at the first report that
+shows it is bad, and not again. To recognise the first such report, each report contains the
 request's age at the previous report. The row of the ended request contains this age too. Counters
 cannot decrease: if a request was counted as bad and then ends with a client error, it stays counted
 as bad.
@@ -47,8 +47,7 @@ REASONS: Final = (*map(str, EXCLUDED), LATE)
 
 LATE_NS: Final = 300 * 10**9
 """A request that arrives later than this after its end is counted as `late`. The limit is the
-shortest window of a paging alert. Senders stop retrying much earlier.
-"""
+shortest window of a paging alert."""
 
 
 @dataclass(slots=True)
@@ -80,12 +79,7 @@ Key = tuple[str, Group]
 
 
 class SloCounts:
-    """Counts requests and probes for every objective.
-
-    Args:
-        objectives: the objectives by name.
-        placed: the groups of each objective that are counted separately.
-    """
+    """Counts requests and probes for every objective."""
 
     def __init__(
         self,
@@ -135,15 +129,7 @@ class SloCounts:
     def _add(
         self, name: str, goodput: GoodEvents, table: pa.Table, codes: IntArray, late: BoolArray
     ) -> None:
-        """Count an objective's requests or probes in their groups.
-
-        Args:
-            name: the name of the objective.
-            goodput: the objective.
-            table: the rows, with the fields of `by`.
-            codes: (n,) indices in `VERDICTS`, or `NOT_SELECTED`.
-            late: (n,) whether each request is late.
-        """
+        """Count an objective's requests or probes in their groups."""
         places, selected = self._places(goodput), codes != NOT_SELECTED
         place = places_in(table, goodput.by, places[1:]) if goodput.by else np.zeros_like(codes)
         for at in np.unique(place[selected]).tolist():
@@ -152,7 +138,7 @@ class SloCounts:
             totals.add(codes[own & ~late], int(np.count_nonzero(own & late)))
 
     def copy(self) -> dict[Key, SloTotals]:
-        """Return the current counts. A new group has the counts 0."""
+        """Return the current counts."""
         keys = [
             (name, group) for name, each in self._objectives.items() for group in self._places(each)
         ]

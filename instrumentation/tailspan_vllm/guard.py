@@ -1,8 +1,8 @@
 """Wrappers and guards that catch and count the plugin's exceptions: vLLM receives none of them.
 
 `Hooks` creates every wrapper that replaces a method of vLLM. A wrapper calls the original method
-exactly once, with exactly the arguments that it received, and returns the method's result or raises
-its exception. The plugin's own code runs before or after the original method, inside a guard.
+exactly once, with the same arguments, and returns its result or raises its exception. The plugin's
+own code runs before or after, inside a guard.
 """
 
 import inspect
@@ -23,18 +23,17 @@ Before = Callable[[Arguments, Keywords], Any]
 After = Callable[[Any, Any, Arguments, Keywords], Any]
 
 LIMIT: Final = 100
-"""Number of consecutive failures after which hooks are switched off. An unusual request causes one
-failure. A hook that is incompatible with this vLLM fails every time: 100 times in about a second.
-"""
+"""Number of consecutive failures after which hooks are switched off. A hook that is incompatible
+with this vLLM fails 100 times in about a second."""
 
 failures: Counter[str] = Counter()
-"""Failures of the plugin's own code by hook name. Every engine sample reports them."""
+"""Failures of the plugin's own code by hook name."""
 
 _FAILED: Final = object()
 
 
 def note_failure(hook: str) -> None:
-    """Count the current exception for a hook. Log it if it is the hook's first exception."""
+    """Count the current exception for a hook. The hook's first exception is logged."""
     with suppress(Exception):  # a log handler may raise an exception too
         failures[hook] += 1
         if failures[hook] == 1:
@@ -42,11 +41,10 @@ def note_failure(hook: str) -> None:
 
 
 def count(event: str, message: str) -> None:
-    """Count an event, such as a refused connection. Log it if it is the first event of its name.
+    """Count an event, such as a refused connection. The first event of a name is logged.
 
     Args:
         event: the name under which the event is counted, as a hook failure.
-        message: the text to log.
     """
     with suppress(Exception):
         failures[event] += 1
@@ -57,11 +55,8 @@ def count(event: str, message: str) -> None:
 
 
 def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Decorate a function: its exceptions are caught and counted, and the first one is logged.
-
-    Args:
-        hook: the name under which failures are counted.
-    """
+    """Decorate a function, so that its exceptions are caught and counted. The first one is
+    logged."""
 
     def decorate(procedure: Callable[P, None]) -> Callable[P, None]:
         @wraps(procedure)
@@ -80,7 +75,6 @@ class Hooks:
     """A group of interdependent hooks, which are switched off together.
 
     Args:
-        what: the name of the feature, for the log.
         switched_off: called once, after the hooks have been switched off.
     """
 
@@ -106,8 +100,6 @@ class Hooks:
         """Wrap a function of vLLM.
 
         Args:
-            original: the function.
-            hook: the name under which failures are counted.
             before: called with the original's arguments, as a tuple and a dictionary.
             after: called with the return value of `before`, the original's result and its
                 arguments; not called if the original raised an exception.
@@ -127,13 +119,10 @@ class Hooks:
     def changing(
         self, original: Any, hook: str, change: Callable[[Any, Arguments, Keywords], Any]
     ) -> Any:
-        """Wrap a function of vLLM so that `change` replaces its result. If `change` fails, the
-        result stays unchanged.
+        """Wrap a function of vLLM so that `change` replaces its result.
 
-        Args:
-            original: the function.
-            hook: the name under which failures are counted.
-            change: called with the original's result and its arguments; returns the new result.
+        `change` is called with the original's result and arguments. If `change` fails, the result
+        stays unchanged.
         """
         changed = self._after(hook, lambda _, result, args, kwargs: change(result, args, kwargs))
 
@@ -146,13 +135,8 @@ class Hooks:
         return wrapper
 
     def noting_errors(self, original: Any, hook: str, note: Callable[..., None]) -> Any:
-        """Wrap a function of vLLM: `note` receives its exceptions, which still reach the caller.
-
-        Args:
-            original: the function.
-            hook: the name under which failures are counted.
-            note: called with the exception and the original's arguments.
-        """
+        """Wrap a function of vLLM, so that `note` receives its exceptions. The exceptions still
+        reach the caller."""
 
         def noted(_: Any, error: Any, args: Arguments, kwargs: Keywords) -> None:
             note(error, args, kwargs)
@@ -180,8 +164,8 @@ class Hooks:
         if self._switched_off is not None:
             harmless("switch_off")(self._switched_off)()
 
-    # These two functions run at every step. A single function with a `*given` parameter would take
-    # twice as long.
+    # Two functions, because one function with a `*given` parameter takes twice as long at every
+    # step.
 
     def _before(
         self, hook: str, step: Before | None, failed: Callable[[], None] | None = None
@@ -239,9 +223,8 @@ def argument(original: Any, position: int, *known_as: str) -> Callable[[Argument
     """Return a function that extracts one argument from a call of a vLLM function.
 
     Args:
-        original: the function.
         position: the argument's position, used if no parameter has a known name; `self` is 0.
-        known_as: the known names of the parameter, which are tried before the position.
+        known_as: possible names of the parameter, tried before the position.
 
     Raises:
         TypeError: the function has no parameter with such a name or position.

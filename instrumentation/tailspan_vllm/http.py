@@ -1,8 +1,7 @@
 """Records when each HTTP request was received, and when its first and last bytes were sent.
 
-This is the outermost ASGI layer. `send` is wrapped in a plain function, so that no additional
-coroutine runs for each chunk. After the first byte, this layer only passes chunks to
-`request/answer_kinds.py`.
+This is the outermost ASGI layer. `send` is wrapped in a plain function, so that no coroutine is
+added per chunk. After the first byte, this layer only passes chunks to `request/answer_kinds.py`.
 """
 
 import asyncio
@@ -24,14 +23,13 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ORPHAN_GRACE_S = 2.0
-"""Maximum time, after the end of a response, to wait for the engine to report the end of the
-request."""
+"""Maximum time from the end of a response until the engine reports the end of the request."""
 
 
 class TimingMiddleware:
     """ASGI middleware that times the HTTP requests of a vLLM server.
 
-    If the middleware is added twice, each request is still timed only once.
+    If the middleware is added twice, each request is still timed once.
     """
 
     def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
@@ -112,14 +110,14 @@ def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
 
 def _timed_send(send: Send, exchange: Exchange) -> Send:
     reads: Callable[[bytes], bool] | None = None
-    """The function that searches the answer; None before the first byte, and when no more bytes are
-    needed."""
+    """The function that searches the answer. None before the first byte, and after the search has
+    ended."""
 
     def timed(message: Message) -> Awaitable[None]:
         nonlocal reads
         try:
             if reads is not None:
-                # Bytes that are written after the client disconnected do not reach the client.
+                # Bytes that are written after the disconnection do not reach the client.
                 body = message.get("body")
                 if body and (exchange.delivered is not None or not reads(body)):
                     reads = None
@@ -136,7 +134,7 @@ def _timed_send(send: Send, exchange: Exchange) -> Send:
 def _begin_answer(exchange: Exchange, message: Message) -> Callable[[bytes], bool] | None:
     """Record the first message or the first byte of an answer.
 
-    Returns: the function that searches the rest of the answer, or None if nothing is searched.
+    Returns: the function that searches the rest of the answer, if any.
     """
     if message["type"] == "http.response.start":
         exchange.answered(message)

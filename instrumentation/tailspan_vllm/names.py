@@ -1,8 +1,7 @@
 """The names of all spans, events, attributes and metrics.
 
-All other modules import the names from here. If OpenTelemetry's GenAI conventions define a name,
-this name is used. All other names begin with `tailspan.`. Durations are in seconds, as
-OpenTelemetry recommends.
+Names that OpenTelemetry's GenAI conventions do not define begin with `tailspan.`. Durations are in
+seconds.
 
 Source: OpenTelemetry semantic conventions, "GenAI" (in development) and "HTTP".
 """
@@ -10,7 +9,6 @@ Source: OpenTelemetry semantic conventions, "GenAI" (in development) and "HTTP".
 from typing import Final
 
 SCOPE: Final = "tailspan_vllm"
-"""Instrumentation scope of all exports of `tailspan-vllm`."""
 
 # --- Resource -----------------------------------------------------------------------
 SERVICE_NAME: Final = "service.name"
@@ -61,15 +59,14 @@ QUEUE_PARTS: Final = (
     "tailspan.queue.held",
     "tailspan.queue.step",
 )
-"""Parts of the queue phase, in the order of `parts.QueueParts`. They sum to the phase."""
+"""Parts of the queue phase, in the order of `parts.QueueParts`."""
 HELD_PARTS: Final = (
     "tailspan.queue.held.kv_load",
     "tailspan.queue.held.grammar",
     "tailspan.queue.held.adapter",
 )
 """Parts of the time in which the request was held back, in the order of `parts.HeldParts`. The sum
-of the parts can be smaller than this time.
-"""
+of the parts can be smaller than this time."""
 PREFILL_PARTS: Final = (
     "tailspan.prefill.own",
     "tailspan.prefill.others_prefill",
@@ -77,7 +74,6 @@ PREFILL_PARTS: Final = (
     "tailspan.prefill.preempted",
     "tailspan.prefill.stall",
 )
-"""Parts of the prefill phase, in the order of `parts.Parts`. They sum to the phase."""
 ENCODER: Final = "tailspan.prefill.own.encoder"
 """The encoder's part of a prefill's own time, which is the first of `PREFILL_PARTS`."""
 DECODE_PARTS: Final = (
@@ -87,14 +83,12 @@ DECODE_PARTS: Final = (
     "tailspan.decode.preempted",
     "tailspan.decode.stall",
 )
-"""Parts of the decode phase, in the order of `parts.Parts`. They sum to the phase."""
 EXTERNAL_CACHED_TOKENS: Final = "tailspan.cache_read.external_tokens"
 EXTERNAL_CACHED_BYTES: Final = "tailspan.cache_read.external_bytes"
 EXTERNAL_CACHE_TIER: Final = "tailspan.cache_read.external_tier"
 PREFIX_LADDER: Final = "tailspan.prefix_ladder"
 TTFT: Final = "tailspan.ttft"
 TTFC: Final = "tailspan.ttfc"
-"""Time to first content. Content is text that is neither reasoning nor a tool call."""
 TOOL_CALL_TOKENS: Final = "tailspan.usage.tool_call_tokens"
 CONTENT_TOKENS: Final = "tailspan.usage.content_tokens"
 ITL_MAX: Final = "tailspan.itl_max"
@@ -156,9 +150,7 @@ SHAPE: Final = "tailspan.model."
 """Prefix of the names of the model shape's values, as in `tailspan.model.num_hidden_layers`."""
 
 UNITS: Final[dict[str, str]] = {}
-"""UCUM unit of each metric of an engine."""
 GPU_UNITS: Final[dict[str, str]] = {}
-"""UCUM unit of each metric of a GPU."""
 
 
 def _metric(name: str, unit: str) -> str:
@@ -175,7 +167,7 @@ def _gpu_metric(name: str, unit: str) -> str:
 WAITING: Final = _metric("tailspan.engine.requests.waiting", "{request}")
 RUNNING: Final = _metric("tailspan.engine.requests.running", "{request}")
 DEFERRED: Final = _metric("tailspan.engine.requests.deferred", "{request}")
-"""Waiting requests that are not eligible yet, for example without a free slot for their adapter."""
+"""Waiting requests that are not eligible yet, for example without a slot for their adapter."""
 FETCHING_KV: Final = _metric("tailspan.engine.requests.fetching_kv", "{request}")
 """Waiting requests whose KV cache is being fetched from outside the engine."""
 IN_FLIGHT: Final = _metric("tailspan.engine.requests.in_flight", "{request}")
@@ -215,7 +207,6 @@ OF_THE_LEDGER: Final = (
     CONTEXT_TOKENS,
     SCHEDULED_DECODES,
 )
-"""Totals that the engine core updates at each step."""
 PREFILL_TOKENS: Final = _metric("tailspan.engine.prefill.tokens", "{token}")
 DECODE_TOKENS: Final = _metric("tailspan.engine.decode.tokens", "{token}")
 PREFIX_CACHE_QUERIES: Final = _metric("tailspan.engine.prefix_cache.queries", "{token}")
@@ -256,12 +247,10 @@ HOST_STEAL_TIME: Final = _metric("tailspan.host.cpu.steal_time", "s")
 # --- Metrics of the instrumentation itself --------------------------------------------------
 SPANS_DROPPED: Final = _metric("tailspan.instrumentation.spans.dropped", "{span}")
 DROP_REASON: Final = "tailspan.drop.reason"
-"""Attribute of dropped spans: the reason."""
 UNAUTHENTICATED: Final = "unauthenticated"
 """Reason for dropping requests that the server answered with 401 or 403."""
 HOOK_FAILURES: Final = _metric("tailspan.instrumentation.hook.failures", "{failure}")
 HOOK: Final = "tailspan.hook"
-"""Attribute of hook failures: the hook's name."""
 ACCOUNTS_DROPPED: Final = _metric("tailspan.instrumentation.accounts.dropped", "{account}")
 
 # --- Metrics of GPUs, reported by a separate sampler ----------------------------------------
@@ -270,9 +259,8 @@ GPU_MODEL: Final = "hw.model"
 GPU_SOURCE: Final = "tailspan.gpu.source"
 GPU_THROTTLE_REASONS: Final = "tailspan.gpu.throttle_reasons"
 GPU_DRAM_UTILIZATION: Final = _gpu_metric("tailspan.gpu.dram.utilization", "1")
-"""Share of the peak memory bandwidth in use. OpenTelemetry's `hw.gpu.memory.utilization` is
-different: the share of the memory capacity in use.
-"""
+"""Share of the peak memory bandwidth in use. OpenTelemetry's `hw.gpu.memory.utilization` is the
+share of the memory capacity in use."""
 GPU_DRAM_BANDWIDTH: Final = _gpu_metric("tailspan.gpu.dram.bandwidth", "By/s")
 GPU_SM_ACTIVITY: Final = _gpu_metric("tailspan.gpu.sm.activity", "1")
 GPU_TENSOR_ACTIVITY: Final = _gpu_metric("tailspan.gpu.tensor.activity", "1")
@@ -292,7 +280,7 @@ GPU_NVLINK_SENT: Final = _gpu_metric("tailspan.gpu.nvlink.sent", "By/s")
 
 # --- Spans of the prober --------------------------------------------------------------
 PROBE_SCOPE: Final = "tailspan.probe"
-"""Instrumentation scope of the prober's spans. Each span is a probe."""
+"""Instrumentation scope of the prober's spans."""
 PROBE_ENDPOINT: Final = "tailspan.probe.endpoint"
 PROBE_KIND: Final = "tailspan.probe.kind"
 PROBE_OUTCOME: Final = "tailspan.probe.outcome"

@@ -1,8 +1,8 @@
 """The plugin that vLLM loads in every process of a server.
 
 In API servers and in programs with an `LLM`, the plugin captures requests. In a process with a
-scheduler, it keeps the step ledger, from the scheduler's first step on. In a worker process, it
-only times the worker's start.
+scheduler, the plugin keeps the step ledger. In a worker process, the plugin times the worker's
+start.
 """
 
 import logging
@@ -19,7 +19,6 @@ from tailspan_vllm.start_up.hooks import WORKER_PROCESSES
 from tailspan_vllm.start_up.process import note_first_process
 
 logger = logging.getLogger("vllm.tailspan")
-"""A child of vLLM's logger, so that the plugin's lines appear in the server's log."""
 
 _ENGINE_CORES = ("EngineCore", "DPEngineCore")
 
@@ -45,10 +44,9 @@ def install() -> None:
     make_token(os.environ)
     is_first = note_first_process(os.environ)
     make_prefix_key(os.environ)
-    # An engine core can be a fork or a thread of its front end, or an actor with another name. When
-    # the plugin is loaded, it cannot recognise an engine core's process. The plugin therefore
-    # installs the hooks in every process that is not a worker; the hooks do nothing until the
-    # scheduler's first call.
+    # An engine core can be a fork or a thread of its front end, or an actor with another name, so
+    # the plugin cannot recognise its process. The plugin therefore installs the hooks in every
+    # process that is not a worker. The hooks do nothing until the scheduler's first call.
     parts = [_install_in_engine, _time_start]
     if is_first:
         parts.append(_watch_start)
@@ -80,8 +78,7 @@ def _install_in_engine() -> None:
     from tailspan_vllm.engine_only.detection import has_rust_front_end, served_port
 
     def make_observer() -> EngineObserver:
-        # The process EngineCore_DP3 runs engine 3. If there is a single engine, its process name
-        # may have no number.
+        # The process EngineCore_DP3 runs engine 3. A single engine's process may have no number.
         number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
         engine = int(number[1]) if number else 0
         token, settings = os.environ[TOKEN_VARIABLE], settings_from(os.environ)
@@ -91,7 +88,7 @@ def _install_in_engine() -> None:
         if has_rust_front_end(sys.argv):
             from tailspan_vllm.engine_only.capture import EngineCapture
 
-            # With the engine's name in the token, the capture finds only this engine's link.
+            # The token contains the engine's name, so the capture finds only this engine's link.
             listener = EngineCapture(
                 settings, engine, f"{token}-engine-{engine}", served_port(sys.argv)
             )
@@ -117,7 +114,7 @@ def _watch_start() -> None:
 def _install_in_worker() -> None:
     from tailspan_vllm.start_up import hooks
 
-    if TOKEN_VARIABLE in os.environ:  # without it, the worker is on another machine
+    if TOKEN_VARIABLE in os.environ:  # the worker is on another machine
         _log_missing(hooks.install_in_worker(os.environ[TOKEN_VARIABLE]))
 
 
@@ -146,9 +143,8 @@ def _log_untested_version() -> None:
 def _time_http(capture: Any) -> None:
     """Wrap every FastAPI application of this process in the timing layer.
 
-    FastAPI builds the middleware stack at an application's first event, long after plugins are
-    loaded. This function wraps the method that builds the stack. The method is public, and has
-    existed for longer than vLLM's plugin interface.
+    This function wraps the public method that builds the middleware stack at an application's first
+    event, long after plugins are loaded.
     """
     try:
         from fastapi import FastAPI

@@ -33,7 +33,7 @@ PREFIX_KEY_FILE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of this process. docs/configuration.md describes each variable."""
+    """The settings of this process. See docs/configuration.md."""
 
     enabled: bool
     spans: bool
@@ -41,28 +41,21 @@ class Settings:
     events: bool
     protocol: Protocol
     destinations: Mapping[Signal, Destination]
-    """The destination of each signal, read when the plugin is loaded.
-
-    The variables are read this early, because vLLM's option `--otlp-traces-endpoint` later changes
-    one of these variables. The option is meant for vLLM's own spans.
-    """
+    """The destination of each signal. The variables are read early, because vLLM's option
+    `--otlp-traces-endpoint` later changes one of them for vLLM's own spans."""
     tenant_header: bytes
     prefix_key: str | None = field(repr=False)
-    """The secret for prefix ladders (`request/prefix_ladder.py`); None for no ladders."""
     interval_s: float
     queue_limit: int
     batch_limit: int
     kubernetes: bool = False
-    """Whether to ask the Kubernetes API for the time before the first process."""
     complaints: tuple[str, ...] = ()
-    """One line for each malformed variable, which is replaced by its default."""
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
-    """Read the settings.
+    """Read the settings. A malformed value is replaced by its default and added to the complaints.
 
-    A malformed value is replaced by its default and added to the complaints. This function raises
-    no exception, because a wrong variable must not prevent a server from starting.
+    No exception is raised, because a wrong variable must not prevent a server from starting.
     """
     complaints: list[str] = []
 
@@ -93,8 +86,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 def resource_attributes(environ: Mapping[str, str], port: int | None) -> dict[str, str | int]:
     """Return default resource attributes, without those that the environment sets.
 
-    The default name of a replica is host:port, which stays the same after a restart and is shared
-    by the API servers of one `--api-server-count`. Without a port, it is host:pid.
+    The default name of a replica is host:port, or host:pid without a port.
     """
     given = environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     attributes: dict[str, str | int] = {names.PROCESS_PID: os.getpid()}
@@ -119,8 +111,8 @@ def _tenant_header(environ: Mapping[str, str], complain: Complain) -> bytes:
 def make_prefix_key(environ: "os._Environ[str]") -> None:
     """Set a random key for this server, unless the user has set one.
 
-    The server's processes inherit the key. Ladders with a random key cannot be compared with
-    ladders of other servers, or of an earlier start of the same server.
+    Ladders with a random key cannot be compared with the ladders of other servers or of other
+    starts.
     """
     if not environ.get(PREFIX_KEY, "").strip() and not environ.get(PREFIX_KEY_FILE, "").strip():
         environ[PREFIX_KEY] = secrets.token_hex(PREFIX_KEY_CHARS)

@@ -23,16 +23,12 @@ from tailspan_vllm.front_end.capture import process_capture
 from tailspan_vllm.settings import settings_from
 
 STEPS_WAITING = 1024
-"""Maximum number of steps that wait for the reading thread.
-
-The thread adds them up each second. If more steps wait, `record` adds them up itself, which takes
-about 2 ms. With 256 running requests, a step takes about 8 kB.
-"""
+"""Maximum number of steps that wait for the reading thread. If more steps wait, `record` adds them
+up itself, which takes about 2 ms. With 256 running requests, a step takes about 8 kB."""
 
 STEPS_LIMIT = 4 * STEPS_WAITING
-"""Maximum number of stored steps. The number is reached only if the reading thread is stopped while
-it adds up steps.
-"""
+"""Maximum number of stored steps. This maximum is reached only if the reading thread is stopped
+while it adds up steps."""
 
 _COUNTED_FROM_ZERO = (
     names.PREFILL_TOKENS,
@@ -54,11 +50,10 @@ unknown."""
 class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed for mypy
     """Entry point `vllm.stat_logger_plugins`. vLLM creates one instance for each engine.
 
-    vLLM requires a class here. If the instrumentation is disabled, the instances record nothing.
+    If the instrumentation is disabled, the instances record nothing.
     """
 
     _state: EngineState | None = None
-    """The engine's state, or None if the instrumentation is disabled."""
 
     @guard.harmless("stat_logger")
     def __init__(self, vllm_config: Any, engine_index: int = 0, *_: Any, **__: Any) -> None:
@@ -115,7 +110,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
     def _catch_up(self) -> None:
         """Add up the recorded steps.
 
-        The method runs on the reading thread, or on the event loop if too many steps wait.
+        Runs on the reading thread, or on the event loop if too many steps wait.
         """
         state = self._state
         if state is None or not self._steps or not self._adding.acquire(blocking=False):
@@ -144,8 +139,8 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
         """Log nothing: vLLM logs its own statistics."""
 
 
-# If a later vLLM adds an abstract method, the class must still be instantiable. Otherwise the
-# server would not start.
+# A later vLLM may add an abstract method. The class must still be instantiable, or the server would
+# not start.
 TailspanStatLogger.__abstractmethods__ = frozenset()
 
 

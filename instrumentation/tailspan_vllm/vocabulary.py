@@ -1,8 +1,7 @@
 """Describes the names in `names.py` that are not fields of Tailspan: description, unit, source.
 
-The module contains only data; a test checks that it is complete. Fields are described in their
-declarations (`telemetry/fields.py`). `telemetry/attributes_page.py` generates docs/attributes.md
-from this module and from these declarations. No module that runs inside vLLM imports this module.
+Fields are described in their declarations (`telemetry/fields.py`). `telemetry/attributes_page.py`
+generates docs/attributes.md from both.
 """
 
 from typing import Final, NamedTuple
@@ -78,8 +77,7 @@ SPAN_ATTRIBUTES: Final = (
         _STATE,
     ),
 )
-"""Attributes that the plugin sends but Tailspan does not store. These attributes are for other
-backends."""
+"""Attributes that the plugin sends for other backends. Tailspan does not store them."""
 
 SPAN_EVENTS: Final = (
     Term(names.ARRIVED, "instant", "The request reached the engine's front end.", _STATS),

@@ -1,5 +1,5 @@
 """The version contract: checks vLLM's source for the names that the plugin uses.
 
-The check covers each supported version of vLLM. The check reads the published sources as text. vLLM
-is neither installed nor executed.
+The check reads the published sources of each supported version as text. vLLM is neither installed
+nor executed.
 """

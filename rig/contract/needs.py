@@ -43,15 +43,13 @@ class Method:
 
     Attributes:
         takes: the names of the method's leading parameters. If the plugin wraps the method,
-            `guard.argument` looks for these parameters, first by name, then by position. If the
-            plugin implements the method, these are its own parameters, and vLLM's calls with
-            keywords must use these names.
-        called_on: the objects on which vLLM calls the method, given by the last part of their
-            names.
+            `guard.argument` looks for them by name, then by position. If the plugin implements the
+            method, vLLM's calls with keywords must use these names.
+        called_on: the last part of the names of the objects on which vLLM calls the method.
         called_in: the folders or modules in which vLLM calls the method.
         returns: a text that the return annotation must contain.
-        overridden_in: a folder with subclasses. Subclasses that override the method must call the
-            plugin's version with super().
+        overridden_in: a folder with subclasses, which must call the plugin's version with super()
+            if they override the method.
     """
 
     owner: str
@@ -89,10 +87,8 @@ class Method:
                 yield from self._loose_overrides(tree, module, owner)
 
     def _suits(self, call: ast.Call) -> bool:
-        """Return whether the plugin's version accepts this call.
-
-        The plugin's version has the parameters `takes`, and accepts any further parameters.
-        """
+        """Return whether the plugin's version accepts this call. The plugin's version has the
+        parameters `takes`, and accepts any further parameters."""
         keywords = {keyword.arg for keyword in call.keywords}
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
         if starred or None in keywords:
@@ -176,10 +172,8 @@ class ProcessName:
 class Contains:
     """A function whose source code must contain one of these texts.
 
-    If `never` is true, the source code must contain none of these texts.
-
-    Use this class if names and parameters are not enough to check a requirement, such as a call
-    inside another call. The texts have the format that `ast.unparse` writes.
+    If `never` is true, the source code must contain none of these texts. The texts have the format
+    that `ast.unparse` writes.
     """
 
     function: str

@@ -1,7 +1,4 @@
-"""Reads Python source code as text: classes with their bases, attributes and calls.
-
-The source code is not executed.
-"""
+"""Reads Python source code as text: classes with their bases, attributes and calls."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -82,7 +79,7 @@ class Module:
         return found[-1] if found else None
 
     def constant(self, name: str) -> object:
-        """Return the literal value of a module-level name, or None if it has no literal value."""
+        """Return the literal value of a module-level name, if any."""
         for node in self.node.body:
             target = _bound_name(node)
             if target == name and isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
@@ -104,10 +101,7 @@ class Class:
 
     @cached_property
     def lineage(self) -> list["Class"]:
-        """Return this class and its base classes, nearest first.
-
-        Base classes outside the tree are omitted.
-        """
+        """Return this class and its base classes in this tree, nearest first."""
         found: list[Class] = []
         pending = [self]
         while pending:
@@ -124,8 +118,7 @@ class Class:
         return found
 
     def method(self, name: str) -> Function | None:
-        """Return the method that an instance uses: the class's own method or an inherited
-        method."""
+        """Return the method that an instance uses, which may be inherited."""
         for owner in self.lineage:
             for node in reversed(owner.node.body):
                 if isinstance(node, Function) and node.name == name:
@@ -175,10 +168,7 @@ def calls_of(module: Module, name: str, receivers: Sequence[str]) -> Iterator[as
 
 
 def process_names(module: Module) -> Iterator[str]:
-    """Yield the values of `name=` arguments anywhere in a module.
-
-    `{}` replaces a computed part of the value.
-    """
+    """Yield the values of `name=` arguments anywhere in a module, with `{}` for computed parts."""
     for node in ast.walk(module.node):
         if isinstance(node, ast.Call):
             for keyword in node.keywords:

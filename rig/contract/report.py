@@ -41,7 +41,6 @@ def markdown(found: Mapping[str, Findings], unread: Mapping[str, str]) -> str:
     """Return the findings as a page for the docs.
 
     Args:
-        found: findings by version, in ascending order.
         unread: for each version that could not be read, the reason.
     """
     first, last = (f"{major}.{minor}" for major, minor in (FIRST, LAST))

@@ -1,9 +1,8 @@
 """Finds and downloads vLLM's published sources with pip's client, without building them.
 
 `pip download` is not used, because it would run a source archive's build backend to read the
-archive's metadata. This module uses only pip's classes for the index and for HTTP sessions, so the
-index, proxy, certificate and credentials are those that pip is configured with. The module then
-reads the archive as a tar file.
+archive's metadata. This module uses only pip's classes for the index and for HTTP sessions, with
+pip's proxy, certificate and credentials, and reads the archive as a tar file.
 """
 
 import hashlib
@@ -33,23 +32,18 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""The folders of an archive that are stored. The other folders contain kernels and models.
-
-The stored folders contain more files than the contract needs now. A new row of the contract
-therefore rarely needs another download.
-"""
+"""The folders of an archive that are stored, with more files than the contract needs now. A new row
+of the contract therefore rarely needs another download."""
 FILE_LIMIT_BYTES = 4_000_000
-"""Maximum size of a file in an archive in bytes; larger files are not read.
-
-vLLM's largest module is smaller than a tenth of this size.
-"""
+"""Maximum size of a file in an archive in bytes, over ten times the size of vLLM's largest module.
+Larger files are not read."""
 MANIFEST = "sources.json"
 
 Progress = Callable[[str], None]
 
 
 class NoSourceError(Exception):
-    """The source of a version is not available. The message contains the reason."""
+    """The source of a version is not available."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +121,8 @@ class Index:
         if release.digest_name not in ("sha256", "sha384", "sha512"):
             raise NoSourceError(f"vLLM {release.version}: the index has no digest of the archive.")
         digest = hashlib.new(release.digest_name)
-        # Send the same headers as pip. With other headers, the HTTP layer could unpack the archive
-        # before its digest is computed.
+        # With other headers than pip's, the HTTP layer could unpack the archive before its digest
+        # is computed.
         answer = self._session.get(
             release.url, headers={"Accept-Encoding": "identity"}, stream=True
         )
@@ -149,10 +143,8 @@ class Index:
     def read_wheel(self, release: Release, folder: Path) -> int:
         """Store the required files of a wheel.
 
-        Only the byte ranges that contain these files are downloaded.
-
-        A wheel is about 500 MB, and its Python files are about a thousandth of this size. The
-        digest of the whole wheel cannot be checked, but `zipfile` checks the checksum of each file.
+        Only the byte ranges of these files are downloaded: about a thousandth of a wheel's 500 MB.
+        The digest of the whole wheel cannot be checked, but `zipfile` checks each file's checksum.
 
         Returns: the number of stored files.
 
@@ -207,15 +199,15 @@ def open_index() -> Iterator[Index]:
 
         command: Any = create_command("index")
         options, _ = command.parse_args(["versions", PROJECT])
-        # Suppress pip's warnings about configured indexes that do not contain vLLM.
+        # Suppress warnings about indexes that do not contain vLLM.
         logging.getLogger("pip").setLevel(logging.ERROR)
     except (ImportError, AttributeError) as error:
         raise NoSourceError(f"pip is needed to fetch sources: {error}") from error
     with command.main_context():
         session = command._build_session(options)
         try:
-            # Releases for other versions of Python and other machines are accepted, because the
-            # source is only read.
+            # Accept releases for other versions of Python and other machines, because the source is
+            # only read.
             finder = command._build_package_finder(
                 options=options, session=session, ignore_requires_python=True
             )
@@ -227,7 +219,7 @@ def open_index() -> Iterator[Index]:
 def keep(archive: Path, folder: Path) -> int:
     """Unpack the Python files under `KEPT`, without the archive's top folder.
 
-    The function writes only regular files, and only to paths inside `folder`.
+    Only regular files are written, and only inside `folder`.
 
     Returns: the number of stored files.
     """
@@ -263,9 +255,7 @@ class Cache:
         self.folder = folder
 
     def has(self, version: str) -> bool:
-        """Return whether the cache contains this version with all folders in `KEPT`. The version
-        may have been stored when `KEPT` had fewer folders.
-        """
+        """Return whether the cache contains this version with all folders in `KEPT`."""
         try:
             manifest = json.loads((self.folder / version / MANIFEST).read_text())
         except (OSError, ValueError):
@@ -283,9 +273,7 @@ class Cache:
         return self.folder / version
 
     def fetch(self, index: Index, release: Release, report: Progress) -> Path:
-        """Return the sources of a release.
-
-        The sources are downloaded if the cache does not contain them.
+        """Return the sources of a release, and download them if necessary.
 
         Raises:
             NoSourceError: the sources are not available.
@@ -316,8 +304,8 @@ class Cache:
             partial.rename(folder)
             report(f"vLLM {release.version}: {files} files stored from {read}")
         except (tarfile.TarError, EOFError, OSError) as error:
-            # Omit the error's message: it may contain a host name, and the reason appears in the
-            # docs.
+            # Omit the error's message, which may contain a host name, because the reason appears in
+            # the docs.
             raise NoSourceError(
                 f"vLLM {release.version}: its source was not read ({type(error).__name__})."
             ) from error

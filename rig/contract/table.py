@@ -1,8 +1,6 @@
 """The contract: one row for every name inside vLLM that `tailspan-vllm` uses.
 
-A row's `otherwise` describes the effect on Tailspan if the name is missing or different in a
-version of vLLM. A row without `otherwise` is required. A row lists all modules that contain the
-name in a supported version of vLLM.
+A row lists all modules that contain the name in a supported version of vLLM.
 
 Sources: the file in instrumentation/tailspan_vllm that `read_by` names, and vLLM 0.12 to 0.33.
 """
@@ -44,8 +42,6 @@ class Hook:
     """One name inside vLLM that the plugin uses.
 
     Attributes:
-        what: the row's name in the table.
-        need: the requirement to check.
         where: the modules that may contain the name.
         read_by: the file of `tailspan_vllm` that uses the name.
         otherwise: the effect on Tailspan if the name is missing or different. None means that the
@@ -944,9 +940,8 @@ ARGUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "compilation": ("CompilationConfig", ("mode", "cudagraph_mode")),
     "device": ("DeviceConfig", ("device_type",)),
 }
-"""The arguments in the fingerprint, by part of the configuration: `VllmConfig.<part>_config`, the
-class of this part, and the attributes that are read from it.
-"""
+"""The arguments in the fingerprint: `VllmConfig.<part>_config`, the class of this part, and the
+attributes that are read from it."""
 
 _FINGERPRINT = (
     Hook(

@@ -34,8 +34,8 @@ def network_or_client(draw: random.Random, severity: float, usual: Traffic) -> F
     return Fault(
         cause="network_or_client",
         metric="e2e",
-        # A response must be larger than 200 kB: the kernel's and the server's buffers can store
-        # this much, so that a slow reader has no effect on a smaller response.
+        # A response must be larger than 200 kB, because the kernel's and the server's buffers can
+        # store this much.
         arguments=("--max-num-seqs", "32", "--max-logprobs", "100"),
         usual=replace(usual, extra=(reports,)),
         under=replace(usual, extra=(replace(reports, read_bytes_per_s=bytes_per_s),)),

@@ -39,8 +39,7 @@ FAULTS: Final[Mapping[str, Make]] = MappingProxyType(
 def drawn(causes: Sequence[str], seed: int, severity: float) -> list[Fault]:
     """Return the faults with these causes or pairs of causes, during usual traffic.
 
-    The seed determines all random values. The fault of a cause has the same random values alone and
-    as a part of a pair.
+    A fault has the same random values alone and as a part of a pair.
     """
     usual = Traffic(rate_per_s=random.Random(seed).uniform(7.5, 8.5))
 

@@ -1,7 +1,4 @@
-"""The data type of a fault on a real server.
-
-A fault consists of the traffic before and during the fault, and a disturbance of the server.
-"""
+"""The data type of a fault on a real server."""
 
 import random
 from collections.abc import Callable
@@ -45,18 +42,14 @@ class Fault:
     usual: Traffic
     under: Traffic
     arguments: tuple[str, ...] = ("--max-num-seqs", "32")
-    """Arguments for vLLM, in addition to the rig's."""
     disturb: Disturb = undisturbed
     arguments_after: tuple[str, ...] | None = None
-    """If set, the server is restarted with these arguments before the traffic of the fault
-    begins."""
+    """If set, the server is restarted with these arguments before the fault's traffic."""
     delayed: bool = False
-    """Whether clients can connect later than planned. If so, the fault's time window ends with the
-    last response."""
+    """Whether clients can connect later than planned, so that the fault's window ends with the last
+    response."""
     notes: dict[str, float] = field(default_factory=dict)
-    """The random values of this fault, to be stored in the ground truth."""
 
 
 Make = Callable[[random.Random, float, Traffic], Fault]
-"""A function that creates a fault from random numbers, a severity (1 is clearly visible) and the
-usual traffic."""
+"""Creates a fault from random numbers, a severity (1 is clearly visible) and the usual traffic."""

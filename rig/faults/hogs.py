@@ -22,8 +22,8 @@ while os.getppid() == int(sys.argv[1]):
 @contextmanager
 def running_hogs(count: int) -> Iterator[None]:
     """Run a number of CPU-bound processes while the context is open."""
-    # Each process has its own session. Linux can divide CPU time equally between sessions. Several
-    # processes in one session would then together receive only as much CPU time as the server.
+    # Linux can divide CPU time equally between sessions. In one session, all processes together
+    # would receive only as much CPU time as the server.
     command = [sys.executable, "-c", _HOG, str(os.getpid())]
     hogs = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
     try:

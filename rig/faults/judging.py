@@ -25,15 +25,12 @@ class Judged:
     found: tuple[str, ...]
     """The causes that the diagnosis found, by share, largest first."""
     shares: tuple[float, ...]
-    """The share of each of these causes."""
     intervals: tuple[tuple[float, float], ...]
     """The interval of each share; empty if the shares were not computed by a replay."""
     not_replayed: str | None
-    """The reason why the shares are estimates from the step ledger; None if they come from a
-    replay."""
+    """Why the shares are estimates from the step ledger; None if they come from a replay."""
     tail_share: float | None
-    """If only the slowest requests are explained: their number / number of all requests. None if
-    all requests are explained."""
+    """Number of explained requests / number of all requests. None if all requests are explained."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]
@@ -72,11 +69,11 @@ def judged(case: Path, tailspan: Path | None = None) -> Judged:
     """Run `tailspan explain` for the latency that the fault affects.
 
     Args:
-        case: a folder that contains tailspan.db and truth.json.
+        case: a folder with tailspan.db and truth.json.
         tailspan: path of the command, or None for the command in the folder of this Python.
 
     Raises:
-        RuntimeError: the command failed. The error contains the command's output.
+        RuntimeError: the command failed.
     """
     truth = json.loads((case / "truth.json").read_text())
     answer = _explained(case, truth, tailspan or Path(sys.executable).with_name("tailspan"))

@@ -1,8 +1,7 @@
 """Measures how much of the machine other processes use during a recording.
 
-If, for example, a build uses the machine during a recording, the server is slow for another reason
-than the injected fault. The measurement is stored with the ground truth. Before a recording, the
-program waits for a limited time until the machine is idle.
+Other processes can make the server slow too, so the measurement is stored with the ground truth.
+Before a recording, the program waits for a limited time until the machine is idle.
 """
 
 import os
@@ -26,7 +25,7 @@ def busy_s(stat: str) -> float:
 
 def worked_s(stat: str) -> float:
     """Return the CPU time in seconds of one process, from its /proc/PID/stat."""
-    # The process name is in parentheses and may itself contain spaces and parentheses.
+    # The process name in parentheses may itself contain spaces and parentheses.
     fields = stat.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * _TICK_S
 
@@ -47,10 +46,7 @@ def family(parents: Mapping[int, int], eldest: int) -> set[int]:
 
 
 class Meter:
-    """Measures the CPU time of other processes since this object was created.
-
-    Own processes are this process and its descendants.
-    """
+    """Measures the CPU time of other processes since this object was created."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -60,8 +56,8 @@ class Meter:
         """Return the mean number of CPUs that other processes have used."""
         busy_now_s, ours_now_s = _read()
         seconds = max(time.monotonic() - self._begun, 1e-3)
-        # Own processes that have ended are missing in the second reading, so the difference can be
-        # negative.
+        # The difference can be negative, because own processes that have ended are missing in the
+        # second reading.
         ours_s = max(0.0, ours_now_s - self._ours_s)
         return max(0.0, busy_now_s - self._busy_s - ours_s) / seconds
 

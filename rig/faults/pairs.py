@@ -18,8 +18,7 @@ PAIRS: Final = {
     "prefix_cache_miss+engine_stall": "ttft",
     "longer_outputs+long_prompt_blocking": "e2e",
 }
-"""The latency to explain, for each pair of faults. Both faults of a pair use the same arguments for
-the server."""
+"""The latency to explain, for each pair of faults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +39,7 @@ class _Both:
 def together(first: Fault, second: Fault) -> Fault:
     """Return both faults as one fault.
 
-    The second fault must have been created from the traffic of the first fault. The second fault's
-    traffic then contains the changes of both faults.
+    The second fault must have been created from the traffic of the first fault.
     """
     name = f"{first.cause}{AND}{second.cause}"
     return replace(

@@ -11,7 +11,7 @@ from rig.faults.traffic import Traffic
 def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other: Any) -> Traffic:
     """Replace `per_s` requests per second of the usual traffic by requests with long prompts.
 
-    The prompts of the new requests have the given length. The responses are short.
+    The responses are short.
     """
     those = replace(
         usual, rate_per_s=per_s, prompt_tokens=prompt_tokens, output_tokens=(2, 6), **other
@@ -56,10 +56,8 @@ def longer_prompts(draw: random.Random, severity: float, usual: Traffic) -> Faul
 
 
 def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Remove the shared prefix from some prompts.
-
-    The severity determines the number of these prompts.
-    """
+    """Remove the shared prefix from some prompts. The severity determines the number of these
+    prompts."""
     missing = min(1.0, severity * draw.uniform(0.8, 1.0))
     return Fault(
         cause="prefix_cache_miss",
@@ -75,10 +73,7 @@ def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> F
 
 
 def frontend_cpu(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Send prompts of a hundred kilobytes.
-
-    The engine receives only the last hundred tokens of each prompt.
-    """
+    """Send prompts of a hundred kilobytes. The engine receives only the last hundred tokens."""
     huge_per_s = draw.uniform(1.5, 2.0)
     huge = (int(80_000 * severity), int(140_000 * severity))
     return Fault(

@@ -49,14 +49,11 @@ def tenant_flood(draw: random.Random, severity: float, usual: Traffic) -> Fault:
 
 
 def decode_batch_growth(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Send more requests with long contexts, which are all decoded at the same time.
-
-    The batch is large enough for all of them.
-    """
+    """Send more requests with long contexts, all decoded at the same time in a large batch."""
     usual = replace(
         usual,
         rate_per_s=0.7 * usual.rate_per_s,
-        # The prefix fills whole blocks, so only the last few tokens of a prompt are not cached.
+        # The prefix fills whole blocks, so only the last few tokens are not cached.
         prefix_tokens=draw.randrange(1536, 2048, 128),
         prompt_tokens=(1, 8),
         output_tokens=(24, 48),
@@ -85,7 +82,7 @@ def kv_cache_exhausted(draw: random.Random, severity: float, usual: Traffic) -> 
     return Fault(
         cause="kv_cache_exhausted",
         metric="ttft",
-        arguments=_blocks(8),  # a request needs four blocks
+        arguments=_blocks(8),
         usual=usual,
         under=replace(usual, rate_per_s=usual.rate_per_s * times),
         notes={"rate_ratio": times},
@@ -106,7 +103,7 @@ def preemption(draw: random.Random, severity: float, usual: Traffic) -> Fault:
     return Fault(
         cause="preemption",
         metric="itl_max",
-        arguments=_blocks(10),  # a request starts with one block and grows to two
+        arguments=_blocks(10),
         usual=usual,
         under=replace(usual, rate_per_s=usual.rate_per_s * times),
         notes={"rate_ratio": times},

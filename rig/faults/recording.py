@@ -1,8 +1,7 @@
 """Records faults: a server under its usual load, then under a fault, in one database.
 
-Faults with the same arguments share a server. Faults with the same preceding traffic share the
-recording of this traffic. Beside each database, a file contains the ground truth: the cause, and
-the start and end of the fault.
+Faults with the same arguments share a server. Faults with the same preceding traffic share its
+recording. Beside each database is the ground truth: the cause, and the start and end of the fault.
 """
 
 import json
@@ -27,25 +26,18 @@ from rig.ports import free_port
 from rig.program import Tailspan
 
 EXPORTED_S = 7.0
-"""Seconds to wait until the last request and sample are in the database.
-
-Servers export every five seconds.
-"""
+"""Seconds until the last request and sample are in the database. Servers export every five
+seconds."""
 
 
 class RecordingError(Exception):
-    """A required program is not running.
-
-    The message contains the program's name and its last output.
-    """
+    """A required program is not running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A period of the recording.
-
-    It has a start and an end in Unix seconds, and the number of CPUs that other processes used.
-    """
+    """A period of the recording in Unix seconds, and the number of CPUs that other processes
+    used."""
 
     begun_s: float
     ended_s: float
@@ -102,10 +94,9 @@ class RunningServer:
         self.process = _start(self.port, self.otlp_port, self.log, arguments)
 
     def warm_up(self) -> None:
-        """Send requests that cause steps of all kinds, such as prefill and decode, so that the step
-        model can be fitted."""
+        """Send requests that cause steps of all kinds, so that the step model can be fitted."""
         long = [Call(chat=False, prompt="long " * size, max_tokens=4) for size in (60, 120, 180)]
-        # The engine compiles some kernels at their first use. This request uses them.
+        # The engine compiles some kernels at their first use.
         rare = [Call(chat=False, prompt="rare", max_tokens=4, body={"logprobs": 20})]
         send_all(self.port, rare, concurrency=1)
         send_all(self.port, mixed(40, seed=5) + long * 3 + mixed(20, seed=6), concurrency=6)
@@ -237,7 +228,7 @@ def record_stretch(
 ) -> tuple[Stretch, int, int]:
     """Send the traffic of one period.
 
-    Return the period's start and end, and the numbers of answered and unanswered requests.
+    Return its start and end, and the numbers of answered and unanswered requests.
     """
     meter = Meter()
     begun_s = time.time()

@@ -19,12 +19,10 @@ class Traffic:
 
     rate_per_s: float
     prefix_tokens: int = 640
-    """Number of tokens at the start of each prompt. All requests of a tenant have the same tokens
-    there."""
+    """Number of tokens at the start of each prompt, the same for all requests of a tenant."""
     shared: bool = True
-    """Whether a tenant's requests share the beginning of the prompt."""
     prompt_tokens: tuple[int, int] = (32, 160)
-    """Minimum and maximum number of further tokens in the prompt. The number is drawn uniformly."""
+    """Minimum and maximum number of further tokens in the prompt, drawn uniformly."""
     output_tokens: tuple[int, int] = (16, 40)
     tenants: tuple[str, ...] = ("ada", "bob", "cyd", "dan")
     stream: bool = True

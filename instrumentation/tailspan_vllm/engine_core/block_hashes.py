@@ -1,7 +1,7 @@
 """Copies a few of vLLM's block hashes of each request. The request's prefix ladder uses them.
 
-With prefix caching, vLLM hashes each full block of a request's tokens together with all blocks
-before it. A hash also depends on the request's adapter, images and cache salt.
+With prefix caching, vLLM hashes each full block of tokens together with all blocks before it, and
+with the request's adapter, images and cache salt.
 
 Source: vllm/v1/request.py, vllm/v1/core/kv_cache_utils.py, 0.12 to 0.33.
 """
@@ -15,16 +15,14 @@ from tailspan_vllm.request.prefix_ladder import BLOCK_TOKENS_LIMIT, HASH_BYTES, 
 _PLACES: Final = tuple(
     tuple(position - 1 for position in POSITIONS[:number]) for number in range(len(POSITIONS) + 1)
 )
-"""Maps the number of a ladder's rungs to the indices of the hashes to copy from vLLM's list."""
+"""Indices of the hashes to copy from vLLM's list. Entry n is for a ladder with n rungs."""
 
 
 class BlockHashes(NamedTuple):
-    """The hashes of one request.
+    """The hashes of one request, with `block_tokens` tokens per block.
 
-    Attributes:
-        block_tokens: tokens per block.
-        hashes: the first `HASH_BYTES` bytes of each hash. The first hash is the hash of the empty
-            prompt.
+    `hashes` has the first `HASH_BYTES` bytes of each hash. The first hash is the hash of the empty
+    prompt.
     """
 
     block_tokens: int
@@ -43,7 +41,7 @@ class HashReader:
 
     def __init__(self, scheduler: Any) -> None:
         size = getattr(scheduler, "hash_block_size", None)
-        if size is None:  # in earlier versions of vLLM, all blocks have the same size
+        if size is None:  # earlier versions of vLLM
             size = getattr(scheduler, "block_size", None)
         hashing = sys.modules.get("vllm.v1.core.kv_cache_utils")
         empty = getattr(hashing, "NONE_HASH", None)
@@ -55,9 +53,8 @@ class HashReader:
         self._empty = empty[:HASH_BYTES]
 
     def of(self, request: Any) -> BlockHashes | None:
-        """Return the hashes of a request's current tokens, or None if vLLM has not hashed all
-        blocks.
-        """
+        """Return the hashes of the request's current tokens, or None if vLLM has not hashed all
+        blocks."""
         hashes: list[bytes] = request.block_hashes
         number = len(hashes)
         if number != request.num_tokens // self._block_tokens:

@@ -12,13 +12,7 @@ from tailspan_vllm.start_up import hooks as start_hooks
 
 
 def identity_of(config: Any, engine: int, started_unix_ns: int) -> Identity:
-    """Return the identity of the engine in this process.
-
-    Args:
-        config: vLLM's configuration.
-        engine: the engine's index.
-        started_unix_ns: start timestamp of the engine.
-    """
+    """Return the identity of the engine in this process."""
     from vllm import __version__ as vllm_version
 
     served, arguments = config.model_config.served_model_name, arguments_of(config)
@@ -60,8 +54,8 @@ def waiting_with_adapter(scheduler: Any) -> int:
 
 
 def _queues(scheduler: Any) -> tuple[Any, ...]:
-    # From 0.18 to 0.30, `skipped_waiting` contains the requests that are held back. Since 0.31,
-    # `kv_holding_waiting` contains those held-back requests that already hold KV blocks.
+    # From 0.18 to 0.30, `skipped_waiting` contains the held requests. Since 0.31,
+    # `kv_holding_waiting` contains the held requests that already have KV blocks.
     return (
         scheduler.waiting,
         getattr(scheduler, "skipped_waiting", ()),

@@ -1,7 +1,6 @@
 """Finds how many bytes of KV cache a connector loaded for a request, and from which storage tier.
 
-vLLM counts the loaded tokens of a request. This module computes the bytes per token from the layout
-of the KV cache. Bytes and tier are determined once per request that loads tokens.
+vLLM counts the loaded tokens. This module computes the bytes per token from the KV cache's layout.
 
 Source: vllm/v1/kv_cache_interface.py, 0.12 to 0.33;
 vllm/distributed/kv_transfer/kv_connector/v1/base.py, `get_external_cache_hit_sources`, since 0.32.
@@ -13,27 +12,17 @@ from typing import Any, Final
 from tailspan_vllm.request.parts import TIERS, KvLoad
 
 _TIERS: Final[Mapping[str, str]] = {"host": "host", "p2p": "p2p", "disk": "disk"}
-"""Tiers by vLLM's name. All other names are reported as `other`."""
 
 
 class KvLoads:
-    """Describes the KV-cache loads of one engine.
-
-    Args:
-        scheduler: vLLM's scheduler.
-    """
+    """Describes the KV-cache loads of one engine."""
 
     def __init__(self, scheduler: Any) -> None:
         self._bytes_per_token = bytes_per_token(scheduler)
         self._tiers_of = getattr(scheduler.connector, "get_external_cache_hit_sources", None)
 
     def load_of(self, request: Any, tokens: int) -> KvLoad:
-        """Describe the load of a request. Call this in the step that started the load.
-
-        Args:
-            request: vLLM's request.
-            tokens: the number of loaded tokens.
-        """
+        """Describe the load of a request. Call this in the step that started the load."""
         per_token = self._bytes_per_token
         return KvLoad(
             None if per_token is None else round(tokens * per_token), self._tier(request, tokens)
@@ -49,9 +38,8 @@ class KvLoads:
 def bytes_per_token(scheduler: Any) -> float | None:
     """Return the bytes of KV cache per token over all tensor-parallel ranks, or None if unknown.
 
-    With pipeline parallelism, the scheduler has the layers of one stage only. With several groups
-    of layers, each group may load a different number of tokens. The bytes per token are unknown in
-    both cases.
+    The bytes are unknown in two cases. With pipeline parallelism, the scheduler has the layers of
+    one stage only. With several groups of layers, each group may load a different number of tokens.
     """
     groups = scheduler.kv_cache_manager.kv_cache_config.kv_cache_groups
     parallel = scheduler.vllm_config.parallel_config
@@ -60,7 +48,7 @@ def bytes_per_token(scheduler: Any) -> float | None:
         return None
     (group,) = groups
     spec = group.kv_cache_spec
-    # If a spec contains several layers, its page size is already the sum over these layers.
+    # The page size of a spec is the sum over its layers.
     layers = 1 if hasattr(spec, "kv_cache_specs") else len(group.layer_names)
     per_rank: float = layers * spec.page_size_bytes / spec.block_size
     return per_rank * int(parallel.tensor_parallel_size)

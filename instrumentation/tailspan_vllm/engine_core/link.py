@@ -5,14 +5,12 @@ span. Engine core and front end find each other by a token that child processes 
 environment. Any local process can read the token in /proc/net/unix. Each end of the link therefore
 also asks the kernel which user runs the other process, and accepts only its own user.
 
-The engine never waits for a front end. It stores messages in one log with a limit in bytes, and
-stores each front end's position in this log. A front end that reads slowly for a short time
-therefore loses no messages. If a message is removed from the log before it was sent to a front end,
-the message is counted as dropped.
+The engine never waits for a front end. The engine stores messages in one log of limited size, and
+each front end's position in this log. A message that is removed before a front end received it is
+counted as dropped.
 
-The link requires Linux, because it uses abstract sockets, which have no files to remove. On other
-systems, or if engine and front end are on different machines, there is no link, and spans are sent
-without the engine's accounts.
+The link uses Linux's abstract sockets. On other systems, or if engine and front end are on
+different machines, spans are sent without the engine's accounts.
 """
 
 import errno
@@ -42,24 +40,17 @@ by default).
 """
 
 MESSAGE_BYTES = PACKET_BYTES - 4
-"""Maximum size of a message in bytes. An account has at most 1,500 bytes, and an identity has a few
-thousand bytes.
-"""
+"""Maximum size of a message in bytes. An account has at most 1,500 bytes."""
 
 PACKETS_PER_FLUSH = 16
-"""Maximum number of packets that one flush sends to a front end: half a megabyte. There are ten
-flushes per second."""
 
 PACKETS_PER_READ = 1024
-"""Maximum number of packets that one read takes from an engine: more than its log can contain."""
 
 FRONT_ENDS_LIMIT = 64
-"""Maximum number of connections to one engine. Each API server on the engine's machine has one
-connection.
-"""
+"""Maximum number of connections to one engine, one per API server."""
 
 ENGINES_LIMIT = 64
-"""Maximum number of engines to which a front end connects, and of its attempts per search."""
+"""Maximum number of engines to which a front end connects, and of attempts per search."""
 
 ACCEPTS_PER_FLUSH = 16
 _REFUSED_KEPT = 4096
@@ -90,16 +81,13 @@ class EngineEnd:
         self._log: deque[bytes] = deque()
         self._log_bytes = 0
         self._first = 0
-        """Position of the oldest message in the log, equal to the number of messages removed so
-        far.
-        """
+        """Position of the oldest message in the log: the number of messages removed so far."""
         self.greeting = b""
-        """The message that every front end receives first."""
         self.dropped = 0
         """Number of messages lost before delivery, summed over the front ends."""
 
     def put(self, message: bytes) -> None:
-        """Append a message to the log, and drop the oldest messages if the log is full."""
+        """Append a message to the log. Drop the oldest messages if the log is full."""
         if len(message) > MESSAGE_BYTES:
             self.dropped += max(1, len(self._fronts))
             return
@@ -118,7 +106,7 @@ class EngineEnd:
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        if len(self._log) > 2 * RECENT:  # not at every flush, because there are ten per second
+        if len(self._log) > 2 * RECENT:  # flushes are frequent
             read_by_all = min((front.position for front in self._fronts), default=self._end)
             while self._first < read_by_all and len(self._log) > RECENT:
                 self._forget_oldest()
@@ -165,12 +153,10 @@ class EngineEnd:
                 guard.count("link.refused", "tailspan: refused a connection to the engine's link")
                 connection.close()
                 continue
-            # The first requests can end before the front end has connected to the engine.
             position = max(self._first, self._end - RECENT)
             self._fronts.append(_Front(connection, position, self.greeting))
 
     def _push(self, front: "_Front", packets: dict[int, tuple[bytes, int]]) -> None:
-        """Send pending messages to a front end until its buffer is full."""
         for _ in range(PACKETS_PER_FLUSH):
             aside = front.greeting or front.sample
             if aside:
@@ -198,8 +184,7 @@ class EngineEnd:
             front.position += count
 
     def _packet(self, position: int) -> tuple[bytes, int]:
-        """Return a packet with the messages that begin at `position`, and the number of these
-        messages."""
+        """Return a packet with the messages that begin at `position`, and their number."""
         framed: list[bytes] = []
         size = 0
         # Most front ends read near the end of the deque, where index access is fast.
@@ -213,8 +198,6 @@ class EngineEnd:
 
 
 class _Front:
-    """A connected front end: its position in the log, and the messages for this front end only."""
-
     __slots__ = ("connection", "greeting", "position", "sample")
 
     def __init__(self, connection: socket.socket, position: int, greeting: bytes) -> None:
@@ -248,8 +231,6 @@ class FrontEnd:
         for line in table.splitlines():
             _, at, name = line.partition(self._prefix)
             address = self._prefix + name
-            # /proc/net/unix has a line for each listening socket and a line for each accepted
-            # connection.
             if not at or address in self._engines or address in self._refused:
                 continue
             tries += 1
@@ -274,8 +255,8 @@ class FrontEnd:
 
     def _connect(self, address: str) -> None:
         engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Set this before `connect`. Otherwise, `connect` could block this thread, because the queue
-        # of the engine's listener may be full.
+        # Otherwise, `connect` could block this thread when the queue of the engine's listener is
+        # full.
         engine.setblocking(False)
         try:
             engine.connect("\0" + address[1:])
@@ -306,10 +287,7 @@ class FrontEnd:
 
 
 def _is_ours(connection: socket.socket) -> bool:
-    """Return whether the process at the other end runs as the same user as this process.
-
-    Source: unix(7), SO_PEERCRED.
-    """
+    """Return whether the other process runs as the same user. Source: unix(7), SO_PEERCRED."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _process, user, _group = _CREDENTIALS.unpack(credentials)
     return bool(user == os.geteuid())

@@ -1,8 +1,7 @@
 """The messages that an engine core sends to the front ends of its server.
 
-There are three kinds: the account of one request, the identity of an engine, and a sample of an
-engine's totals. Accounts are frequent (one per request), so they are binary. Identities and samples
-are JSON.
+There are three kinds: the account of one request (binary, because accounts are frequent), the
+identity of an engine, and a sample of its totals (JSON).
 """
 
 import json
@@ -29,13 +28,11 @@ _NUMBERS: dict[str, type] = {
     for kind in (int, float)
     if hint == kind | None
 }
-"""Maps the numeric fields of an account to their types."""
 _numbers = attrgetter(*_NUMBERS)
 _ACCOUNT = struct.Struct(f"<i{22 + len(_NUMBERS)}dBIB")
 """The struct of an account. The byte after the numeric fields is the tier of a load: the tier's
 index in `TIERS` plus one, or 0 if the tier is unknown. The last two fields are the tokens per block
-and the number of hashes. The hashes and the request id follow the struct.
-"""
+and the number of hashes. Hashes and request id follow."""
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
@@ -65,7 +62,7 @@ class RequestAccount(NamedTuple):
 def encode_account(engine: int, request_id: str, account: Account) -> bytes:
     """Encode the account of one request.
 
-    A long request id is shortened in the same way as in the front end, so that the ids match.
+    A long request id is shortened as in the front end, so that the ids match.
     """
     block_tokens, hashes = account.block_hashes or (0, b"")
     size_bytes, tier = account.kv_load or (None, None)
@@ -105,7 +102,7 @@ def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
     """Decode a message of any of the three kinds.
 
     Raises:
-        ValueError: the message is malformed. No other exception is raised.
+        ValueError: the message is malformed.
     """
     try:
         kind = message[:1]
@@ -121,7 +118,7 @@ def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
 
 
 def is_account(message: bytes) -> bool:
-    """Return whether a message is an account. The account may still be malformed."""
+    """Return whether a message is an account, which may still be malformed."""
     return message[:1] == b"A"
 
 
@@ -141,7 +138,7 @@ def decode_account(message: bytes) -> RequestAccount:
     """Decode an account.
 
     Raises:
-        ValueError: the message is malformed. No other exception is raised.
+        ValueError: the message is malformed.
     """
     try:
         return _account(message)
@@ -189,8 +186,7 @@ def _account(message: bytes) -> RequestAccount:
 def _sample(sample: dict[str, Any]) -> dict[str, Any]:
     """Return a valid sample, or raise ValueError.
 
-    A sample that contains a metric without a unit is invalid: with it, all later exports would
-    fail.
+    A metric without a unit is invalid, because all later exports would fail.
     """
     if not _is_number(sample["engine"]):
         raise ValueError(f"malformed sample: engine {sample['engine']!r}")

@@ -1,12 +1,11 @@
 """Records an engine core's steps, and sends accounts of its requests to the front ends.
 
-`scheduler_hooks.py` calls this module and catches its exceptions. An exception is counted, and the
-requests that are in the engine lose their accounts. vLLM is not affected.
+`scheduler_hooks.py` calls this module, and catches and counts its exceptions. After an exception,
+the requests in the engine lose their accounts.
 
-In each step, this module computes a few sums without a Python loop over the batch, and loops only
-over the requests in prefill. All other work is done ten times a second, for all steps since the
-last time. Code that runs once per step would be three times slower, because running the model
-evicts it from the CPU caches.
+In each step, this module computes a few sums, and loops only over the requests in prefill. All
+other work is done ten times a second. Done once per step, this work would be three times slower,
+because running the model evicts its code from the CPU caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -37,32 +36,22 @@ from tailspan_vllm.engine_core.step_model import Work
 from tailspan_vllm.engine_core.waiting_requests import WaitingRequests, external_tokens
 
 CATCH_UP_S = 0.1
-"""Interval at which ended steps are added to the ledger, accounts of ended requests are computed,
-and messages are sent to the front ends.
-"""
 
 SAMPLE_S = 1.0
-"""Interval between two samples of a busy engine.
-
-An engine also sends a sample when it becomes idle, because its next step may begin hours later.
-Sending a sample takes about 20 µs.
-"""
+"""Interval between two samples of a busy engine. An engine also sends a sample (about 20 µs) when
+it becomes idle, because its next step may begin hours later."""
 
 TRACK_LIMIT = 65536
 """Maximum number of tracked requests. Further requests are counted as dropped accounts."""
 
 STEPS_UNDER_WAY = 1024
-"""Maximum number of scheduled steps that have not ended.
-
-Pipeline parallelism has one such step per stage, and asynchronous scheduling adds one. If this many
-steps have not ended, the hook has missed the ends of steps.
-"""
+"""Maximum number of scheduled steps that have not ended. Pipeline parallelism has one such step per
+stage, and asynchronous scheduling adds one. If the maximum is reached, the hook has missed the ends
+of steps."""
 
 UNSEEN_ENDS = 1024
-"""Maximum excess of tracked requests over the scheduler's requests. Above this limit, the observer
-removes the tracks of requests that the scheduler no longer has: the hook missed the ends of these
-requests.
-"""
+"""Maximum excess of tracked requests over the scheduler's requests. If the excess is larger, the
+hook has missed the ends of requests, and the observer removes their tracks."""
 
 
 class _EndedStep(NamedTuple):
@@ -82,18 +71,13 @@ class _EndedRequest(NamedTuple):
     last: int
     """The last step that ended before the request ended."""
     paid: int
-    """The last step with work for the request.
-
-    This step may still be running when the request ends.
-    """
+    """The last step with work for the request. The step may still be running."""
 
 
 class EngineObserver:
     """Keeps the ledger of one engine core, and sends accounts over the link.
 
     Args:
-        link: the link to the front ends.
-        engine: the engine's index.
         ladders: whether to send the block hashes that prefix ladders need.
         listener: reports the requests. None if a front end reports them.
     """
@@ -115,10 +99,8 @@ class EngineObserver:
         self._planned: deque[tuple[Any, Work, float, int, bool]] = deque()
         self._ended: list[_EndedStep] = []
         self._freed: list[tuple[Track, int]] = []
-        """Requests that were freed during `update_from_output`, each with its last scheduled
-        step."""
+        """Requests freed during `update_from_output`, each with its last scheduled step."""
         self._leaving: list[_EndedRequest] = []
-        """Requests that ended while a step with work for them is still running."""
         self._unsettled: list[_EndedRequest] = []
         self.in_update = False
         """Whether vLLM is processing the outputs of a step. A request that is freed during this
@@ -135,20 +117,16 @@ class EngineObserver:
         self._started_unix_ns = time.time_ns()
         self._adapters = False
         self._untracked: set[str] = set()
-        """Requests in the engine that are not tracked, because of `TRACK_LIMIT` or a failed hook.
-        """
+        """Untracked requests in the engine, because of `TRACK_LIMIT` or a failed hook."""
         self._no_account = 0
-        """Number of requests without an account, because they were never tracked or their track was
-        lost."""
+        """Number of requests without an account."""
 
     @property
     def _step(self) -> int:
-        """The number of the step that will be scheduled next."""
         return self._last_step + 1 + len(self._planned)
 
     @property
     def _last_step(self) -> int:
-        """The number of the step that ended last."""
         return self.ledger.next_step + len(self._ended) - 1
 
     def began(self, scheduler: Any, request: Any) -> None:
@@ -157,8 +135,7 @@ class EngineObserver:
             self._listener.began(scheduler, request)
 
     def refused(self, scheduler: Any, request: Any) -> None:
-        """Forget a request that vLLM did not add to its queue, because `add_request` raised an
-        exception."""
+        """Forget a request whose `add_request` raised an exception."""
         if request.request_id in scheduler.requests:
             return
         if self._listener is not None:
@@ -189,8 +166,8 @@ class EngineObserver:
             return
         step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
-        # If a request continues after a preemption, vLLM reports it as resumed, or as new with
-        # newer versions of the model runner.
+        # After a preemption, vLLM reports a request as resumed, or as new with newer versions of
+        # the model runner.
         for request_id in (*new, *cached.resumed_req_ids):
             self._prefilling.add(request_id)
             if track := self._tracks.get(request_id):
@@ -245,7 +222,7 @@ class EngineObserver:
         if self._listener is not None:
             self._listener.ended(request)
         track = self._tracks.get(request.request_id)
-        # vLLM computes no hashes without prefix caching, or if a request is shorter than a block.
+        # vLLM computes no hashes without prefix caching or for requests shorter than a block.
         if not self._ladders or track is None or not getattr(request, "block_hashes", None):
             return
         try:
@@ -287,23 +264,22 @@ class EngineObserver:
         elif paid > self._last_step:
             self._leaving.append(_EndedRequest(track, self._last_step, paid))
         else:
-            # Do not wait for the next step, which may begin hours later.
+            # The next step may begin hours later.
             self._unsettled.append(_EndedRequest(track, self._last_step, self._last_step))
             self._catch_up()
 
     def _left_queue(self, request_id: str) -> None:
-        """Send the account of a request that was never scheduled. It has only the time in the
-        queue."""
+        """Send the account of a request that was never scheduled."""
         waited = self._waiting.left(request_id)
         if waited is None:
             return
         self._link.put(encode_account(self._engine, request_id, Account(waited=waited)))
         if not self._planned:
-            self._link.flush()  # the next step may begin hours later
+            self._link.flush()
 
     def _last_planned(self, request_id: str) -> int:
-        """Return the last step with work for the request, or the last ended step if there is
-        none."""
+        """Return the last step with work for the request. If there is none, return the last ended
+        step."""
         before = self._last_step
         for place in range(len(self._planned), 0, -1):
             if request_id in self._planned[place - 1][0].num_scheduled_tokens:
@@ -379,7 +355,7 @@ class EngineObserver:
     def lose_track(self) -> None:
         """Remove the tracks of all requests in the engine after a hook failed.
 
-        If the tracks were kept, the accounts would be wrong without any sign of it.
+        With these tracks, the accounts would be wrong.
         """
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
@@ -388,7 +364,7 @@ class EngineObserver:
             each.clear()
         self._waiting.forget_loads()
         self.in_update = False
-        self._idle = True  # the next step is measured from its scheduling
+        self._idle = True
 
     def close(self) -> None:
         """Send a last sample, which contains the numbers of failures, and close the link."""
@@ -401,7 +377,7 @@ class EngineObserver:
 
     @guard.harmless("introduce")
     def introduce(self, scheduler: Any) -> None:
-        """Set the identity message that every front end receives when it connects."""
+        """Set the identity message that a front end receives when it connects."""
         config = scheduler.vllm_config
         self._adapters = config.lora_config is not None
         identity = identity_of(config, self._engine, self._started_unix_ns)
@@ -431,7 +407,6 @@ class EngineObserver:
         }
 
     def _forget_unseen_ends(self, alive: Any) -> None:
-        """Remove the tracks of requests that the scheduler no longer has."""
         enough = len(alive) + UNSEEN_ENDS
         if len(self._tracks) > enough:
             ended = [request_id for request_id in self._tracks if request_id not in alive]

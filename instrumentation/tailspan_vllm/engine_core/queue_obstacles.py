@@ -1,9 +1,8 @@
 """Finds the obstacle that keeps requests in a scheduler's queue after a scheduling decision.
 
-The checks repeat the conditions that end vLLM's own loop over the waiting requests. If several
-conditions hold, the one that usually lasts longest is reported, so it is checked first. The order
-is: a full batch (lasts until a request ends), full KV-cache memory (until a request ends or grows),
-an exhausted token budget (until the next step).
+The checks repeat the conditions that end vLLM's own loop over the waiting requests. The condition
+that usually lasts longest is checked first: a full batch (until a request ends), full KV-cache
+memory (until a request ends or grows), an exhausted token budget (until the next step).
 
 Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule`, 0.12 to 0.33.
 """
@@ -22,11 +21,11 @@ compiled."""
 
 
 class QueueObstacles:
-    """Examines the queue of one scheduler. The configuration is read only once."""
+    """Examines the queue of one scheduler."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        # Since 0.31, the batch may contain more requests than `max_num_running_reqs`.
+        # since 0.31, the batch may be larger than `max_num_running_reqs`
         self._seats: int = getattr(scheduler, "max_num_active_reqs", None) or (
             scheduler.max_num_running_reqs
         )
@@ -36,8 +35,7 @@ class QueueObstacles:
         lora_config = getattr(scheduler, "lora_config", None)
         self._adapter_slots: int | None = lora_config and lora_config.max_loras
         self._adapters: set[int] | None = None
-        """The adapters in the batch, or None if the batch has changed since the adapters were
-        read."""
+        """The adapters in the batch, or None if the batch has changed since they were read."""
         connectors = (
             getattr(scheduler, "connector", None),
             getattr(scheduler, "ec_connector", None),
@@ -76,9 +74,8 @@ class QueueObstacles:
     def _hold(self, request: Any) -> Hold | None:
         """Return why a request that vLLM skipped may not join the batch, or None if it may join.
 
-        vLLM examines a skipped request again only when the batch has room. If the request has
-        become ready before that, it waits for the same obstacle as all eligible requests, so None
-        is returned.
+        vLLM examines a skipped request again only when the batch has room. If a skipped request
+        becomes ready before then, it waits like all eligible requests.
         """
         status = request.status.name
         if status == "WAITING_FOR_REMOTE_KVS":
@@ -98,17 +95,11 @@ class QueueObstacles:
             full = len(self._adapters) >= self._adapter_slots
             if full and adapter.lora_int_id not in self._adapters:
                 return Hold.ADAPTER
-        # A connector may still look up the request's keys and values, or its encoder outputs.
+        # A connector may still look up the request's KV cache or encoder outputs.
         return Hold.OTHER if self._connected else None
 
     def obstacle(self, output: Any, held: Mapping[str, Hold], preempted: bool) -> Obstacle | None:
-        """Return why eligible requests did not join the batch, or None if no such request waits.
-
-        Args:
-            output: the output of the scheduling decision.
-            held: the requests that are not eligible.
-            preempted: whether this decision preempted a running request.
-        """
+        """Return why eligible requests did not join the batch, or None if no such request waits."""
         scheduler = self._scheduler
         first = self._first(held)
         if first is None:
@@ -135,10 +126,9 @@ class QueueObstacles:
     def _first(self, held: Mapping[str, Hold]) -> Any:
         """Return the first eligible request in the scheduler's order, or None."""
         scheduler = self._scheduler
-        # Since 0.31, the first queue contains requests that already hold blocks, for example
-        # because their cache was fetched. From 0.18 to 0.30, the second queue contains skipped
-        # requests until they join the batch. The last queue contains all other requests; since
-        # 0.31, they include ineligible requests.
+        # Since 0.31, the first queue contains requests that already hold blocks. From 0.18 to 0.30,
+        # the second queue contains skipped requests until they join the batch. The last queue
+        # contains all other requests.
         for queue in (
             getattr(scheduler, "kv_holding_waiting", None),
             getattr(scheduler, "skipped_waiting", None),
@@ -152,8 +142,7 @@ class QueueObstacles:
         return None
 
     def _lacks_blocks(self, request: Any) -> bool:
-        """Return whether the request may need more blocks than are free, if it has no cache
-        hits."""
+        """Return whether the request, without cache hits, may need more blocks than are free."""
         cache = self._scheduler.kv_cache_manager
         groups = len(cache.kv_cache_config.kv_cache_groups)
         needed: int = -(-request.num_tokens // self._block_tokens) * groups

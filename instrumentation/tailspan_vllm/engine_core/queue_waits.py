@@ -1,10 +1,9 @@
 """Measures how long each obstacle kept requests in the engine's queue.
 
-At each step, the scheduler decides which requests join the batch. The obstacle that is found at a
-decision applies until the next decision. The time between the two decisions is added to the running
-sum of this obstacle. A request's wait is the growth of the sums from its arrival to its admission,
-so a waiting request causes no work at each step. Ineligible requests are the exception: the time
-when a request becomes ineligible, and when it becomes eligible again, is recorded for each request.
+At each step, the scheduler decides which requests join the batch. The obstacle at a decision
+applies until the next decision. The time between the two decisions is added to the obstacle's
+running sum. A request's wait is the growth of the sums from its arrival to its admission, so a
+waiting request causes no work at each step. Only the ineligible time is recorded for each request.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -18,10 +17,7 @@ from tailspan_vllm.request.parts import HeldParts, QueueParts
 
 
 class Obstacle(IntEnum):
-    """The obstacles that keep requests in the queue.
-
-    Each value is the index of the obstacle's running sum, in the order of `QueueParts`.
-    """
+    """The obstacles that keep requests in the queue. The values are indices in `QueueParts`."""
 
     SEATS = 0
     KV = 1
@@ -30,11 +26,8 @@ class Obstacle(IntEnum):
 
 
 class Hold(IntEnum):
-    """The reasons why a request is not eligible.
-
-    The value of each reason is its index in `HeldParts`, except for the last reason, which has no
-    field there.
-    """
+    """The reasons why a request is not eligible. The values are indices in `HeldParts`, which lacks
+    the last reason."""
 
     KV_LOAD = 0
     GRAMMAR = 1
@@ -43,13 +36,8 @@ class Hold(IntEnum):
 
 
 class Waited(NamedTuple):
-    """A wait that has ended, because the request was admitted or aborted.
-
-    Attributes:
-        queued: when the request arrived.
-        parts: the seconds of the wait by obstacle.
-        held: the seconds of `parts.held` by reason; None if the reasons are unknown.
-    """
+    """A wait that has ended: arrival, seconds by obstacle, and seconds of `parts.held` by reason
+    (None if the reasons are unknown)."""
 
     queued: float
     parts: QueueParts
@@ -62,13 +50,11 @@ class _Wait:
 
     queued: float
     before: list[float] = field(default_factory=list)
-    """The obstacles' sums at the first scheduling decision after the request's arrival, plus their
-    growth while the request was ineligible.
-    """
+    """The obstacles' sums at the first decision after the request's arrival, plus their growth
+    while the request was ineligible."""
     hold: Hold | None = None
-    """Why the request is not eligible, or None while it is eligible."""
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(Hold))
-    """Seconds by `Hold`, without the time of a hold that has not ended."""
+    """Seconds by `Hold`. A hold that has not ended is not included."""
     held_since: float = 0.0
     at_hold: list[float] = field(default_factory=list)
     """The obstacles' sums when the request became ineligible."""
@@ -85,8 +71,8 @@ class Queue:
         self._new: list[_Wait] = []
         self._held: Mapping[str, Hold] = {}
         self.holds_known = True
-        """Whether the argument `held` of `decided` contains the real reasons. If not, the parts of
-        the held time are unknown."""
+        """Whether `decided` receives the real reasons. If not, the parts of the held time are
+        unknown."""
 
     def __len__(self) -> int:
         return len(self._waits)
@@ -97,7 +83,8 @@ class Queue:
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Remove all requests that are not in `alive`: they ended without a call of the hooks."""
+        """Remove all requests that are not in `alive`. These requests ended without a call of the
+        hooks."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 
@@ -116,9 +103,8 @@ class Queue:
         The caller then calls `admitted` for the requests that this decision admitted.
 
         Args:
-            at: timestamp at which the decision began.
             obstacle: the obstacle for eligible requests from now on, or None if no request waits.
-            held: the reason why a request is not eligible, for each ineligible request.
+            held: the reason of each ineligible request.
 
         Returns: the requests that became ineligible, or whose reason changed.
         """
@@ -150,9 +136,8 @@ class Queue:
         return self._over(request_id, at)
 
     def _elapse(self, at: float) -> None:
-        """Add the time since the last decision to the sum of its obstacle."""
         if self._obstacle is not None:
-            # Copy the list, because `_Wait.before` of some requests refers to the current list.
+            # `_Wait.before` of some requests refers to the current list.
             self._sums = self._sums.copy()
             self._sums[self._obstacle] += at - self._looked_at
         self._looked_at = at
@@ -162,7 +147,7 @@ class Queue:
         if wait is None:
             return None
         self._release(wait, at)
-        # If no decision was made since the request arrived, no obstacle applied to the request.
+        # No decision was made since the request arrived.
         since = wait.before or self._sums
         seats, kv, budget, held = (
             now - before for now, before in zip(self._sums, since, strict=True)
@@ -174,7 +159,7 @@ class Queue:
         return Waited(wait.queued, parts, known)
 
     def _release(self, wait: _Wait, at: float) -> None:
-        """Mark a request as eligible. Its ineligible time is not counted for any obstacle."""
+        """Mark a request as eligible. The ineligible time is not counted for any obstacle."""
         if wait.hold is None:
             return
         wait.held_s[wait.hold] += at - wait.held_since

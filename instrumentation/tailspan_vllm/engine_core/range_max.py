@@ -1,8 +1,7 @@
 """Computes the maximum of any range of a long series.
 
-Pure. The class stores the maximum of each block of `BLOCK` values. A query over n values therefore
-reads about n / BLOCK of these maxima, and single values only at both ends of the range. Appending a
-value takes one comparison.
+Pure. The class stores the maximum of each block of `BLOCK` values. A query over n values reads
+about n / BLOCK maxima, and single values only at both ends of the range.
 """
 
 from array import array
@@ -11,8 +10,7 @@ BLOCK = 64
 
 
 class RangeMax:
-    """A series of numbers with three operations: append a value, get a range's maximum, drop
-    values."""
+    """A series of numbers that can be appended, dropped, and searched for a range's maximum."""
 
     def __init__(self) -> None:
         self._values = array("d")

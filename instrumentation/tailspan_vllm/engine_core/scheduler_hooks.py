@@ -1,8 +1,5 @@
 """The hooks inside vLLM's engine core: wrappers around five methods of its scheduler.
 
-Some of these methods are private to vLLM, so their presence is checked before use. `observer.py`
-processes the calls.
-
 Source: vllm/v1/core/sched/scheduler.py, 0.12 to 0.33.
 """
 
@@ -16,7 +13,6 @@ from tailspan_vllm.engine_core.observer import EngineObserver
 from tailspan_vllm.guard import Arguments, Keywords
 
 _READ = ("requests", "has_unfinished_requests", "running", "waiting", "vllm_config")
-"""Attributes of the scheduler that the ledger requires."""
 
 _READ_OF_OUTPUT = ("num_scheduled_tokens", "scheduled_new_reqs", "scheduled_cached_reqs")
 _READ_OF_CACHED = ("num_computed_tokens", "resumed_req_ids")
@@ -26,11 +22,10 @@ def install(make_observer: Callable[[], EngineObserver], *, early: bool = False)
     """Wrap the methods of vLLM's scheduler.
 
     Args:
-        make_observer: creates the observer. Called in the engine core's process when the scheduler
-            is created: the observer's link must exist before the front ends' first request, when
-            they look for the link.
+        make_observer: creates the observer when the scheduler is created. The front ends look for
+            the observer's link at their first request.
         early: whether the observer begins at the scheduler's creation instead of at the first
-            request. True if no front end reports the engine before its first request.
+            request.
 
     Returns: the names of methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
     `update_from_output` and `_free_request` exist.
@@ -76,9 +71,7 @@ class _SchedulerHooks:
         self._make = make_observer
         self._early = early
         self._made: EngineObserver | None = None
-        """The observer, after the scheduler was created."""
         self._observer: EngineObserver | None = None
-        """The observer, after it has begun."""
         self._probed = False
         self._hooks = guard.Hooks("step ledger", switched_off=self._give_up)
 

@@ -6,15 +6,11 @@ w: the request's weight. p, q, c, d: the request's part of the step's work, whic
 calls P, Q, C and N. N: in this formula, the number of requests in the step. D: the step's duration.
 
 The whole duration is split, including stalls, so the shares of all requests sum to it. Before the
-step model is fitted, the weights are the numbers of tokens. As in the ledger, a request's share of
-many steps is a difference of running sums. The computing time per request is therefore proportional
-to its number of prefill chunks and decode runs.
+step model is fitted, the weights are the numbers of tokens. A request's share of many steps is a
+difference of running sums. Work that is computed again after a preemption is reported as wasted.
 
-Work that a preemption discarded is computed again; this repeated work is reported separately, as
-wasted.
-
-Pure. The result is exact if every decoding request grows by one token per step. With speculative
-decoding, a request grows by several tokens per step, so its share is slightly too low.
+Pure. With speculative decoding, a request grows by several tokens per step, so its share is
+slightly too low; otherwise the result is exact.
 """
 
 from array import array
@@ -25,7 +21,7 @@ from typing import NamedTuple
 from tailspan_vllm.engine_core.step_model import Work
 
 BY_TOKENS = (0.0, 1.0, 0.0, 0.0, 1.0)
-"""The weights before the model is fitted: each computed token has the same weight."""
+"""The weights before the model is fitted."""
 
 
 @dataclass(slots=True)
@@ -36,8 +32,7 @@ class Chunk:
     tokens: int
     attention: float
     encoder_ratio: float = 0.0
-    """The request's share (0 to 1) of the images and audio that the encoder processed in the
-    step."""
+    """The request's share (0 to 1) of the step's encoder work (images and audio)."""
 
     @property
     def start(self) -> float:
@@ -77,9 +72,7 @@ class Billing:
         """Enter one step.
 
         Args:
-            step: the step's number. Steps have consecutive numbers.
-            work: the work that was computed in the step.
-            sequences: the number of requests in the step.
+            step: the step's number; numbers are consecutive.
             duration: the step's duration in seconds.
             coefficients: (γ, α, κ, β, δ) of the step model, or `BY_TOKENS`.
         """
@@ -102,13 +95,7 @@ class Billing:
         self.forgotten += count
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> Bill:
-        """Return the bill of one request. All of its steps must still be stored.
-
-        Args:
-            chunks: the request's prefill chunks, in the order of their steps.
-            decodings: the request's decode runs, in the order of their steps.
-            last: the last step that is billed.
-        """
+        """Return the bill of one request. All of its steps must still be stored."""
         billed = wasted = reached = 0.0
         for chunk in chunks:
             if chunk.step > last or not chunk.tokens:

@@ -1,9 +1,9 @@
 """The step ledger: the work and duration of every engine step, and each request's share.
 
 The ledger stores running sums over the steps, so a request's share of a range of steps is the
-difference between two entries. The computing time per request is proportional to the number of
-prefill chunks, not to the number of tokens. The ledger's size is bounded: it drops the oldest
-steps. If a request began in a dropped step, the ledger does not split its phases.
+difference between two entries. The computing time per request is proportional to its number of
+prefill chunks, not to its number of tokens. The oldest steps are dropped. If a request began in a
+dropped step, its phases are not split.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -30,15 +30,13 @@ class Track:
     request_id: str
     scheduled: float
     waited: Waited | None = None
-    """The request's wait in the queue."""
     external_cached_tokens: int | None = None
     """Prompt tokens loaded from outside the engine when the request was first scheduled."""
     kv_load: KvLoad | None = None
-    """The size and the storage tier of the KV cache that was loaded for the request."""
+    """The KV cache that was loaded for the request."""
     has_encoder: bool = False
-    """Whether the engine has an encoder of images or audio."""
     block_hashes: BlockHashes | None = None
-    """Hashes of the request's tokens, to be sent with the account."""
+    """Hashes of the request's tokens, for the account."""
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)
@@ -86,9 +84,8 @@ class Ledger:
         """Time from the end of the previous step to the end of each step."""
         self._prefill_tokens = RangeMax()
         # Running sums: entry k is the sum over the steps up to step k. f = (the step's duration −
-        # stall − encoder's time) / the predicted duration. A request's own work is computed from
-        # the sums of the coefficients. The encoder's seconds are also included in `_prefill` and
-        # `_shared`.
+        # stall − encoder's time) / the predicted duration. The encoder's seconds are also included
+        # in `_prefill` and `_shared`.
         self._billing = Billing()
         self._unknown = array("q")
         self._stall = array("d")
@@ -126,11 +123,8 @@ class Ledger:
         """Add a step. Steps end in the order in which they were scheduled.
 
         Args:
-            work: the work that was scheduled in the step.
-            begun: earliest possible start of the step: the end of the previous step, or, after idle
-                time, the time at which the engine became busy.
-            ended: time at which the step's outputs were ready.
-            sequences: the number of requests in the step.
+            begun: the end of the previous step, or, after idle time, when the engine became busy.
+            ended: when the step's outputs were ready.
             encodes: whether the encoder of images or audio ran in the step. If so, the part of the
                 duration above the model's prediction counts as the encoder's time, and the model is
                 not updated with the step.
@@ -203,12 +197,11 @@ class Ledger:
         """Split a request's prefill and decode into parts.
 
         Args:
-            track: the record of the request.
             last: the last step that ended before the request ended; None for the newest ended step.
             paid: the newest step with work for the request; None if this is `last`.
 
-        Returns: the request's engine time, or None if its first steps were dropped. If the request
-        ended during its first step, its phases have no parts, and only the bill is known.
+        Returns: None if the request's first steps were dropped. If the request ended during its
+        first step, its phases have no parts, and only the bill is known.
         """
         if last is None:
             last = self.next_step - 1
@@ -263,7 +256,6 @@ class Ledger:
         return self._ends[step - self._forgotten]
 
     def _between(self, sums: "array[float] | array[int]", after: int, upto: int) -> float:
-        """Return the increase of a running sum over the steps (after, upto]."""
         low, high = after - self._forgotten, upto - self._forgotten
         return sums[high] - (sums[low] if low >= 0 else 0)
 
@@ -288,7 +280,6 @@ class Ledger:
     def _prefill_parts(
         self, track: Track, first_step: int, prefill_end: int, preempted: float
     ) -> tuple[Parts, float]:
-        """Return the parts of prefill, and the encoder's seconds in the part `own`."""
         total = max(0.0, self._end_of(prefill_end) - track.scheduled)
         own = others_prefill = mine_stall = encoder = 0.0
         for chunk in track.chunks:
@@ -305,9 +296,9 @@ class Ledger:
             own += mine + self._between(self._base, before, step)
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
-        # A step during prefill that had no work for the request counts as preempted time if the
-        # request was preempted. If it was not preempted, the time of the step is divided among the
-        # other requests' prefill and decode, in proportion to their work.
+        # A step during prefill without work for the request counts as preempted time if the request
+        # was preempted. Otherwise, the time of the step is divided among the other requests'
+        # prefill and decode, in proportion to their work.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks
@@ -386,9 +377,9 @@ def _summing_to(
 ) -> Parts:
     """Return parts that sum to `total`. `others_decode` is `total` minus the other parts.
 
-    If the other parts exceed the total, because of rounding or of work that the model does not
-    include, `own` and `others_prefill` are scaled down. `total`, and the measured parts `preempted`
-    and `stall`, stay unchanged.
+    Rounding, or work that the model does not include, can make the other parts exceed the total.
+    `own` and `others_prefill` are then scaled down. The measured parts `preempted` and `stall` stay
+    unchanged.
     """
     preempted = min(preempted, total)
     stall = min(stall, total - preempted)

@@ -5,9 +5,8 @@
 P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2). C: context tokens
 that decodes read. N: decoding sequences. The coefficients are not negative. The fit is relative
 least squares with exponential forgetting, and with Huber weights, so that a long stall does not
-bias it. The fit is stored as normal equations: adding a step takes a few dozen multiplications and
-no memory. A step's duration is predicted before the step updates the model, so the reported error
-is an out-of-sample error.
+bias it. The fit is stored as normal equations. A step's duration is predicted before the step
+updates the model, so the reported error is an out-of-sample error.
 
 Pure. docs/ledger.md describes the limits of the model.
 Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 1964.
@@ -16,14 +15,13 @@ Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 196
 from typing import NamedTuple
 
 SCALES = (1.0, 1e3, 1e6, 1e5, 1e2)
-"""Typical values of 1, P, Q, C, N. The variables are divided by these values to keep the normal
-equations well conditioned."""
+"""Typical values of 1, P, Q, C, N, by which the variables are divided to keep the normal equations
+well conditioned."""
 
 FORGET = 1 - 1 / 4000
 """The weight of a step halves after 2,800 further steps."""
 
 MIN_STEPS = 64
-"""Minimum number of fitted steps before the first prediction."""
 
 SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
 """Number of steps after which the equations are solved again: at first, and after
@@ -37,13 +35,11 @@ HUBER = 3.0
 STALL_TYPICAL = 8.0
 STALL_RATIO = 0.5
 """A step is stalled if its duration exceeds the prediction by more than `STALL_TYPICAL` typical
-errors and by more than this share of the prediction. A smaller excess counts as noise, which all
-requests share.
-"""
+errors and by more than this share of the prediction."""
 
 
 PACE_STEP = 0.02
-"""Relative change of the pace per step. With it, the pace rises from 1 to 2 in 35 steps."""
+"""Relative change of the pace per step, so that the pace rises from 1 to 2 in 35 steps."""
 
 PACE_LIMIT = 50.0
 
@@ -72,15 +68,11 @@ class StepModel:
         self._normal = [[0.0] * 5 for _ in range(5)]  # the upper triangle
         self._moment = [0.0] * 5
         self._gain = 1.0
-        """Weight of the newest step.
-
-        Raising this weight is equivalent to lowering the weights of all earlier steps, with one
-        multiplication instead of twenty.
-        """
+        """Weight of the newest step. Raising this weight is equivalent to lowering the weights of
+        all earlier steps."""
         self.pace = 1.0
-        """Running median of the ratio measured / predicted duration. If the machine becomes slower,
-        the pace follows within tens of steps; the fit needs thousands of steps.
-        """
+        """Running median of measured / predicted duration. The median follows a slower machine
+        within tens of steps; the fit needs thousands of steps."""
         self._typical_ratio = 0.2
         self._typical_s = 0.0
         self._weight = 0.0
@@ -94,15 +86,13 @@ class StepModel:
     @property
     def error_ratio(self) -> float | None:
         """Return the typical absolute out-of-sample error, relative to the prediction; None before
-        the first prediction.
-        """
+        the first prediction."""
         return self._typical_ratio if self.ready else None
 
     @property
     def r_squared(self) -> float | None:
         """Return the share of the durations' variance that the predictions explain; None before the
-        first prediction.
-        """
+        first prediction."""
         if not self._weight:
             return None
         variance = self._square - self._sum * self._sum / self._weight
@@ -117,8 +107,8 @@ class StepModel:
     def stall_of(self, duration: float, predicted: float) -> float:
         """Return the part of a step's duration that is a stall, or 0 if it is within the noise.
 
-        A slower machine is not a stall: if all recent steps took longer than predicted, the machine
-        has become slower.
+        If all recent steps took longer than predicted, the machine has become slower, which is not
+        a stall.
         """
         expected = predicted * max(self.pace, 1.0)
         surplus = duration - expected
@@ -134,13 +124,13 @@ class StepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _LEAST), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # The residual is relative to the pace. If it were relative to the prediction and all
-            # steps became slower, all steps would get a low weight, and the fit could not follow.
+            # The residual is relative to the pace. If it were relative to the prediction, a
+            # slowdown of all steps would give all steps a low weight, and the fit could not follow.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0
-            # A mean of clipped values ignores stalls, as a running median does, but takes less time
-            # to compute.
+            # Like a running median, a mean of clipped values ignores stalls, but it takes less
+            # time.
             self._typical_ratio += 0.01 * (
                 min(ratio, 4 * self._typical_ratio) - self._typical_ratio
             )
@@ -151,7 +141,7 @@ class StepModel:
                 self._residual_square = self._residual_square * FORGET + residual * residual
         self._typical_s += (duration - self._typical_s) / min(self.steps + 1, 200)
         size = max(predicted if self.ready else duration, 0.25 * self._typical_s)
-        if size > 0:  # 0 if all durations so far are 0
+        if size > 0:
             self._accumulate(work, duration, huber / (size * size))
         self.steps += 1
         every = SOLVE_EVERY if self.steps <= SETTLED_STEPS else SETTLED_SOLVE_EVERY

@@ -1,7 +1,7 @@
 """The requests in the scheduler's queue: why each request waits, and the KV cache loaded for it.
 
-If the reason cannot be determined for one decision, all reasons are unknown from then on. Sums
-without the time of this decision would look complete.
+If the reason cannot be determined for one decision, all reasons are unknown from then on, because
+the sums are incomplete.
 """
 
 import time
@@ -16,11 +16,7 @@ from tailspan_vllm.request.parts import KvLoad
 
 
 class WaitingRequests:
-    """The requests that vLLM has not scheduled yet. Used on the engine core's thread only.
-
-    Args:
-        most: the maximum number of requests.
-    """
+    """The requests that vLLM has not scheduled yet. Used on the engine core's thread only."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -31,9 +27,7 @@ class WaitingRequests:
         self._describes_loads = True
         """Whether the bytes and tiers of KV-cache loads are determined. False after a failure."""
         self._loading: dict[str, KvLoad | None] = {}
-        """The loads of the requests that wait for their KV cache."""
         self._evicted = False
-        """Whether a request was preempted since the last scheduling decision."""
 
     def joined(self, request_id: str) -> None:
         """Record the arrival of a request."""
@@ -77,12 +71,7 @@ class WaitingRequests:
         return None if self.queue is None else self.queue.left(request_id, time.monotonic())
 
     def batch_changed(self, request_id: str, *, evicted: bool) -> None:
-        """Record that a request left the batch.
-
-        Args:
-            request_id: the request.
-            evicted: whether the request was preempted. If False, the request has ended.
-        """
+        """Record that a request left the batch: it was preempted (`evicted`) or has ended."""
         if evicted:
             self._evicted = True
         else:

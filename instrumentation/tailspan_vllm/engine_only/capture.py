@@ -1,9 +1,8 @@
 """Captures the requests of an engine core whose front end is not Python.
 
-The scheduler's hooks call this code on the engine core's own thread, once per request or scheduling
-event, and once per step. This code only copies values. The threads of `export.sender` run in the
-same process and do all other work. Like a front end, these threads read the accounts from the
-engine's link.
+The scheduler's hooks call this code on the engine core's own thread, so it only copies values. The
+threads of `export.sender` do all other work. Like a front end, these threads read the accounts from
+the engine's link.
 """
 
 import logging
@@ -30,11 +29,9 @@ from tailspan_vllm.settings import Settings
 logger = logging.getLogger("vllm.tailspan")
 
 OPEN_LIMIT: Final = 65536
-"""Maximum number of unfinished requests. Further requests are counted as dropped."""
 
 STEPS_LIMIT: Final = 4096
-"""Maximum number of steps whose statistics wait until the reading thread adds them up each
-second."""
+"""Maximum number of steps whose statistics wait to be added up each second."""
 
 _OUTCOMES: Final[dict[str, Outcome]] = {
     "stop": "stop",
@@ -69,10 +66,8 @@ class EngineCapture:
     """Captures the requests of this engine core. See `RequestListener`.
 
     Args:
-        settings: where to send.
-        engine: the engine's number.
         link: the token of this engine's own link.
-        port: the server's port, which is part of the replica's name; None if unknown.
+        port: the server's port; None if unknown.
     """
 
     def __init__(self, settings: Settings, engine: int, link: str, port: int | None) -> None:
@@ -188,14 +183,13 @@ class EngineCapture:
     def closed(self) -> None:
         """Forget all requests, because the hooks are switched off and will not report their ends.
 
-        If they were kept, these requests would seem to stay in the engine, as in a hang.
+        If these requests were kept, they would seem to hang.
         """
         self.in_flight.remove_all(self._open.values())
         self._open.clear()
 
     @guard.harmless("engine_only.catch_up")
     def _catch_up(self) -> None:
-        """Add up the statistics of steps. Runs on the reading thread."""
         state = self._state
         steps = [(self._steps.popleft(), None, None) for _ in range(len(self._steps))]
         if state is None or not steps:
@@ -213,7 +207,6 @@ class EngineCapture:
 
 
 def _load(scheduler: Any) -> dict[str, Number]:
-    """Return the load of the engine when a request enters the queue."""
     held = getattr(scheduler, "skipped_waiting", ())
     load: dict[str, Number] = {
         names.WAITING: len(scheduler.waiting) + len(held),
@@ -224,7 +217,7 @@ def _load(scheduler: Any) -> dict[str, Number]:
 
 
 def _not_reported(flight: Flight, now: float) -> RequestRecord:
-    """Never called, because requests without an HTTP exchange are not reported while in flight."""
+    """Never called: requests without an HTTP exchange are not reported while in flight."""
     raise NotImplementedError
 
 

@@ -1,9 +1,9 @@
 """Detects whether this engine core's front end is vLLM's Rust front end, which has no plugins.
 
-With `VLLM_USE_RUST_FRONTEND=1`, `vllm serve` starts the Rust front end instead of API servers.
-`vllm-rs serve` starts its engine cores through the module `headless_engine`. An engine core
-inherits the command line of the process that starts it. In a program that creates vLLM's `LLM`, the
-variable has no effect, because the program is not `vllm serve`.
+With `VLLM_USE_RUST_FRONTEND=1`, `vllm serve` starts the Rust front end instead of API servers. The
+variable has no effect in a program that creates vLLM's `LLM`. `vllm-rs serve` starts its engine
+cores through the module `headless_engine`. An engine core inherits the command line of the process
+that starts it.
 
 Source: vllm/entrypoints/cli/serve.py, 0.22 to 0.33; rust/src/managed-engine/src/process.rs.
 """
@@ -34,7 +34,7 @@ def has_rust_front_end(command_line: Sequence[str]) -> bool:
 def served_port(command_line: Sequence[str]) -> int | None:
     """Return the port of the server, or None if the command line does not contain it.
 
-    All engine cores of a server must find the same port, because it is part of the replica's name.
+    All engine cores must find the same port, because it is part of the replica's name.
     """
     words = list(command_line)
     for place, word in enumerate(words):
@@ -48,8 +48,7 @@ def served_port(command_line: Sequence[str]) -> int | None:
 
 
 def _chosen() -> bool:
-    """Return whether this version of vLLM contains the Rust front end and is configured to use
-    it."""
+    """Return whether this vLLM has the Rust front end, and is configured to use it."""
     try:
         from vllm import envs
 

@@ -1,7 +1,6 @@
 """Builds the record of a request that only the engine core observed.
 
-The HTTP exchange and the time before the queue are unknown. The record begins in the queue, and
-ends with the last token. Runs on the reading thread.
+The record begins in the queue, and ends with the last token. Runs on the reading thread.
 """
 
 import re
@@ -35,7 +34,7 @@ class Ended(NamedTuple):
 def record_of(flight: Flight, ended: Ended) -> RequestRecord:
     """Return the record of a request, without the data of its account.
 
-    `AccountJoin` adds the timestamps, the phases' parts and the model's name.
+    `AccountJoin` adds this data.
     """
     load = load_of(flight.load)
     at = flight.ended or time.monotonic()

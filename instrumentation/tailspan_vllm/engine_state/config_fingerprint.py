@@ -1,8 +1,7 @@
 """The engine arguments that affect latency, and a fingerprint of their values.
 
 Numbers, booleans and names are reported unchanged. A value that could identify the server's owner,
-such as the path of a model, is reported as a digest. Two digests can be compared, but do not reveal
-the values.
+such as the path of a model, is reported as a digest.
 """
 
 import hashlib
@@ -62,9 +61,8 @@ _ARGUMENTS = {
 }
 
 _MEASURED = {"cache_config": ("num_gpu_blocks",)}
-"""Values that the engine computes when it starts. These values are not part of the fingerprint,
-because they can differ between two starts with the same arguments.
-"""
+"""Values that the engine computes when it starts. These values can differ between two starts with
+the same arguments, so they are not part of the fingerprint."""
 
 
 def _names_in(table: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
@@ -81,7 +79,7 @@ NAMES = _names_in(_ARGUMENTS) | MEASURED
 def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
     """Return the effective values of the arguments that affect latency. A key is `part.name`.
 
-    Arguments that are unset, or that this vLLM does not have, are left out.
+    Unset and unsupported arguments are left out.
     """
     found: dict[str, Scalar] = {}
     for table in (_ARGUMENTS, _MEASURED):

@@ -1,7 +1,7 @@
 """Reads the CPU time of this process, of an engine core and of the machine, and this process's age.
 
-Totals count from the first reading. The functions raise no exceptions; unavailable values are left
-out. Linux only.
+Totals count from the first reading. Unavailable values are left out; no exception is raised. Linux
+only.
 
 Source: proc_pid_stat(5), proc_stat(5).
 """
@@ -15,12 +15,7 @@ from tailspan_vllm import names
 
 
 class Processors:
-    """Reads CPU times. Used on the reading thread only.
-
-    Args:
-        proc: the folder of the proc file system.
-        own_cpu_s: returns the CPU time of this process.
-    """
+    """Reads CPU times. Used on the reading thread only."""
 
     def __init__(
         self,
@@ -36,7 +31,6 @@ class Processors:
         """Return the totals of this process and of the machine, by metric name."""
         totals = {names.PROCESS_CPU_TIME: self._since(names.PROCESS_CPU_TIME, 0, self._own_cpu_s())}
         try:
-            # The first line is the sum over all CPUs.
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(
                 int, _begin_of(f"{self._proc}/stat").partition(b"\n")[0].split()[1:9]
             )
@@ -65,7 +59,7 @@ class Processors:
 
 
 def _begin_of(path: str) -> bytes:
-    """Return the first kilobyte of a file as bytes. Reading text would take twice as long."""
+    """Return the first kilobyte of a file as bytes. Reading text takes twice as long."""
     file = os.open(path, os.O_RDONLY)
     try:
         return os.read(file, 1024)
@@ -74,10 +68,7 @@ def _begin_of(path: str) -> bytes:
 
 
 def own_age_s(proc: Path = Path("/proc")) -> float | None:
-    """Return the seconds since this process started, or None if unavailable.
-
-    The time includes the loading of modules.
-    """
+    """Return the seconds since this process started, or None if unavailable."""
     try:
         text = (proc / "self" / "stat").read_text()
         started_ticks = int(text.rpartition(")")[2].split()[19])

@@ -1,7 +1,7 @@
 """The hardware of an engine, the shape of its model, and its loading time.
 
-These values are reported once, in the engine's start event. Values that this vLLM does not provide
-are left out. Tailspan computes bytes, FLOPs and cost from these values.
+These values are reported once, in the engine's start event. Tailspan computes bytes, FLOPs and cost
+from these values.
 """
 
 import time
@@ -17,9 +17,8 @@ T = TypeVar("T")
 
 MOST_LOADING_S = 3_600.0
 """Maximum plausible loading time: six times vLLM's limit for an engine's start
-(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). If the process is older than this when the engine is ready, it
-created the engine long after its own start. The process's age is then not the loading time.
-"""
+(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). A process that is older than this created the engine long
+after its own start, so the age of the process is not the loading time."""
 
 
 class Machine(NamedTuple):
@@ -41,7 +40,6 @@ def machine_of(vllm_config: Any, started_unix_ns: int | None = None) -> Machine:
     Raises no exception; a value that cannot be read is left out.
 
     Args:
-        vllm_config: the engine's configuration.
         started_unix_ns: time at which the engine was ready; None for the current time.
     """
     loading_s = _attempt("loading", lambda: _loading_s(started_unix_ns))

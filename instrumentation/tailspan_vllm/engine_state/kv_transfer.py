@@ -1,8 +1,7 @@
 """Converts the statistics of KV connectors to one format.
 
-Pure. Each connector has its own format. The supported connectors are NIXL and offloading, alone or
-inside a multi connector. The offloading connector has metrics with short and with full names; both
-are supported. Unknown statistics are ignored.
+Pure. The supported connectors are NIXL and offloading (with short or full names of metrics), alone
+or inside a multi connector. Unknown statistics are ignored.
 
 Source: vllm/distributed/kv_transfer/kv_connector/v1: nixl/stats.py, offloading/metrics.py,
 multi_connector.py.
@@ -32,8 +31,8 @@ _METRICS: Final[Mapping[str, str | tuple[str, ...]]] = {
     "vllm:kv_offload_tiering_write_time": names.KV_TIER_WRITE_TIME,
 }
 """Maps each of the connectors' metrics to one or two of Tailspan's metrics. A transfer between the
-GPU and an offloading tier counts in two metrics: that of all transfers, and that of its direction.
-"""
+GPU and an offloading tier counts in the metric of all transfers, and in the metric of its
+direction."""
 _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
     "CPU_to_GPU": {
         "op_size": names.KV_OFFLOAD_LOAD_BYTES,
@@ -51,11 +50,7 @@ _MAX_DEPTH: Final = 4
 
 
 def transferred(stats: Any) -> dict[str, int | float]:
-    """Return the amounts transferred since the previous statistics, by metric name.
-
-    Args:
-        stats: vLLM's `SchedulerStats.kv_connector_stats`.
-    """
+    """Return the amounts transferred since the previous statistics, by metric name."""
     sums: dict[str, int | float] = {}
     for name, amount in _amounts(stats, _MAX_DEPTH):
         sums[name] = sums.get(name, 0) + amount
@@ -83,8 +78,7 @@ def _amounts(
 
 
 def _numbers(value: Any, depth: int = 2) -> Iterator[int | float]:
-    """Yield a metric's numbers. The metric is a number, a list of numbers, or a mapping of labels
-    to numbers or lists."""
+    """Yield a metric's numbers: one number, a list, or a mapping of labels to numbers or lists."""
     if isinstance(value, int | float):
         if value >= 0:
             yield value

@@ -1,12 +1,10 @@
 """Reads the shape of a served model: the configuration values that determine bytes and FLOPs.
 
-The keys of Hugging Face's configuration and of vLLM's arguments are reported unchanged, with their
-values.
-`roofline/shape_from_config.py` interprets the keys, so that Tailspan can support further models
-without a new version of the plugin. Only numbers, booleans and type names are reported, never a
-path or the name of a checkpoint. A key inside a part of the configuration has the part's name as
-prefix. A list is reported as the number of occurrences of each value:
-`layer_types.sliding_attention` = 20.
+The keys of Hugging Face's configuration and of vLLM's arguments are reported unchanged.
+`roofline/shape_from_config.py` interprets the keys, so further models need no new version of the
+plugin. Only numbers, booleans and type names are reported, never a path or the name of a
+checkpoint. A key inside a part of the configuration has the part's name as prefix. A list is
+reported as the number of occurrences of each value: `layer_types.sliding_attention` = 20.
 
 Source: transformers' configuration classes; vllm/config, 0.12 to 0.33.
 """
@@ -92,7 +90,6 @@ MODEL: Final = (
     "is_encoder_decoder",
     "is_heterogeneous",
 )
-"""Keys of the text part of a model's configuration."""
 
 PARTS: Final = (
     "linear_attn_config",
@@ -100,8 +97,7 @@ PARTS: Final = (
     "ffn_config",
     "block_configs",
 )
-"""Keys of parts of a configuration that only other architectures have. Of these parts, only the
-presence is reported."""
+"""Keys of parts that only some architectures have. Only the presence of these parts is reported."""
 
 QUANTIZATION: Final = (
     "quant_method",
@@ -116,7 +112,6 @@ QUANTIZATION: Final = (
     "load_in_8bit",
     "load_in_4bit",
 )
-"""Keys of a checkpoint's quantisation, at any depth."""
 
 _INSIDE: Final = ("config_groups", "weights", "input_activations", "kv_cache_scheme")
 _GROUP: Final = "group_"
@@ -127,7 +122,7 @@ _TEXT_LIMIT: Final = 64
 def shape_of(vllm_config: Any) -> dict[str, Scalar]:
     """Return the shape of an engine's model and of its parallelism, by key.
 
-    Missing keys are left out. An unexpected structure can raise any exception.
+    An unexpected structure can raise any exception.
     """
     model = vllm_config.model_config
     whole = getattr(model, "hf_config", None)

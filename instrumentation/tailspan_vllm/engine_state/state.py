@@ -26,18 +26,15 @@ class EngineState:
     gauges: dict[str, Number] = field(default_factory=dict)
     totals: dict[str, Number] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
-    """Failures of the plugin's hooks in the engine core's process, by hook. Failures in this
-    process are not included."""
+    """Failures of the plugin's hooks in the engine core's process, by hook."""
     drops: dict[str, int] = field(default_factory=dict)
-    """Number of requests of this process that are not reported, by reason."""
 
     load: Any = None
     """The latest `SchedulerStats`, or None. `step_statistics.load_of` converts it."""
     catch_up: Callable[[], None] = _nothing
-    """Adds up the recorded steps. Called before each snapshot."""
     version: str | None = None
     arguments: dict[str, Scalar] = field(default_factory=dict)
-    """The effective engine arguments, as `config_fingerprint.arguments_of` returns them."""
+    """The effective engine arguments (`config_fingerprint.arguments_of`)."""
     machine: Machine = UNKNOWN
 
     def add(self, name: str, amount: Number) -> None:
@@ -53,7 +50,7 @@ class EngineState:
         """Return a copy that later steps do not change.
 
         Args:
-            own_totals: totals of the instrumentation itself. Every engine's sample contains them.
+            own_totals: totals of the instrumentation itself.
             hook_failures: failures of the plugin's hooks in this process, by hook.
             drops: number of requests that are not reported, by reason.
         """

@@ -21,9 +21,7 @@ class Load(NamedTuple):
 
 
 def load_of(seen: Any) -> Load:
-    """Return the load from a step's `SchedulerStats`, or from gauges by name. For None, the load is
-    unknown.
-    """
+    """Return the load from a step's `SchedulerStats`, or from gauges by name."""
     if seen is None:
         return Load(None, None, None)
     if isinstance(seen, Mapping):
@@ -38,9 +36,7 @@ def load_of(seen: Any) -> Load:
 
 
 Step = tuple[Any, Any, Any]
-"""The `SchedulerStats`, `IterationStats` and `MultiModalCacheStats` of one step. Each may be
-None.
-"""
+"""The `SchedulerStats`, `IterationStats` and `MultiModalCacheStats` of one step."""
 
 
 _READ_OF_SCHEDULER = (
@@ -53,7 +49,7 @@ _READ_OF_ITERATION = ("num_generation_tokens", "num_prompt_tokens", "num_preempt
 
 
 def missing_in(steps: Iterable[Step]) -> list[str]:
-    """Return the attributes that `add_steps` requires, but that these statistics do not have."""
+    """Return the attributes that `add_steps` requires but these statistics lack."""
     for of_scheduler, of_iteration, _ in steps:
         lacking = [] if of_scheduler is None else missing(of_scheduler, _READ_OF_SCHEDULER)
         if of_iteration is not None:
@@ -115,9 +111,8 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     stages = getattr(stats, "num_kv_fetch_reqs_by_stage", None)
     if stages or names.FETCHING_KV in state.gauges:
         state.gauges[names.FETCHING_KV] = sum((stages or {}).values())
-    # The number of waiting LoRA requests comes from the engine core. vLLM's own count does not
-    # include requests that were never scheduled, because a request's QUEUED event arrives only with
-    # its first output.
+    # This number comes from the engine core. vLLM's own count lacks requests that were never
+    # scheduled, because a request's QUEUED event arrives only with its first output.
     if "lora.max_loras" in state.arguments:
         running = getattr(stats, "running_lora_adapters", None)
         state.gauges[names.RUNNING_LORAS] = sum((running or {}).values())
@@ -128,7 +123,7 @@ _HITS_BY_TIER = {
     "p2p": names.P2P_CACHE_HITS,
     "disk": names.DISK_CACHE_HITS,
 }
-"""Maps vLLM's names of tiers to metrics. Hits of other tiers are only included in the metric of all
+"""Maps vLLM's names of tiers to metrics. Hits of other tiers count only in the metric of all
 external hits."""
 
 

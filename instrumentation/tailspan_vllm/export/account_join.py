@@ -25,23 +25,20 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.start_up.instants import EngineInstants
 
 KEPT = 32768
-"""Maximum number of accounts that wait for their record, including accounts of other API servers'
-requests.
-"""
+"""Maximum number of accounts that wait for their record, including other API servers' requests."""
 
 ENGINES_KEPT = 1024
-"""Maximum number of engines with stored samples and identities; no server has more engines."""
+"""Maximum number of engines with stored messages; no server has more engines."""
 
 DISCOVER_S = 5.0
 
 _AS_SETTLED = tuple(
     {*Account._fields} & {*RequestRecord.__slots__} - {"scheduled", "first_token", "last_token"}
 )
-"""Account fields that are copied to the record."""
 
 
 class AccountJoin:
-    """Stores the engines' messages until they are added to a request's record or an engine's state.
+    """Stores the engines' messages until they are added to a record or an engine's state.
 
     Args:
         token: the link's token, or None without a link.
@@ -53,8 +50,7 @@ class AccountJoin:
         self._ladder_key = LadderKey(prefix_key) if prefix_key is not None else None
         self._accounts: OrderedDict[bytes, bytes] = OrderedDict()
         """Encoded accounts by request id. Every API server receives the accounts of all requests,
-        and decodes only the accounts of its own requests.
-        """
+        but decodes only the accounts of its own requests."""
         self._samples: dict[int, dict[str, Any]] = {}
         self._identities: dict[int, Identity] = {}
         self._unclaimed: set[int] = set()
@@ -75,8 +71,8 @@ class AccountJoin:
         """Read the messages that have arrived, store them, and return their number.
 
         Args:
-            look: whether to look for new engines and connect to them first. If False, this is done
-                only every `DISCOVER_S`, or always while no engine is connected.
+            look: whether to connect to new engines first. If False, new engines are connected only
+                every `DISCOVER_S`, or always while no engine is connected.
         """
         if self._link is None:
             return 0
@@ -110,8 +106,7 @@ class AccountJoin:
                 by_engine.popitem()
 
     def _take_sample(self, sample: dict[str, Any]) -> None:
-        """Replace an engine's stored sample. The longest step of both samples is kept until the
-        export."""
+        """Replace an engine's stored sample. The longest step is kept until the export."""
         gauges = sample["gauges"]
         before = self._samples.get(sample["engine"], {}).get("gauges", {})
         if names.LONGEST_STEP in before:
@@ -166,8 +161,8 @@ class AccountJoin:
         elif record.left_early:
             _set_instants_until_left(record, account)
         elif record.scheduled is None and account.scheduled is not None:
-            # With --disable-log-stats or in an offline LLM, vLLM has no statistics. The ledger has
-            # this value.
+            # Without statistics (--disable-log-stats, or an offline LLM), only the ledger has this
+            # value.
             record.queued = record.arrived
             record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
             record.first_token, record.last_token = account.first_token, account.last_token
@@ -177,8 +172,7 @@ class AccountJoin:
     def unclaimed(self, known: Container[int]) -> list[EngineState]:
         """Return states of the engines that have no stat logger in this process.
 
-        An offline `LLM`, for example, loads no stat loggers. The identities of these engines
-        arrived over the link.
+        An offline `LLM`, for example, loads no stat loggers.
         """
         with self._lock:
             identities = dict(self._identities)
@@ -209,7 +203,7 @@ class AccountJoin:
 
     def add_sample(self, state: EngineState) -> None:
         """Add an engine's own totals and step model to its state."""
-        state.gauges.pop(names.LONGEST_STEP, None)  # it is of the previous interval
+        state.gauges.pop(names.LONGEST_STEP, None)  # this value is of the previous interval
         with self._lock:
             sample = self._samples.pop(state.engine, None)
         if sample is not None:
@@ -227,7 +221,7 @@ def _drop(error: ValueError) -> None:
 def _set_instants_of_engine(record: RequestRecord, account: Account) -> None:
     """Set the timestamps of a request that only the engine core observed.
 
-    The request ends with its last token, because the engine core cannot observe the delivery.
+    The request ends with its last token, because the delivery is unknown.
     """
     record.queued = reached = record.received
     for name in ("scheduled", "first_token", "last_token"):
@@ -242,8 +236,8 @@ def _set_instants_of_engine(record: RequestRecord, account: Account) -> None:
 def _set_instants_until_left(record: RequestRecord, account: Account) -> None:
     """Set the engine's timestamps that precede the client's disconnection.
 
-    Later timestamps are left out: the abort reaches the engine after the disconnection, and the
-    engine may continue the request until then.
+    Later timestamps are left out, because the engine may continue the request until the abort
+    arrives.
     """
     if account.waited is None:
         return

@@ -1,8 +1,8 @@
 """Reads the OTEL_EXPORTER_OTLP_* variables, which define where and how each signal is sent.
 
 A signal's own variable, such as OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, overrides the general variable.
-If a value is malformed, the default is used and the value is reported; no exception is raised.
-Source: OpenTelemetry specification, "OpenTelemetry Protocol Exporter"; W3C Baggage for headers.
+A malformed value is reported and replaced by the default. Source: OpenTelemetry specification,
+"OpenTelemetry Protocol Exporter"; W3C Baggage for headers.
 """
 
 import math
@@ -25,9 +25,8 @@ DEFAULT_TIMEOUT_S: Final = 10.0
 
 _MILLISECONDS_FROM: Final = 1000.0
 """A timeout of at least this number is in milliseconds, as in the specification. A smaller number
-is in seconds, as in OpenTelemetry's Python exporters. Practical timeouts are between 1 s and 1,000
-s, so the unit of a number is never ambiguous.
-"""
+is in seconds, as in OpenTelemetry's Python exporters. Practical timeouts are between 1 s and
+1,000 s, so the unit is never ambiguous."""
 
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+")
 """Characters that are allowed both in gRPC metadata and in HTTP headers."""
@@ -54,15 +53,14 @@ class Destination:
 
     @property
     def shown(self) -> str:
-        """The endpoint for log messages, without a password and without OTLP's own path."""
+        """The endpoint for logs, without a password and OTLP's own path."""
         if "://" in self.endpoint:
             return _without_password(self.endpoint).removesuffix(f"/v1/{self.signal}")
         return f"{'https' if self.secure else 'http'}://{self.endpoint}"
 
 
 def protocol_of(environ: Mapping[str, str], complain: Complain) -> Protocol:
-    """Return the configured protocol, or if none is configured, the usual one of the endpoint's
-    port."""
+    """Return the configured protocol, or the usual one of the endpoint's port."""
     endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip().rstrip("/")
     by_port: Protocol = "http/protobuf" if endpoint.endswith(":4318") else "grpc"
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
@@ -84,9 +82,7 @@ def destination_of(
     """Read the variables of one signal.
 
     Args:
-        environ: the environment.
         signal: the signal, whose own variables override the general variables.
-        protocol: the protocol that `protocol_of` returned.
         complain: called with one line for each malformed value.
     """
     reader = _Reader(environ, signal, complain)
@@ -109,8 +105,6 @@ def destination_of(
 
 
 class _Reader:
-    """Reads the variables of one signal. Each variable has a default."""
-
     def __init__(self, environ: Mapping[str, str], signal: Signal, complain: Complain) -> None:
         self._environ = environ
         self._signal = signal
@@ -157,10 +151,8 @@ class _Reader:
         return given.lower() == "true"
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """Return the headers to send.
-
-        A complaint never contains a header's value, because it may be secret.
-        """
+        """Return the headers to send. Complaints never contain a header's value, which may be
+        secret."""
         name, given = self._given("HEADERS")
         headers = []
         for number, pair in enumerate(given.split(",") if given else (), 1):

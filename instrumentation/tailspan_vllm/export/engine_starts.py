@@ -1,7 +1,6 @@
 """Sends each engine start until the collector accepts or refuses it, and again after an outage.
 
-Each start is delivered at least once. A start that is sent again has the same content and
-timestamp, so the receiver can discard it.
+A start that is sent again has the same content and timestamp, so the receiver can discard it.
 """
 
 import time
@@ -22,10 +21,7 @@ class EngineStarts:
     """The starts of the engines that this process reports. Use it on one thread only.
 
     Args:
-        export: sends a message and returns the outcome.
-        clock_unix_ns: returns the current time, which becomes the timestamp of a configuration
-            change.
-        backoff: computes the pauses between attempts.
+        clock_unix_ns: returns the timestamp of a configuration change.
     """
 
     def __init__(
@@ -41,7 +37,7 @@ class EngineStarts:
         self._backoff = backoff or Backoff()
 
     def resend(self) -> None:
-        """Mark all starts as unsent. The collector may have lost the starts, or may be a new
+        """Mark all starts as unsent, because the collector may have lost them, or may be a new
         collector."""
         self._due.update(self._in_force)
 
@@ -49,8 +45,6 @@ class EngineStarts:
         """Send the starts that the collector has not accepted, unless a pause is running.
 
         Args:
-            states: the current states of the engines.
-            resource: the resource of the reporting process.
             now: monotonic seconds.
         """
         for state in states:

@@ -1,4 +1,4 @@
-"""Logs the state of sending: one line at the start, and one line whenever the state changes."""
+"""Logs the state of sending: one line at the start, and one line per change."""
 
 import logging
 import time
@@ -23,8 +23,6 @@ class ExportLog:
     """Logs changes in the outcomes of sending. Used on the sending thread only.
 
     Args:
-        settings: the destinations of the signals.
-        logger: vLLM's logger.
         clock: monotonic seconds.
     """
 
@@ -84,8 +82,7 @@ class ExportLog:
             self._refused(signal, shown, outcome.reason)
 
     def _refused(self, signal: Signal, shown: str, reason: str) -> None:
-        # Refusals with the same code count as the same refusal, because the text after the code can
-        # vary.
+        # Only the code is compared, because the text after the code can vary.
         group, now = (signal, reason.partition(":")[0]), self._clock()
         if now - self._logged_at.get(group, -REPEAT_S) < REPEAT_S:
             return

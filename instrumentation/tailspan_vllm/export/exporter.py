@@ -33,13 +33,7 @@ message.
 
 
 class Exporter:
-    """Sends the queued data of each signal.
-
-    Args:
-        settings: destinations and batch size.
-        drops: counts dropped requests.
-        reports: logs changes in the outcomes of sending.
-    """
+    """Sends the queued data of each signal, and counts dropped requests."""
 
     def __init__(self, settings: Settings, drops: Drops, reports: ExportLog) -> None:
         self._settings = settings
@@ -95,14 +89,14 @@ class Exporter:
     def send_starts(self, engines: Mapping[int, EngineState]) -> None:
         """Send engine starts that the collector has not accepted yet."""
         if self._reports.away - {"logs"}:
-            # After an outage, the collector may have lost the starts, or may be a new collector.
+            # The collector may have lost the starts, or may be a new collector.
             self._starts.resend()
         elif self._settings.events:
             self._starts.send(list(engines.values()), self._resource, time.monotonic())
 
     @guard.harmless("send_in_flight")
     def send_in_flight(self, in_flight: InFlight, build: BuildInFlight) -> None:
-        """Report the requests in flight. If spans are waiting, do nothing: reports must not delay
+        """Report the requests in flight, unless spans are waiting, because reports must not delay
         spans."""
         if self._settings.events and self._settings.spans and not self._reports.away - {"logs"}:
             self._in_flight.send(in_flight, build, self._resource)

@@ -1,9 +1,9 @@
 """Reports unfinished requests, so that a request that is too slow counts as bad before it ends.
 
 Each report is a log record (`tailspan.request.in_flight`) with the ids of the request's later span.
-The next message is built only after the collector has accepted or refused the current message, so
-the time of the previous report is known. Each report contains the request's age at the previous
-report, and the span contains its age at the last report.
+Each report contains the request's age at the previous report, and the span contains its age at the
+last report. The next message is built only after the collector has accepted or refused the current
+message.
 """
 
 import time
@@ -25,30 +25,21 @@ YOUNGEST_S: Final = 5.0
 
 REPORT_S: Final = 10.0
 """Interval between two reports. Objectives are evaluated every 15 s, so each evaluation uses a new
-report.
-"""
+report."""
 
 MAX_REQUESTS: Final = 1_000
-"""Maximum number of requests per report, oldest first. Other requests count when they end. vLLM
-runs at most 1,024 requests at once on the largest GPUs (`max_num_seqs`).
-"""
+"""Maximum number of requests per report, oldest first. vLLM runs at most 1,024 requests at once on
+the largest GPUs (`max_num_seqs`)."""
 
 REFUSED_PAUSE_S: Final = 300.0
-"""Pause after a refused report. Many backends never accept log records, so the pause is long."""
+"""Pause after a refused report. Many backends never accept log records."""
 
 Export = Callable[[ExportLogsServiceRequest], Outcome]
 BuildInFlight = Callable[[Flight, float], RequestRecord]
-"""Builds the record of a request in flight, as of a given time."""
 
 
 class InFlightReports:
-    """Reports the requests in flight of one process. Use it on one thread only.
-
-    Args:
-        export: sends a message and returns the outcome.
-        clock: monotonic seconds.
-        backoff: computes the pauses between attempts.
-    """
+    """Reports the requests in flight of one process. Use it on one thread only."""
 
     def __init__(
         self,
@@ -62,15 +53,13 @@ class InFlightReports:
         self._due = 0.0
         self._pending: ExportLogsServiceRequest | None = None
         self._before: list[tuple[Flight, float | None]] = []
-        """The requests in the pending message, each with the time of its previous report."""
+        """The requests in the pending message, with the time of their previous report."""
 
     def send(self, in_flight: InFlight, build: BuildInFlight, resource: Resource) -> None:
         """Send a report if one is due.
 
         Args:
-            in_flight: the requests that have not ended.
             build: builds the record of a request.
-            resource: this process.
         """
         now = self._clock()
         if self._pending is None and now >= self._due:
@@ -100,8 +89,8 @@ class InFlightReports:
                 continue
             record, before = build(flight, now), flight.reported_at
             flight.reported_at = now
-            # Check only now whether the request has ended: a span that is built from now on
-            # contains the `reported_at` that was just set.
+            # Check only now whether the request has ended. A span that is built from now on
+            # contains the `reported_at` that was set above.
             if flight in in_flight:
                 records.append(record)
                 self._before.append((flight, before))

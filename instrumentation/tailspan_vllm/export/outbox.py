@@ -1,6 +1,6 @@
 """Sends one signal's items in order.
 
-If a batch must be sent again, it stays at the front of the queue until a pause is over. If the
+A batch that must be sent again stays at the front of the queue until a pause is over. If the
 collector refuses a batch, the outbox tries batches of half the size, down to a single item. A
 single item that is refused is dropped and counted. The batch size grows again as batches are
 accepted.
@@ -19,22 +19,16 @@ from tailspan_vllm.export.transport import Outcome, Post, Verdict
 T = TypeVar("T")
 
 EXPORTS_PER_ROUND: Final = 64
-"""Maximum number of exports per call of `send`. Finding one refused item in 512 takes about 18
-exports."""
 
 
 class Outbox(Generic[T]):
     """Sends the items of a queue in batches. Use it on one thread only.
 
     Args:
-        post: sends a message and returns the outcome.
         encode: encodes a batch as a message. If it raises an exception for a single item, the item
             is dropped.
-        batch_limit: maximum number of items in one message.
         drop: called with the number of dropped items and the reason.
         note: called with every outcome, for the log.
-        clock: monotonic seconds.
-        backoff: computes the pauses between attempts.
     """
 
     def __init__(
@@ -83,10 +77,7 @@ class Outbox(Generic[T]):
         return self._post(message)
 
     def _settled(self, outcome: Outcome, batch: Sequence[T]) -> bool:
-        """Return whether the batch was sent or dropped.
-
-        If not, the caller retries later or with a smaller batch.
-        """
+        """Return whether the batch was sent or dropped."""
         now = self._clock()
         if outcome.verdict is Verdict.ACCEPTED:
             self._backoff.reset()

@@ -2,8 +2,8 @@
 
 Only with `TAILSPAN_KUBERNETES=true`. A separate thread sends two GET requests, for this pod and for
 its events, with the token of the pod's service account. Exports never wait for this thread. If the
-API does not answer in time, or refuses a request, the plugin logs one line, and reports the start
-without the parts before the first process.
+API does not answer in time, or refuses a request, the plugin logs one line, and the parts are
+unknown.
 """
 
 import json
@@ -44,7 +44,6 @@ class PodStart:
     """The parts of the start before the server's first process. Use it on one thread only.
 
     Args:
-        settings: whether to ask.
         environ: the address of the API, the pod's names, and the start of the first process.
         account: the folder of the service account.
     """
@@ -60,8 +59,7 @@ class PodStart:
     def parts(self) -> dict[str, float] | None:
         """Return the parts in seconds by attribute name, or None until the API's answers are known.
 
-        The first call starts the thread that asks the API. The result is empty if the parts are
-        unknown.
+        The first call starts the thread. The result is empty if the parts are unknown.
         """
         if self._parts is None and self._until is None:
             self._until = time.monotonic() + MOST_WAIT_S
@@ -80,7 +78,7 @@ class PodStart:
         except Exception as error:
             guard.note_failure("pod_start")
             self._log(type(error).__name__)
-        if self._parts is None:  # else the wait has ended
+        if self._parts is None:
             self._parts = found
 
     def _find_parts(self) -> dict[str, float]:

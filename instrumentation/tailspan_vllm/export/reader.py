@@ -1,7 +1,5 @@
-"""Reads the engines' messages, completes requests and samples engines, on the reading thread.
-
-This thread never uses the network.
-"""
+"""Reads the engines' messages, completes requests and samples engines, without using the
+network."""
 
 import os
 import time
@@ -29,27 +27,20 @@ JOIN_S: Final = 2.0
 CPUS: Final = os.cpu_count()
 
 SAMPLES_KEPT: Final = 600
-"""Maximum number of samples that wait for an unreachable collector. The oldest samples are dropped;
-no counts are lost, because totals are cumulative.
-"""
+"""Maximum number of samples that wait for an unreachable collector. Dropping the oldest samples
+loses no counts, because totals are cumulative."""
 
 _NO_RESOURCE: Final = Resource({})
-"""Empty resource for encoding spans. The export adds the replica's resource later."""
+"""Empty resource for encoding spans. The export adds the replica's resource."""
 
 
 class Reader:
-    """Reads the engine cores' messages, completes requests, and samples the engines.
-
-    Args:
-        join: the front end's end of the link.
-        drops: counts requests that could not be reported.
-    """
+    """Reads the engine cores' messages, completes requests, and samples the engines."""
 
     def __init__(self, join: AccountJoin, drops: Drops) -> None:
         self.engines: dict[int, EngineState] = {}
         """The engines to sample each second, by number. The reader adds engines that it finds only
-        through the link.
-        """
+        through the link."""
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
         self.in_flight: Callable[[], InFlight | None] = lambda: None
         """Returns the requests in flight, or None if this process does not capture them."""
@@ -59,9 +50,7 @@ class Reader:
         """Returns the parts of the start before the first process, or None if they are not known
         yet."""
         self.messages = 0
-        """Number of messages that the last read of the link returned."""
         self._started: set[int] = set()
-        """The engines whose starts are reported."""
         self._last_step = LastStep()
         self._join = join
         self._drops = drops
@@ -91,7 +80,6 @@ class Reader:
         """Encode the ended requests that no longer wait for an account from the engine core.
 
         Args:
-            queues: the queues of ended requests.
             closing: whether this is the last call.
         """
         for queue in queues:
@@ -138,7 +126,6 @@ class Reader:
         The engine core reports its part at its first step, when the HTTP server is ready.
 
         Args:
-            queue: the queue of spans.
             closing: whether this is the last call, which does not wait for the parts before the
                 first process.
         """

@@ -9,9 +9,7 @@ from tailspan_vllm import guard
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""The longest pause before a restart. If a defect ends the thread each time, pauses limit the work
-and the log lines.
-"""
+"""The longest pause before a restart, if a defect ends the thread each time."""
 
 
 class RestartingThread:
@@ -19,9 +17,7 @@ class RestartingThread:
 
     Args:
         name: the thread's name, under which failures are counted.
-        run: the function.
         stop: set when the program ends; also ends the pause before a restart.
-        clock: monotonic seconds.
     """
 
     def __init__(
@@ -46,10 +42,7 @@ class RestartingThread:
         return thread is not None and thread.is_alive()
 
     def ensure(self) -> None:
-        """Start the thread unless it is running.
-
-        A forked child process must call this again.
-        """
+        """Start the thread unless it is running. A forked child process must call this again."""
         with self._lock:
             if self.alive or self._stop.is_set() or self._clock() < self._not_before:
                 return

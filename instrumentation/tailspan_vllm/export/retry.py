@@ -1,8 +1,7 @@
 """The retry rules of all OTLP senders: the plugin, the simulator, forwarding, GPU agents.
 
-`transport.Outcome` classifies a response. After a retryable response, `Backoff` computes the pause.
-`deliver` sends one message until it is accepted or refused. `outbox.Outbox` sends batches of items;
-it also splits batches and drops items.
+`transport.Outcome` classifies a response. `Backoff` computes the pause after a retryable response.
+`deliver` sends one message. `outbox.Outbox` sends, splits and drops batches of items.
 
 Source: OTLP specification, "Retryable response codes", "Throttling".
 """
@@ -15,18 +14,15 @@ from tailspan_vllm.export.transport import Outcome
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
-"""The longest pause. Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters. After a long
-outage, sending resumes within about 30 s.
-"""
+"""The longest pause. Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters."""
 
 JITTER: Final = 0.2
-"""Each pause is made longer or shorter by a random share up to this one, so that servers do not
-retry at the same time. OpenTelemetry's exporters use the same share.
-"""
+"""Each pause is made longer or shorter by a random share up to this share, so that servers do not
+retry at the same time. OpenTelemetry's exporters use the same share."""
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
-"""The longest pause that a collector may request. During a longer pause, the queue could overflow.
-"""
+"""The longest pause that a collector may request. During a longer pause, the queue could
+overflow."""
 
 
 class Backoff:
@@ -35,7 +31,6 @@ class Backoff:
     Args:
         jitter: returns a random factor around 1.
         first_s: the first pause. Each further pause is twice as long.
-        longest_s: the longest pause.
         longest_requested_s: the longest pause that the receiver may request.
     """
 
@@ -61,9 +56,9 @@ class Backoff:
     def wait(self, now: float, requested_s: float | None) -> float:
         """Begin a pause and return its duration in seconds.
 
-        If the receiver requested a pause, the pause has the requested duration. Without such a
-        request, the pause is twice as long as the previous pause. A requested pause of 0 s, such as
-        a Retry-After date in the past, is ignored.
+        The duration is the requested duration, or twice the previous pause if the receiver
+        requested none. A requested pause of 0 s, such as a Retry-After date in the past, is
+        ignored.
         """
         if not requested_s:
             pause_s = self._pause_s * self._jitter()
@@ -89,10 +84,6 @@ def deliver(
     """Send one message until it is accepted or refused.
 
     Args:
-        send: sends the message once.
-        backoff: computes the pauses.
-        clock: monotonic seconds.
-        pause: waits.
         last_attempt: returns whether to stop even though the response is retryable.
 
     Returns: the last outcome, which is retryable only if `last_attempt` returned True.

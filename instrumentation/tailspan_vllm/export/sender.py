@@ -2,10 +2,9 @@
 
 The server's threads only append to a queue. The reading thread reads the engine cores' messages,
 completes ended requests and samples the engines each second. The reading thread never waits for the
-network. The sending thread exports when a batch is full, or every few seconds, because each export
-has a fixed cost. While the collector is unreachable, requests wait in the queue. If the queue is
-full, further requests are dropped and counted. A span has the same ids in every retry, so the
-receiver can discard duplicates.
+network. The sending thread exports when a batch is full, or every few seconds. While the collector
+is unreachable, requests wait in the queue. If the queue is full, further requests are dropped and
+counted. A span has the same ids in every retry, so the receiver can discard duplicates.
 """
 
 import atexit
@@ -37,43 +36,33 @@ FLUSH_S: Final = 2.0
 """Maximum time that a stopping server waits for the last export."""
 
 READ_S: Final = 0.2
-"""Interval between two reads of the link if it is busy.
-
-If the link is not busy, it is read only when the engines are sampled, because each additional read
-takes 0.2 to 0.4 ms of CPU.
-"""
+"""Interval between two reads of the link while it is busy. A link that is not busy is read only
+when the engines are sampled, because each read takes 0.2 to 0.4 ms of CPU."""
 
 BUSY_REQUESTS: Final = 16
 """The link is busy if this many requests of this process have ended since the last read, or if the
 last read returned more than twice this many messages.
 
 An engine that becomes idle after each request sends two packets per request, and the socket's
-buffer holds 93 packets of 1,000 bytes. If the buffer is full and the engine then stays idle,
-accounts that did not fit are sent only after the next request.
+buffer holds 93 packets of 1,000 bytes. Accounts that do not fit wait until the next request.
 """
 
 SAMPLE_S: Final = 1.0
-"""Interval between two samples of the engines."""
 
 LOOKS, LOOK_S = 200, 0.05
-"""Number of attempts to connect to engines at their first requests, and the pause between them in
-seconds. If an engine is on another machine, it has no link, and all attempts fail.
-"""
+"""Number of attempts to connect to engines at their first requests, and the pause in seconds
+between them. An engine on another machine has no link."""
 
 NAME_WAIT_S: Final = 120.0
-"""Maximum time to wait before the first export until the server's port is known. The port is part
-of the replica's name. The port is known when the server builds its application, usually seconds
-after the engine is ready. Until then, requests are queued, and samples are queued for up to ten
-minutes.
-"""
+"""Maximum time to wait for the server's port before the first export, because the port is part of
+the replica's name. The port is known when the server builds its application, usually seconds after
+the engine is ready. Until then, requests and up to ten minutes of samples are queued."""
 
 REFUSED_SHARE: Final = 4
 """Refused requests have a separate queue, whose limit is the main limit divided by this number."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Limits on reported unauthenticated requests. The reported requests still show when
-unauthenticated requests began, and add at most 86,400 rows per day.
-"""
+"""Limits on reported unauthenticated requests: at most 86,400 rows per day."""
 
 Kind = Literal["served", "refused", "unauthenticated"]
 
@@ -100,15 +89,12 @@ class Sender:
         self._build_in_flight: BuildInFlight | None = None
         self._port: int | None = None
         self._named = threading.Event()
-        """Set when the server's port is known, or when it is certain that there is no port."""
+        """Set when the server's port is known, or when the server has no port."""
         self._wake = threading.Event()
         self._due = threading.Event()
-        """Set when the next export must start at once."""
         self._unread = 0
-        """Number of requests that have ended since the last read of the link."""
         self._closing = threading.Event()
         self._read_all = threading.Event()
-        """Set when the reading thread has completed the last request."""
         self._reading = RestartingThread("tailspan-reader", self._read, self._closing)
         self._sending = RestartingThread("tailspan-sender", self._send, self._closing)
         self._registered = False
@@ -124,8 +110,7 @@ class Sender:
         """Set the sources of engine states and of requests in flight.
 
         Args:
-            engines: the engines to sample each second. Engines that are found only through the link
-                are added.
+            engines: the engines to sample each second.
             at_end: called before the last export.
             in_flight: returns the requests in flight, or None if they are not captured.
             build_in_flight: builds the record of a request in flight.
@@ -136,8 +121,7 @@ class Sender:
 
     def serves_port(self, port: int | None) -> None:
         """Set the port that is part of this replica's name, or None if the application has no
-        port.
-        """
+        port."""
         if port is not None:
             self._port = port
         self._named.set()
@@ -159,8 +143,7 @@ class Sender:
 
         Args:
             build: builds the request's record; called on the reading thread.
-            kind: the kind of request. Refused requests have a separate queue, so they do not
-                displace served requests.
+            kind: the kind of request, which determines the queue.
         """
         if not self._settings.enabled or not self._settings.spans:
             return
@@ -173,7 +156,7 @@ class Sender:
         if not self._named.is_set():
             self._named.set()
         self._unread += 1
-        if self._unread == BUSY_REQUESTS:  # only once, not for each further request
+        if self._unread == BUSY_REQUESTS:
             self._wake.set()
         if not self._reading.alive:
             self.start()
@@ -206,7 +189,7 @@ class Sender:
         batch_limit = self._settings.batch_limit
         due, rounds = 0.0, 0
         while True:
-            # Read this before the data, so that the last round gets all data.
+            # Read `_closing` before the data, so that the last round gets all data.
             closing = self._closing.is_set()
             self._unread = 0
             self._reader.read_link()
@@ -231,12 +214,9 @@ class Sender:
     def _pause(self, seconds: float) -> None:
         """Wait until the next read of the link. The wait is shorter if the link is busy.
 
-        If a request wakes the thread while an engine is not connected, the thread connects to this
-        engine at once. The thread must not wait: an engine accepts connections only between its
-        steps, and after a short burst of requests the next step may begin hours later.
-
-        Args:
-            seconds: time until the next read if the link is not busy.
+        A request ends the wait while an engine is not connected, and the thread connects to this
+        engine at once. An engine accepts connections only between its steps, and after a short
+        burst of requests the next step may begin hours later.
         """
         begun = time.monotonic()
         busy_s = min(READ_S, seconds)

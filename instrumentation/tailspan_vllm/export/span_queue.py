@@ -13,9 +13,8 @@ SPAN_BYTES: Final = 65536
 """Maximum size of an encoded span in bytes. A span with all texts at their limits has 30 KiB."""
 
 QUEUE_BYTES: Final = 64 * 2**20
-"""Maximum total size of all waiting spans in bytes. At 2 kB per span, the default queue of 16,384
-spans takes 32 MiB.
-"""
+"""Maximum total size of all waiting spans in bytes. The default queue of 16,384 spans of 2 kB takes
+32 MiB."""
 
 QUEUE_FULL: Final = "queue_full"
 FAILED: Final = "failed"
@@ -34,8 +33,7 @@ class Drops:
             self._counts[reason] += count
 
     def snapshot(self) -> dict[str, int]:
-        """Return the totals by reason. The total for the reason "full queue" is always included,
-        even if it is 0."""
+        """Return the totals by reason. The reason "full queue" is always included."""
         with self._lock:
             return dict(self._counts)
 
@@ -46,7 +44,6 @@ class Allowance:
     Args:
         per_s: average number per second.
         burst: maximum number at once.
-        clock: monotonic seconds.
     """
 
     def __init__(
@@ -72,12 +69,11 @@ class Allowance:
 class SpanQueue:
     """The ended requests of one kind that wait for export. The queue is limited in number and size.
 
-    The server's threads append requests to `ended`. The reading thread completes the requests and
-    moves them to `spans`. The sending thread takes the spans from there.
+    The server's threads append requests to `ended`. The reading thread completes them and moves
+    them to `spans`. The sending thread takes the spans from there.
 
     Args:
         limit: maximum number of requests, whether or not their spans are encoded.
-        drops: counts the requests that do not fit.
         byte_limit: maximum total size of the encoded spans.
     """
 

@@ -1,7 +1,6 @@
 """Reports a failed start: the server's first process ends before the server was ready.
 
-Nothing is sent if the first process itself is killed (SIGKILL). If only an engine core or a worker
-is killed, the first process ends normally, and the failed start is reported.
+Nothing is sent if the first process itself is killed (SIGKILL).
 """
 
 import atexit
@@ -33,7 +32,7 @@ class StartWatch:
 
     Args:
         environ: contains the link's token and the start of the first process.
-        port: the server's port, which is part of the replica's name; None without an HTTP server.
+        port: the server's port; None without an HTTP server.
     """
 
     def __init__(self, environ: Mapping[str, str], port: int | None = None) -> None:
@@ -52,7 +51,7 @@ class StartWatch:
         reports, self._reports = self._reports, None
         first = first_process(self._environ)
         if reports is None or first is None or os.getpid() != self._process:
-            return  # a fork of the first process is not the first process
+            return  # this process is a fork of the first process
         spans = [
             encode_span(span)
             for each in failed_starts(first, reports.read(), time.monotonic())

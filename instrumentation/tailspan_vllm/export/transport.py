@@ -1,9 +1,8 @@
 """Sends one encoded OTLP message once, and returns the outcome.
 
-OpenTelemetry's own exporters return only success or failure, sleep between retries, and raise an
-exception for a malformed variable. The plugin needs the response itself, to split refused batches
-and to respect the collector's pauses. Source: OTLP specification 1.x, "OTLP/gRPC" and "OTLP/HTTP":
-response, throttling, retryable codes.
+OpenTelemetry's own exporters return only success or failure, and sleep between retries. The plugin
+needs the response itself, to split refused batches and to respect the collector's pauses. Source:
+OTLP specification 1.x, "OTLP/gRPC" and "OTLP/HTTP": response, throttling, retryable codes.
 """
 
 import gzip
@@ -46,11 +45,10 @@ class Outcome(NamedTuple):
 
     verdict: Verdict
     reason: str = ""
-    """A status code or error name, followed by the collector's message. One line."""
+    """A status code or error name, followed by the collector's message."""
     wait_s: float | None = None
-    """Seconds for which the collector asks the sender to wait before the next message."""
+    """Seconds for which the collector asks the sender to wait."""
     rejected: int = 0
-    """Number of items of an accepted message that the collector rejected."""
 
     @property
     def retryable(self) -> bool:
@@ -62,9 +60,7 @@ Post = Callable[[bytes], Outcome]
 """Sends a message once, within the time limit of the destination. Never raises."""
 
 ANSWER_BYTES: Final = 65536
-"""Maximum number of bytes to read from an HTTP response. A valid response contains a number and a
-sentence at most.
-"""
+"""Maximum number of bytes to read from an HTTP response."""
 
 REASON_CHARS: Final = 200
 
@@ -96,10 +92,8 @@ _RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
 _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 
 _RECONNECT_MS: Final = 5000
-"""Upper limit of gRPC's own pause between connection attempts (default: two minutes).
-
-gRPC's pause would be added to the outbox's pause.
-"""
+"""Upper limit of gRPC's own pause between connection attempts (default: two minutes). gRPC's pause
+would be added to the outbox's pause."""
 
 
 def post_to(destination: Destination) -> Post:
@@ -248,13 +242,8 @@ def _compressed(message: bytes, compression: Compression) -> bytes:
 
 
 def http_failure(status: int, headers: Mapping[str, str], phrase: str = "") -> Outcome:
-    """Return the outcome of an HTTP response with a status other than 2xx.
-
-    Args:
-        status: the status code.
-        headers: the response's headers, with names in lower case or case-insensitive.
-        phrase: the reason phrase.
-    """
+    """Return the outcome of an HTTP response with a status other than 2xx. The headers' names are
+    in lower case or case-insensitive."""
     reason = _line(f"HTTP {status} {phrase}")
     if status in _RETRYABLE_HTTP:
         return Outcome(Verdict.BUSY, reason, _retry_after_s(headers.get("retry-after", "")))
@@ -292,7 +281,6 @@ def _accepted(answer: Any, rejected: str) -> Outcome:
 
 
 def _line(text: str) -> str:
-    """Convert a text from another program to one printable line of limited length."""
     return "".join(c if c.isprintable() else " " for c in text[:REASON_CHARS]).strip()
 
 

@@ -2,7 +2,6 @@
 
 A request is reported when its HTTP exchange and its engine request (`Flight`) have both ended. This
 code runs on the server's event loop, so it only copies values and reads the clock.
-`record_builder.py` does the remaining work on the reading thread.
 """
 
 import os
@@ -21,7 +20,7 @@ from tailspan_vllm.settings import Settings, settings_from
 
 
 class Capture:
-    """Captures the requests of this process. Used on the server's event loop; never blocks it."""
+    """Captures the requests of this process. Never blocks the server's event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -33,12 +32,10 @@ class Capture:
         self._records = RecordBuilder(self.engines, settings.tenant_header)
         self.in_flight = InFlight()
         self._entering: tuple[str, Flight] | None = None
-        """The id and flight of the latest request, until the front end has chosen an engine for
-        it."""
+        """The id and flight of the latest request, until an engine is chosen for it."""
         self._removed: list[Flight] = []
         self._unsettled: dict[int, Exchange] = {}
-        """Exchanges that have ended, but have a request whose end the engine has not reported
-        yet."""
+        """Ended exchanges with a request whose end the engine has not reported yet."""
         self._lost: dict[int, Exchange] = {}
         """Unfinished exchanges for which a hook failed."""
         self.sender.observe(
@@ -71,7 +68,7 @@ class Capture:
         return flight
 
     def flight_routed(self, request_id: str, engine: int) -> None:
-        """Record which engine the front end chose, directly after the request entered."""
+        """Record which engine the front end chose. Called directly after the request entered."""
         entering, self._entering = self._entering, None
         if entering is None or entering[0] != request_id:
             return
@@ -104,7 +101,6 @@ class Capture:
         if exchange is None:
             self._send(flight)
         elif exchange.delivered is not None and flight in exchange.flights:
-            # The flight is absent if it was already reported.
             del exchange.flights[flight]
             self._send(flight)
 
@@ -169,7 +165,7 @@ class Capture:
 
 def facts_of(state: Any) -> Facts:
     """Copy the values that are reported from vLLM's `RequestState`."""
-    # The id in the response. Before 0.14, the engine used this id too, with a prefix for child
+    # The id in the response. Before 0.14, this was also the engine's id, with a prefix for child
     # requests.
     given = getattr(state, "external_req_id", None)
     if given is None and state.parent_req is not None:
@@ -179,7 +175,7 @@ def facts_of(state: Any) -> Facts:
     output_tokens = None if detokenizer is None else detokenizer.num_output_tokens()
     if stats is not None:
         output_tokens = stats.num_generation_tokens
-    # vLLM sets this number with the first output. Until then, it has its initial value 0.
+    # This number is 0 until vLLM sets it with the first output.
     written = getattr(state, "num_cache_creation_tokens", None) if output_tokens else None
     return Facts(
         bounded_id(str(given or state.request_id)),
@@ -201,8 +197,7 @@ _capture: Capture | None = None
 
 
 def process_capture() -> Capture:
-    """Return the capture of this process. The capture is created on first use, after vLLM has
-    forked."""
+    """Return the capture of this process, which is created on first use, after vLLM has forked."""
     global _capture
     if _capture is None:
         _capture = Capture(settings_from(os.environ))

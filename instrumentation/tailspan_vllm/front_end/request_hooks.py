@@ -1,7 +1,6 @@
 """The hooks inside vLLM's front end.
 
-The hooks use private names of vLLM, which are checked before use. A hook runs once per request or
-scheduling event, never per step or token.
+A hook runs once per request or scheduling event, never per step or token.
 
 Source: vllm/v1/engine/output_processor.py and vllm/v1/metrics/stats.py, 0.12 to 0.33.
 """
@@ -24,9 +23,8 @@ OPEN = "_tailspan_open"
 id."""
 
 _LEFT_OVER = 1024
-"""Stale entries of `OPEN` are removed when it has more entries than this number plus twice the
-number of vLLM's own states.
-"""
+"""Stale entries of `OPEN` are removed when it has more entries than this plus twice the number of
+vLLM's own states."""
 
 _OUTCOMES: dict[str, Outcome] = {
     "stop": "stop",
@@ -50,7 +48,7 @@ _READ_OF_STATS = (
     "last_token_ts",
     "num_generation_tokens",
 )
-"""Attributes that `capture.py` reads at the end of a request. Checked at the first request."""
+"""Attributes that `capture.py` reads. Checked at the first request."""
 
 Wrap = Callable[[Any, Capture, Hooks], Any]
 
@@ -93,7 +91,7 @@ def install_on(
     def edge_alone() -> None:
         capture.sees_engine = False
 
-    # All of these hooks are required: if one were missing, requests would be reported twice or
+    # All of these hooks are required. If one were missing, requests would be reported twice or
     # never.
     requests = Hooks("requests, inside the front end", switched_off=edge_alone)
     targets: list[tuple[Any, str, Wrap, Hooks]] = [
@@ -174,8 +172,8 @@ def _routed(original: Any, capture: Capture, hooks: Hooks) -> Any:
 def _open(processor: Any) -> dict[str, Any]:
     """Return the states of a processor's unfinished requests, by id.
 
-    vLLM's own dictionary cannot be used: after an abort, it no longer contains the aborted
-    requests. Copying it before each abort would take quadratic time.
+    vLLM's own dictionary lacks the aborted requests after an abort. A copy before each abort would
+    take quadratic time.
     """
     states: dict[str, Any] | None = getattr(processor, OPEN, None)
     if states is None:
@@ -224,12 +222,11 @@ def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
     def after(_: None, aborted: Any, args: Arguments, kwargs: Keywords) -> None:
-        # Use the function's result, because it contains the engine's own ids of the aborted
-        # requests. The argument may be an iterator, and may contain ids of parent requests or
-        # external ids.
+        # The result contains the engine's own ids of the aborted requests. The argument may be an
+        # iterator, and may contain ids of parent requests or external ids.
         states = _open(args[0])
         if not isinstance(aborted, Collection):
-            # If the result is an iterator, reading it here would take it from the caller.
+            # Reading an iterator here would take its items from the caller.
             raise TypeError(f"abort_requests returned a {type(aborted).__name__}")
         for request_id in aborted:
             state = states.pop(request_id, None)
@@ -265,7 +262,6 @@ def _refused(original: Any, capture: Capture, hooks: Hooks) -> Any:
     reason_of = guard.argument(original, 1, "reason")
 
     def before(args: Arguments, kwargs: Keywords) -> None:
-        # Called in the task that serves the exchange, before the response is sent.
         exchange = current.get()
         if exchange is not None:
             exchange.refused = str(reason_of(args, kwargs))

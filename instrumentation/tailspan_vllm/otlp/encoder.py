@@ -1,7 +1,7 @@
 """Encodes spans and metrics as OTLP messages, at a tenth of the cost of OpenTelemetry's encoders.
 
-`protobuf.py` writes the bytes directly. The bytes equal the output of the SDK's encoders, except
-for the order of attributes. Tests compare the two outputs.
+The bytes equal the output of the SDK's encoders, except for the order of attributes. Tests compare
+the two outputs.
 
 Source: opentelemetry-proto trace/v1/trace.proto, metrics/v1/metrics.proto.
 """
@@ -27,7 +27,6 @@ _INTEGER_POINT = Struct("<1sq").pack
 # A tag contains the field's number and wire type (VARINT 0, 64 BIT 1, LENGTH 2, 32 BIT 5).
 _ATTRIBUTE_OF_SPAN, _EVENT, _STATUS, _FLAGS = b"\x4a", b"\x5a", b"\x7a", b"\x85\x01"
 _KINDS = {0: 1, 1: 2, 2: 3, 3: 4, 4: 5}
-"""Maps each span kind's number in the API to its number in the protocol."""
 
 _HAS_REMOTE, _REMOTE = 0x100, 0x200
 _TOO_LARGE = 2**63

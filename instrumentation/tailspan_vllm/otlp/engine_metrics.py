@@ -29,7 +29,6 @@ def metrics_of(samples: Iterable[Sample], resource: Resource) -> MetricsData:
 
     Args:
         samples: the samples in the order of time.
-        resource: the resource of the reporting process.
     """
     gauges: dict[str, list[NumberDataPoint]] = {}
     totals: dict[str, list[NumberDataPoint]] = {}

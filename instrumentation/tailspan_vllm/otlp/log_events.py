@@ -1,7 +1,7 @@
 """Converts engine starts and requests in flight to OpenTelemetry events (log records with a name).
 
-This module builds the protocol's own messages, because the SDK's classes for log records are not
-stable and differ between versions.
+The SDK's classes for log records differ between versions, so this module builds the messages
+itself.
 
 Source: OpenTelemetry logs data model, "Events"; opentelemetry-proto logs/v1/logs.proto.
 """
@@ -24,10 +24,8 @@ from tailspan_vllm.request.record_builder import age_s
 from tailspan_vllm.request.text_limits import bounded_text
 
 _NAMED = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
-"""Whether log records have a field for the event's name.
-
-Before opentelemetry-proto 1.5, the name was an attribute.
-"""
+"""Whether log records have a field for the event's name. opentelemetry-proto has this field since
+1.5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +113,7 @@ def _record_of(start: EngineStart) -> LogRecord:
         names.CONFIG: start.config,
         names.DEVICE: start.machine.device,
         names.GPUS: start.machine.gpus,
-        # After a change of the configuration, nothing was loaded, so there is no loading time.
+        # After a change of the configuration, there is no loading time.
         names.LOADING: start.machine.loading_s
         if start.at_unix_ns == start.started_unix_ns
         else None,

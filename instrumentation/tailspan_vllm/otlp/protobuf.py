@@ -1,9 +1,8 @@
 """Encodes the common elements of OTLP messages as protobuf bytes, without protobuf's objects.
 
-The SDK builds a Python object for every attribute, about forty per span. This module is faster: the
-encoded number attributes of two spans with the same attribute names differ only in the eight bytes
-of each number. A `Form` is a template of all other bytes, and is cached for each set of attribute
-names. The numbers of a span are packed into it at once.
+A span has about forty attributes, and the SDK builds a Python object for each. This module uses
+templates (`Form`) instead, one for each set of attribute names. A template contains all bytes
+except the eight bytes of each number.
 
 Source: opentelemetry-proto common/v1/common.proto; protobuf "Encoding".
 """
@@ -20,7 +19,7 @@ SHORT = tuple(bytes((value,)) for value in range(0x80))
 
 _names: dict[str, bytes] = {}
 _repeated: dict[bytes, dict[tuple[str, str | int], bytes]] = {}
-"""Cache of encoded attributes by tag, key and value. The cache is cleared when it is full."""
+"""Cache of encoded attributes by tag, key and value, cleared when full."""
 
 
 def varint(value: int) -> bytes:
@@ -60,7 +59,7 @@ def any_value(value: Any) -> bytes:
         return field(b"\x0a", text(str(value)))
     if isinstance(value, Sequence):
         return field(b"\x2a", b"".join(field(b"\x0a", any_value(each)) for each in value))
-    # For example a numpy number. An unusual value must not prevent the export of the whole batch.
+    # For example a numpy number. One value must not prevent the export of a batch.
     if isinstance(value, Integral):
         return any_value(int(value))
     if isinstance(value, Real):
@@ -102,7 +101,6 @@ _number_forms: dict[tuple[bytes, tuple[str, ...]], Form] = {}
 
 
 def _numbers(tag: bytes, keys: Sequence[str], values: Sequence[float]) -> bytes:
-    """Encode attributes whose values are doubles."""
     form_key = (tag, tuple(keys))
     form = _number_forms.get(form_key)
     if form is None:
@@ -129,7 +127,7 @@ def attributes(tag: bytes, given: Mapping[str, Any]) -> bytes:
             keys.append(key)
             numbers.append(value)
         elif kind is str or kind is int:
-            # Most labels and small counts occur again, so they are cached.
+            # Cached, because most labels and small counts occur again.
             pair = repeated.get((key, value))
             if pair is None:
                 pair = _pair(tag, key, value)

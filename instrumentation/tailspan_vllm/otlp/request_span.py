@@ -1,10 +1,10 @@
 """Converts a request's record to an OpenTelemetry span.
 
 Pure, except for the random ids. The code runs on the reading thread, never on the server's event
-loop. OpenTelemetry's tracer cannot be used, because it creates a span while the operation runs;
-these spans are created afterwards. The class of these spans has only the attributes of
-`ReadableSpan` that encoders read. The SDK's own class is not used either: it validates and locks
-every value, which takes longer than all other work for a request.
+loop. OpenTelemetry's tracer creates a span while the operation runs; these spans are created
+afterwards. The class of these spans has only the attributes of `ReadableSpan` that encoders read.
+The SDK's class validates and locks every value, which takes longer than all other work for a
+request.
 """
 
 import random
@@ -93,7 +93,7 @@ class _Span:
         self.end_time = _wall_ns(record, record.delivered)
 
     def get_span_context(self) -> _Context:
-        """Return the context; the SDK's encoder calls this."""
+        """Return the context, for the SDK's encoder."""
         return self.context
 
 
@@ -139,7 +139,6 @@ _AS_RECORDED: Final = {
     names.RUNNING_AT_ARRIVAL: "running_at_arrival",
     names.KV_USAGE_AT_ARRIVAL: "kv_usage_at_arrival",
 }
-"""Maps span attributes to fields of the record."""
 
 _recorded = attrgetter(*_AS_RECORDED.values())
 _PHASES: Final = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
@@ -166,7 +165,7 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         attributes[names.FINISH_REASONS] = (record.outcome,)
     if record.basis != "edge":
         _add_phases(attributes, record)
-    # An error's body has no TTFT, because no token was generated.
+    # An error has no TTFT, because no token was generated.
     first_seen = record.first_token if record.basis == "engine" else record.first_byte
     begun = record.first_token is not None or (record.basis == "edge" and finished)
     if first_seen is not None and begun:

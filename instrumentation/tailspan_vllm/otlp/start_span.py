@@ -1,8 +1,7 @@
-"""Converts the start of an engine to an OpenTelemetry span. Each start has one span.
+"""Converts the start of an engine to an OpenTelemetry span.
 
-If a server has several API servers, each of them reports the same start. The spans of these reports
-have the same ids, because the ids are derived from the link's token. The receiver therefore keeps
-only one of these spans.
+Several API servers report the same start with the same ids, which are derived from the link's
+token. The receiver therefore keeps only one of the spans.
 """
 
 import hashlib
@@ -37,12 +36,9 @@ def start_span(
     """Return the span of an engine's start, or None if its parts are unknown.
 
     Args:
-        state: the engine.
-        engine: the instants of the engine core's start.
         served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.
-        environ: contains the start of the first process, and the link's token.
-        before: the parts before the first process by attribute name; empty if they are unknown.
-            These parts are left out if they would make the start implausibly long.
+        before: the parts before the first process, if known. These parts are left out if they would
+            make the start implausibly long.
     """
     first = first_process(environ)
     parts = None if first is None else parts_of(first, engine, served)
@@ -59,13 +55,7 @@ def start_span(
 def failed_start_span(
     failed: FailedStart, first: FirstProcess, environ: Mapping[str, str]
 ) -> ReadableSpan | None:
-    """Return the span of a start that failed, or None if it took implausibly long.
-
-    Args:
-        failed: the parts of the start until it failed.
-        first: the start of the first process.
-        environ: contains the link's token.
-    """
+    """Return the span of a start that failed, or None if it took implausibly long."""
     if sum(failed.parts.values()) > MOST_LOADING_S:
         return None
     seed = f"{environ.get(TOKEN_VARIABLE, '')} {first.began_unix_ns} {failed.engine} failed"
@@ -92,11 +82,10 @@ def span_of_parts(
     """Return the span of a start with these parts, in seconds by attribute name.
 
     Args:
-        state: the engine.
         parts: the parts, which sum to the span.
         began_unix_ns: when the first part began.
         seed: determines the ids.
-        failure: why the start failed, by attribute name; empty if the start did not fail.
+        failure: why the start failed, by attribute name; empty for a successful start.
     """
     given: dict[str, Any] = {
         names.PROVIDER_NAME: names.PROVIDER_VLLM,

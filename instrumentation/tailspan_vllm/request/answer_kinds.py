@@ -1,10 +1,9 @@
 """Finds when an answer's first content was sent, and counts the tokens of each kind.
 
 A kind is reasoning, a tool call or content. A fast check finds whether a chunk of an event stream
-is one event of the same kind as the previous chunk. Only other chunks are searched. After each
-chunk, vLLM's own counter of the request's tokens is read, to count the tokens of each kind. If they
-cannot be counted, the search ends at the first content. An answer that is not streamed is searched
-once.
+is one event of the same kind as the previous chunk. Only other chunks are searched. Each chunk's
+tokens are counted with vLLM's own counter. If the tokens cannot be counted, the search ends at the
+first content. An answer that is not streamed is searched once.
 """
 
 import time
@@ -28,11 +27,9 @@ CONTENT, REASONING, TOOL_CALL = 0, 1, 2
 
 
 class KindTokens(NamedTuple):
-    """Number of output tokens of each kind, or None if unknown.
-
-    If all three numbers are known, they sum to the number of output tokens. Tokens that an answer
-    does not show, such as a tag that ends the reasoning, count for the kind that follows.
-    """
+    """Number of output tokens of each kind, or None if unknown. If all three numbers are known,
+    they sum to the number of output tokens. Tokens that an answer does not show, such as a tag that
+    ends the reasoning, count for the kind that follows."""
 
     reasoning: int | None = None
     tool_call: int | None = None
@@ -51,9 +48,8 @@ class StreamedAnswer:
     """The kinds of an event stream.
 
     Args:
-        markers: the markers of the route.
-        flights: the engine requests of this answer. The tokens of each kind are counted if there is
-            exactly one engine request when the first kind is found.
+        flights: the engine requests of this answer. Tokens are counted if there is exactly one
+            request when the first kind is found.
     """
 
     __slots__ = (
@@ -76,20 +72,18 @@ class StreamedAnswer:
 
     def __init__(self, markers: Markers, flights: Flights) -> None:
         self.first_content: float | None = None
-        """Monotonic time at which the first content was sent."""
         self._awaits_content = True
         self._markers = markers
         self._two_lines = markers.event_lines == 2
         self._flights = flights
         self._counting = True
         self._stats: Any = None
-        """vLLM's `RequestStateStats` of the request. Set when the first kind is found."""
+        """vLLM's `RequestStateStats`, set when the first kind is found."""
         self._kind: int | None = None
         self._marker = markers.content
         self._at = self._after = 0
         """The positions in a chunk at which the marker of the current kind begins and ends. The
-        bytes before a marker, such as the id, are the same in every chunk of a stream.
-        """
+        bytes before a marker are the same in every chunk of a stream."""
         self._counts = [0, 0, 0]
         self._before = self._seen = 0
         """`_before`: number of tokens before the current kind began. `_seen`: number of tokens up
@@ -148,7 +142,7 @@ class StreamedAnswer:
         return None
 
     def _begin(self, kind: int) -> bool:
-        """Begin to count another kind. Return whether the tokens of each kind are counted."""
+        """Begin to count another kind. Return whether tokens are counted."""
         if kind == CONTENT and self.first_content is None:
             self.first_content = time.monotonic()
             self._awaits_content = False
@@ -173,14 +167,12 @@ class StreamedAnswer:
 
 
 class WholeAnswer:
-    """The kinds of an answer that is not streamed. vLLM sends all bytes of the answer as one
-    chunk."""
+    """The kinds of an answer that is not streamed. vLLM sends it as one chunk."""
 
     __slots__ = ("_bodies", "_carried", "_found", "_markers", "_reported", "first_content")
 
     def __init__(self, markers: Markers) -> None:
         self.first_content: float | None = None
-        """Monotonic time at which the first content was sent."""
         self._markers = markers
         self._bodies = 0
         self._found = (False, False, False)
@@ -192,7 +184,7 @@ class WholeAnswer:
         self._bodies += 1
         body = self._carried + body
         content, reasoning, tool_call = self._markers[:3]
-        # The arguments of a tool call may be JSON, in which any marker can occur.
+        # The arguments of a tool call may be JSON that contains markers.
         call_at = min((at for each in tool_call if (at := body.find(each)) >= 0), default=len(body))
         found = end_of(body, content, call_at) is not None
         self._found = (
@@ -223,7 +215,7 @@ class WholeAnswer:
         return KindTokens(reasoning, rest if found_call else 0, rest if found_content else 0)
 
     def end(self) -> None:
-        """Do nothing, because this object does not refer to vLLM's objects."""
+        """Do nothing, because this object refers to no objects of vLLM."""
 
 
 Answer = StreamedAnswer | WholeAnswer

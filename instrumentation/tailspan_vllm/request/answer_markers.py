@@ -1,8 +1,7 @@
 """The bytes that precede reasoning, tool calls and content in vLLM's answers.
 
-A marker contains a quote or a line break. Inside a text, JSON escapes these characters. A text that
-quotes a marker, such as an answer about this file, therefore does not match the marker. No bytes
-are parsed or kept.
+A marker contains a quote or a line break, which JSON escapes inside a text. A text that quotes a
+marker therefore does not match the marker. No bytes are parsed or kept.
 
 Source: vLLM 0.12 to 0.33, `entrypoints/openai` and `entrypoints/anthropic`.
 """
@@ -13,23 +12,16 @@ from typing import Final, NamedTuple
 QUOTE: Final = ord('"')
 _REASONING_TOKENS: Final = b'"reasoning_tokens":'
 _MOST_DIGITS: Final = 12
-"""Maximum number of digits to read. No number of tokens has this many digits."""
 
 
 class Markers(NamedTuple):
-    """The bytes that precede each kind. If a quote follows a marker directly, the text is empty.
-
-    Attributes:
-        content: the marker of content.
-        reasoning: the markers of reasoning.
-        tool_call: the markers of tool calls.
-        event_lines: number of lines of one event, without the empty line at its end.
-    """
+    """The bytes that precede each kind. If a quote follows a marker directly, the text is empty."""
 
     content: bytes
     reasoning: tuple[bytes, ...] = ()
     tool_call: tuple[bytes, ...] = ()
     event_lines: int = 1
+    """Number of lines of one event, without the empty line at its end."""
 
 
 _CHAT: Final = Markers(
@@ -58,7 +50,6 @@ STREAMED: Final[Mapping[str, Markers]] = {
         event_lines=2,
     ),
 }
-"""Maps routes to the markers of their event streams."""
 
 WHOLE: Final[Mapping[str, Markers]] = {
     "/v1/chat/completions": _CHAT,
@@ -72,7 +63,6 @@ WHOLE: Final[Mapping[str, Markers]] = {
         b'"type":"text","text":"', (b'"type":"thinking"',), (b'"type":"tool_use"',)
     ),
 }
-"""Maps routes to the markers of their answers that are not streamed."""
 
 
 def end_of(body: bytes, marker: bytes, end: int | None = None) -> int | None:
@@ -95,7 +85,7 @@ def beginning_at_end(body: bytes, marker: bytes) -> bytes:
 
 
 def reported_reasoning(body: bytes) -> int | None:
-    """Return the number of reasoning tokens from an answer's `usage`, or None if it is absent."""
+    """Return the number of reasoning tokens from an answer's `usage`, if any."""
     at = body.rfind(_REASONING_TOKENS)
     if at < 0:
         return None

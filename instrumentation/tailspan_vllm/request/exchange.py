@@ -1,8 +1,7 @@
 """An HTTP request in progress (`Exchange`), and the engine requests made for it (`Flight`).
 
 An exchange can have several flights (`n > 1`, or several prompts), or none if the request was
-refused before the engine. A flight of an offline `LLM` has no exchange. Both classes only store
-values. `record_builder.py` builds the request's record later, on another thread.
+refused before the engine. A flight of an offline `LLM` has no exchange.
 """
 
 import random
@@ -26,9 +25,8 @@ OPERATIONS = {
     "/generate": "text_completion",
     "/inference/v1/generate": "text_completion",
 }
-"""Maps routes to GenAI operations. Requests to these routes are reported even if they never reach
-the engine.
-"""
+"""GenAI operations by route. Requests to these routes are reported even if they never reach the
+engine."""
 
 
 _OK = 200
@@ -40,8 +38,7 @@ WANTED = frozenset({REQUEST_ID, TRACEPARENT})
 class Exchange:
     """An HTTP request, its response, and the engine requests made for it.
 
-    The exchange keeps the path and a few headers, up to a maximum length. The rest of the ASGI
-    scope is released when the response ends.
+    The path and a few headers of the ASGI scope are kept, up to a maximum length.
     """
 
     __slots__ = (
@@ -77,24 +74,20 @@ class Exchange:
             if key in wanted and key not in self.headers:
                 self.headers[key] = bytes(value[:TEXT_LIMIT])
         self.status: int | None = None
-        """The HTTP status of the response, or None before the response begins."""
         self.streamed: bool | None = None
-        """Whether the response is an event stream, or None before the response begins."""
         self.first_byte: float | None = None
         self.delivered: float | None = None
         self.answer: Answer | None = None
-        """The kinds of the answer; None for routes without text, and before the first byte."""
+        """The kinds of the answer; None before the first byte, and for routes without text."""
         self.encoded = False
-        """Whether the bytes of the answer are compressed. If so, the answer's kinds cannot be
-        found."""
+        """Whether the answer is compressed, so that its kinds cannot be found."""
         self.disconnected = False
         self.engine_requests = 0
         self.refused: str | None = None
-        """The admission limit that made the front end refuse the request, or None."""
+        """The admission limit that made the front end refuse the request."""
         self.flights: dict[Flight, None] = {}
         """Unreported flights, in order of arrival. The flights are keys of a dictionary, because a
-        client can cause many flights, and each flight must be removed in constant time.
-        """
+        client can cause many flights, and each flight must be removed in constant time."""
         self._route: str | None = None
         self._scope: Scope | None = scope
 
@@ -110,7 +103,7 @@ class Exchange:
                 self.encoded = bytes(value) != b"identity"
 
     def begin_answer(self) -> Answer | None:
-        """Return an object that reads the answer, or None if its kinds cannot be found."""
+        """Return an object that reads the answer, or None."""
         if self.status == _OK and not self.encoded:
             self.answer = answer_of(self.path, bool(self.streamed), self.flights)
         return self.answer
@@ -154,8 +147,8 @@ class Exchange:
 
     @property
     def route(self) -> str:
-        """The template of the route (such as /v1/responses/{id}) if the router set it, otherwise
-        the path."""
+        """The template of the route (such as /v1/responses/{id}) if the router set it, else the
+        path."""
         scope = self._scope
         template = self._route if scope is None else _template(scope)
         return bounded_text(template or self.path)
@@ -175,8 +168,8 @@ class Facts(NamedTuple):
     """Values of vLLM's own state of a request, copied when the request ends.
 
     The state itself is not kept, because it refers to the prompt and the response. The arrival is a
-    wall-clock time. The other timestamps are on the engine's monotonic clock. A timestamp that the
-    request did not reach is 0. All timestamps are None if vLLM keeps no statistics.
+    wall-clock time, and the other timestamps are on the engine's monotonic clock. A timestamp is 0
+    if the request did not reach it, and None if vLLM keeps no statistics.
     """
 
     request_id: str
@@ -228,25 +221,22 @@ class Flight:
         self.lora: str | None = None
         self.prompt_tokens: int | None = None
         self.streamed: bool | None = None
-        """Whether the client requested a stream; None if unknown."""
         self.stats: Any = None
-        """vLLM's `RequestStateStats`, kept until the exchange ends; None without statistics or
-        HTTP."""
+        """vLLM's `RequestStateStats`, if vLLM keeps statistics. Kept until the exchange ends."""
         self.reported_at: float | None = None
-        """Monotonic time of the last in-flight report, or None before the first report."""
+        """Monotonic time of the last in-flight report."""
         self.engine: int | None = None
         """The number of the engine that the front end chose, or None if the front end has only one
         engine."""
         self.load = load
-        """The engine's load when the request arrived, as returned by `step_statistics.load_of`."""
+        """The engine's load at the request's arrival (`step_statistics.load_of`)."""
         self.preempted_at: list[float] = []
         self.resumed_at: list[float] = []
         self.ended: float | None = None
         self.outcome: Outcome = "error"
         self.facts: Facts | None = None
         self.removed_state: Any = None
-        """vLLM's state of the request after vLLM removed it. Kept until vLLM reports the
-        outcome."""
+        """vLLM's state of the request, from its removal until vLLM reports the outcome."""
 
     def copy_parameters(self, state: Any) -> None:
         """Copy the parameters of the request from vLLM's state."""
@@ -257,7 +247,7 @@ class Flight:
 
     @property
     def open(self) -> bool:
-        """Return whether the request is open: the engine has not yet reported how it ended."""
+        """Return whether the engine has not yet reported how the request ended."""
         return self.ended is None
 
 

@@ -1,7 +1,7 @@
 """Measures unfinished requests: their number, the age of the oldest, and the time without a step.
 
-A span is sent only when its request ends. If an engine hangs, no request ends, and only these
-gauges show the hang. The front end continues to run while the engine core is blocked.
+If an engine hangs, no request ends and no span is sent. Only these gauges show the hang, because
+the front end continues to run.
 """
 
 import time
@@ -15,20 +15,15 @@ from tailspan_vllm.engine_state.state import EngineState, Number
 from tailspan_vllm.request.exchange import Flight
 
 _PROGRESS = (names.STEPS, names.DECODE_TOKENS, names.PREFILL_TOKENS)
-"""Totals that grow with each step: the engine core's own total, then the stat logger's totals."""
+"""Totals that grow with each step: the engine core's total, then the stat logger's totals."""
 
 STOPPED_S: Final = 10.0
 """Maximum expected interval between two readings, which happen every second. A longer interval
-means that this process itself was stopped, so the interval is not reported as a hang of the
-engines.
-"""
+means that this process itself was stopped. Such an interval is not reported as a hang."""
 
 
 class InFlight:
-    """The engine requests whose clients are waiting.
-
-    The event loop adds and removes requests while another thread reads them.
-    """
+    """The engine requests whose clients are waiting."""
 
     def __init__(self) -> None:
         self._flights: dict[Flight, None] = {}
@@ -42,12 +37,9 @@ class InFlight:
         return flight in self._flights
 
     def oldest(self, most: int) -> list[Flight]:
-        """Return up to `most` requests, oldest first.
-
-        Return an empty list if the requests keep changing during the call.
-        """
+        """Return up to `most` requests, oldest first, or [] if the requests keep changing."""
         for _ in range(3):
-            with suppress(RuntimeError):  # the dictionary changed during the iteration
+            with suppress(RuntimeError):
                 return list(islice(self._flights, most))
         return []
 
@@ -69,7 +61,7 @@ class InFlight:
     def begun_by_engine(self) -> dict[int | None, float]:
         """Return, for each engine with requests, when its oldest request entered (monotonic time).
 
-        Requests for which no engine was chosen yet have the key None.
+        Requests for which no engine is chosen yet have the key None.
         """
         found: dict[int | None, float] = {}
         for flight in self.oldest(len(self._flights)):
@@ -87,15 +79,14 @@ class InFlight:
 class LastStep:
     """Measures the time since this process last received a step of each engine with requests.
 
-    An engine without requests takes no step, so this time is not measured for it. If it is unknown
-    which engines have requests, the newest step of any engine is used for all engines. If each
-    engine's own step were used, an idle engine would seem to hang while another engine is busy.
+    If it is unknown which engines have requests, the newest step of any engine is used for all
+    engines. If each engine's own step were used, an idle engine would seem to hang while another
+    engine is busy.
     """
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[Any, ...]] = {}
         self._at: dict[int, float] = {}
-        """Monotonic time of the last step of each engine."""
         self._since: dict[int, float] = {}
         """For each engine with requests, the monotonic time since which it has had requests without
         a gap."""
@@ -107,8 +98,7 @@ class LastStep:
         """Return the gauges to report, by engine. Call this once a second.
 
         Args:
-            states: the current states of the engines.
-            in_flight: the unfinished requests of the engines, or None if they are not recorded.
+            in_flight: the unfinished requests, or None if they are not recorded.
         """
         now = time.monotonic()
         if now - self._looked > STOPPED_S:
@@ -117,8 +107,8 @@ class LastStep:
         for state in states:
             mark = (state.load, *(state.totals.get(name) for name in _PROGRESS))
             seen = self._seen.get(state.engine)
-            # Compare the statistics objects by identity: each step has a new object, which can be
-            # equal to the object of the previous step.
+            # Compare by identity, because each step has a new object, which can be equal to the
+            # previous object.
             if seen is None or seen[0] is not mark[0] or seen[1:] != mark[1:]:
                 self._seen[state.engine] = mark
                 self._at[state.engine] = now
@@ -137,8 +127,8 @@ class LastStep:
     def _waiting_since(
         self, states: Sequence[EngineState], in_flight: InFlight
     ) -> dict[int, float]:
-        """Return one time for each engine with requests: the time of its last step, or the time
-        since which it has requests, whichever is later."""
+        """Return one time for each engine with requests: its last step or `_since`, whichever is
+        later."""
         if not len(in_flight):
             self._since.clear()
             return {}
@@ -147,8 +137,8 @@ class LastStep:
         if not known:
             newest = max(self._at.values(), default=0.0)
             return {state.engine: max(newest, in_flight.since) for state in states}
-        # While an engine has requests, `_since` does not advance when the oldest request ends. If
-        # it did, a hang would stay undetected when clients give up before the time limit of a hang.
+        # `_since` does not advance when the oldest request ends. If it did, a hang would stay
+        # undetected when clients give up early.
         self._since = {engine: self._since.get(engine, at) for engine, at in known.items()}
         return {
             engine: max(self._at.get(engine, 0.0), since) for engine, since in self._since.items()

@@ -21,8 +21,8 @@ class Parts(NamedTuple):
     def scaled_to(self, total: float) -> "Parts":
         """Return parts in the same proportion that sum to another total.
 
-        The engine and the front end measure a phase separately, and the results differ by
-        microseconds. The plugin reports the front end's duration, so the parts must sum to it.
+        The parts must sum to the front end's duration of the phase, which differs by microseconds
+        from the engine's duration.
         """
         own, others_prefill, others_decode, preempted, stall = self
         mine = own + others_prefill + others_decode + preempted + stall
@@ -78,12 +78,8 @@ class HeldParts(NamedTuple):
 
 
 class KvLoad(NamedTuple):
-    """The KV cache that a connector loaded for a request.
-
-    Attributes:
-        size_bytes: its size over all tensor-parallel ranks, or None if unknown.
-        tier: the outermost tier from which a part of it came, one of `TIERS`, or None if unknown.
-    """
+    """The KV cache that a connector loaded for a request: its size over all tensor-parallel ranks,
+    and its tier. If it came from several tiers, the outermost of `TIERS` is given."""
 
     size_bytes: int | None
     tier: str | None

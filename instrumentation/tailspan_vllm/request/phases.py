@@ -1,8 +1,7 @@
 """Splits a request's end-to-end time into phases that sum to it.
 
-Pure. A phase lasts from its own timestamp to the next timestamp that the request reached. If a
-request ended early, its last phase lasts until `delivered`. Phases after it never began, so their
-value is None, not 0.
+Pure. A phase lasts until the next timestamp that the request reached. The last phase lasts until
+`delivered`. Later phases are None, not 0.
 """
 
 from typing import NamedTuple

@@ -1,13 +1,12 @@
 """Computes a request's prefix ladder: keyed digests of a few prefixes of its prompt and answer.
 
-Two requests with the same digest at a position have the same tokens up to that position. A replay
-can therefore compute the cache hits of another router or cache size without any prompt. A ladder
-includes the answer, because the next prompt of a conversation contains it. The key is a secret of
-the deployment. Without the key, it cannot be checked whether a ladder belongs to a given prompt.
+Two requests with the same digest at a position have the same tokens up to that position, so a
+replay can compute cache hits without any prompt. A ladder includes the answer, because the next
+prompt of a conversation contains it. The key is a secret of the deployment. Without the key, it
+cannot be checked whether a ladder belongs to a given prompt.
 
 The engine core copies a few bytes of vLLM's own block hashes (`engine_core/block_hashes.py`). The
-front end's reading thread computes the ladder from them, because a keyed digest is too expensive
-for the engine core.
+front end's reading thread computes the keyed digests.
 """
 
 from base64 import urlsafe_b64encode
@@ -15,12 +14,9 @@ from hashlib import blake2b
 from typing import Final
 
 PER_DOUBLING: Final = 4
-"""Positions per doubling of the number of blocks. docs/benchmarks.md#prefix-ladders compares the
-errors of other values.
-"""
+"""Positions per doubling of the number of blocks. See docs/benchmarks.md#prefix-ladders."""
 
 POSITIONS_LIMIT: Final = 47
-"""Maximum number of positions in a ladder, which then has at most 198 characters."""
 
 
 def _positions() -> tuple[int, ...]:
@@ -35,16 +31,14 @@ def _positions() -> tuple[int, ...]:
 
 
 POSITIONS: Final = _positions()
-"""Number of blocks in the prefix at each position (rung): 1, 2, … 8, 10, 12, 14, 16, 20, … 7168."""
+"""Number of blocks in the prefix at each position: 1, 2, … 8, 10, 12, 14, 16, 20, … 7168."""
 
 HASH_BYTES: Final = 4
 """Number of bytes that the engine core copies of each of vLLM's hashes."""
 
 DIGEST_BYTES: Final = 3
-"""24 bits, which are four characters. If 10,000 other prompts have the same beginning, the
-probability that one of these prompts has the same digest by chance is 0.06 %. The digests at the
-next position then differ again.
-"""
+"""24 bits, which are four characters. The probability that one of 10,000 other prompts with the
+same beginning has the same digest by chance is 0.06 %."""
 
 RUNG_CHARS: Final = 4
 BLOCK_TOKENS_LIMIT: Final = 99_999
@@ -55,15 +49,11 @@ _PERSON: Final = b"tailspan ladder"
 
 
 class LadderKey:
-    """The secret key of a deployment.
-
-    Args:
-        secret: any text. Replicas with the same secret have comparable ladders.
-    """
+    """The secret key of a deployment, from any text. Replicas with the same secret have comparable
+    ladders."""
 
     def __init__(self, secret: str) -> None:
         key = blake2b(secret.encode("utf-8", "surrogatepass"), person=_PERSON).digest()
-        # Copying a keyed hash takes half as long as creating it.
         self._keyed = blake2b(digest_size=DIGEST_BYTES, key=key, person=_PERSON)
 
     def ladder(self, block_tokens: int, hashes: bytes) -> str:
@@ -72,9 +62,9 @@ class LadderKey:
 
         Args:
             block_tokens: tokens per block.
-            hashes: the first `HASH_BYTES` bytes of several of vLLM's hashes. The first hash is the
-                hash of the empty prompt; then follow the hashes of the prefixes at `POSITIONS`. If
-                the hashes of two servers are not comparable, their first hashes differ.
+            hashes: the first `HASH_BYTES` bytes of vLLM's hash of the empty prompt, and of the
+                prefixes at `POSITIONS`. The first hashes of two servers differ if their hashes are
+                not comparable.
         """
         digests = []
         for place in range(0, len(hashes), HASH_BYTES):

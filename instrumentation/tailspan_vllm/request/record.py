@@ -1,11 +1,8 @@
 """The record of one request that has ended.
 
-The plugin's hooks create a `RequestRecord`, and so does the simulator. `otlp/request_span.py`
-encodes it, so the spans of plugin and simulator have the same format.
-
-All timestamps of a record are seconds of one monotonic clock. `wall_offset_ns` is the wall clock
-minus the monotonic clock, read once per request. `wall_offset_ns` converts timestamps to wall-clock
-time. Durations are differences of monotonic timestamps only.
+The plugin's hooks and the simulator create a `RequestRecord`, and `otlp/request_span.py` encodes
+it. All timestamps are seconds of one monotonic clock. `wall_offset_ns` is the wall clock minus the
+monotonic clock, read once per request.
 """
 
 from dataclasses import dataclass, field
@@ -15,13 +12,11 @@ from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 Basis = Literal["http", "engine", "edge"]
-"""The measured layers. `http`: the HTTP layer and the engine. `engine`: there is no HTTP layer;
-`received` equals `arrived`, and `delivered` is the time at which the front end last processed the
-request. `edge`: only the HTTP layer was measured, because the internals of this vLLM are not
-supported; the outcome of a complete response is unknown and reported as `stop`.
+"""The measured layers (docs/glossary.md).
 
-`engine` without `arrived`: only the engine core observed the request. `received` equals `queued`,
-and `delivered` is the last token. The time before the queue and the delivery are unknown.
+`edge`: the outcome of a complete response is unknown and reported as `stop`. `engine` without
+`arrived`: only the engine core observed the request. `received` equals `queued`, and `delivered` is
+the last token.
 """
 
 
@@ -40,27 +35,24 @@ class RequestRecord:
     operation: str = "chat"
     arrived: float | None = None
     handed: float | None = None
-    """Time at which the front end sent the request to the engine. The engine sets `queued` later,
-    between two steps.
-    """
+    """Time at which the front end sent the request to the engine. The engine sets `queued`
+    later."""
     queued: float | None = None
     scheduled: float | None = None
     first_token: float | None = None
     first_byte: float | None = None
     first_content: float | None = None
-    """Time at which the first content was sent. Content is neither reasoning nor a tool call."""
     last_token: float | None = None
     preempted_at: list[float] = field(default_factory=list)
     resumed_at: list[float] = field(default_factory=list)
     request_id: str | None = None
     engine_request_id: str | None = None
-    """The engine's own request id, which is also in the account. Not exported."""
+    """The engine's own request id, as in the account. Not exported."""
     awaits_account: bool = False
     """Whether the engine may send an account of the request. Not exported."""
     left_early: bool = False
     """Whether the client disconnected before the front end received the engine's first output. In
-    this case, only the account has the engine's timestamps.
-    """
+    this case, only the account has the engine's timestamps."""
     model: str | None = None
     lora: str | None = None
     route: str | None = None

@@ -1,7 +1,6 @@
 """Builds the record of a request from captured values, outside the server's event loop.
 
-The event loop only copies values. This module does the remaining work for many requests in a row,
-which takes a third of the time.
+The event loop only copies values. Building many records in a row takes a third of the time.
 """
 
 import re
@@ -21,21 +20,15 @@ PREEMPTIONS_KEPT = 256
 """
 
 BuildRecord = Callable[[], RequestRecord]
-"""Builds the record of a request that has ended."""
 
 _NO_SUCH_MODEL = 404
-"""HTTP status with which vLLM responds when no model or adapter has the requested name."""
+"""vLLM's HTTP status for an unknown model or adapter."""
 
 _TRACEPARENT = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
 class RecordBuilder:
-    """Builds records.
-
-    Args:
-        engines: the states of the engines by number, which are read when a record is built.
-        tenant_header: the request header that names the tenant.
-    """
+    """Builds records."""
 
     def __init__(self, engines: Mapping[int, EngineState], tenant_header: bytes) -> None:
         self._engines = engines
@@ -45,7 +38,7 @@ class RecordBuilder:
         """Return the record of a request that the engine has finished or aborted."""
         facts, exchange = flight.facts, flight.exchange
         if facts is None:
-            assert exchange is not None  # a flight without an exchange is reported with `facts`
+            assert exchange is not None
             return self._engine_silent(exchange, flight)
         if exchange is not None:
             record = self._exchange(exchange, flight.outcome)
@@ -66,7 +59,6 @@ class RecordBuilder:
         record.running_at_arrival = load.running
         record.kv_usage_at_arrival = load.kv_usage
         if facts.arrival_time is None:
-            # vLLM has no statistics, but the engine's account may still arrive.
             record.arrived = max(record.received, flight.added)
             record.awaits_account = True
         else:
@@ -82,7 +74,7 @@ class RecordBuilder:
 
     def in_flight(self, flight: Flight, now: float) -> RequestRecord:
         """Return the record of a request that has not ended, with `now` as `delivered`."""
-        assert flight.exchange is not None  # requests without HTTP are not reported in flight
+        assert flight.exchange is not None
         record = self._exchange(flight.exchange, "abort")
         identify(record, flight)
         record.delivered = now
@@ -95,12 +87,8 @@ class RecordBuilder:
         return record
 
     def edge_only(self, exchange: Exchange, sees_engine: bool) -> RequestRecord:
-        """Return the record of a request that did not reach the engine, or was not captured there.
-
-        Args:
-            exchange: the HTTP request.
-            sees_engine: whether the hooks inside vLLM's front end are installed.
-        """
+        """Return the record of a request that did not reach the engine, or was not captured
+        there."""
         status = exchange.status
         outcome: Outcome = "rejected"
         if exchange.refused is not None:
@@ -116,12 +104,11 @@ class RecordBuilder:
             record.first_byte = exchange.first_byte
             record.first_content = exchange.first_content
         if exchange.unauthenticated:
-            record.tenant = None  # the header is not verified: a client can send any tenant
+            record.tenant = None  # Not verified: a client can send any tenant.
         if outcome == "rejected":
             record.error_type = bounded_text(exchange.refused or str(status))
         if status == _NO_SUCH_MODEL:
-            # The client requested an unknown model. The name can be any text, so it must not become
-            # a label.
+            # The name of an unknown model can be any text, so it must not become a label.
             record.model = None
         return record
 
@@ -179,8 +166,7 @@ class RecordBuilder:
 
 
 def _set_kinds(record: RequestRecord, exchange: Exchange | None) -> None:
-    """Set the tokens of each kind, if the exchange's answer contains no tokens of other
-    requests."""
+    """Set the tokens of each kind, if the exchange has only this request."""
     answer = None if exchange is None else exchange.answer
     if answer is None or exchange is None or exchange.engine_requests != 1:
         return
@@ -209,16 +195,15 @@ def age_s(record: RequestRecord, at: float) -> float:
 
 
 def _set_instants(record: RequestRecord, flight: Flight, facts: Facts, arrival_time: float) -> None:
-    # The arrival that the front end recorded as wall-clock time, converted to the monotonic clock.
+    # The front end's wall-clock arrival, converted to the monotonic clock.
     arrived = min(arrival_time - record.wall_offset_ns / 1e9, flight.added)
     record.arrived = max(record.received, arrived)
     record.preemptions = len(flight.preempted_at)
     record.handed = max(record.received, flight.added)
     if not facts.queued:
         return
-    # On the same machine, the engine and this process share one monotonic clock. If the engine is
-    # on another machine, its timestamps are shifted, so that the request ends at the same time on
-    # both clocks.
+    # On one machine, the engine and this process share one monotonic clock. Timestamps of an engine
+    # on another machine are shifted, so that the request ends at the same time on both clocks.
     ended = flight.ended or record.delivered
     latest = facts.last_token or facts.scheduled or facts.queued
     same_clock = flight.added - 1.0 <= facts.queued and latest <= ended

@@ -6,7 +6,6 @@ Both functions are idempotent, and return at most 256 characters that can be enc
 from hashlib import blake2b
 
 TEXT_LIMIT = 256
-"""Maximum number of characters of any text that a client can choose."""
 
 _DIGEST_BYTES = 12
 """96 bits: to find two ids with the same digest, a client needs about 2**48 attempts."""
@@ -26,7 +25,7 @@ def bounded_id(text: str) -> str:
     """Return a request id that is not longer than the limit. Different ids stay different.
 
     A changed id ends with a digest of the original id. The front end and the engine core both apply
-    this function, so that an account still matches its request.
+    this function.
     """
     fitting = bounded_text(text)
     if fitting == text:

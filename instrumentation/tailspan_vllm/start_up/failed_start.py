@@ -1,7 +1,7 @@
 """Divides the time of a failed start, from its begin to its failure, into parts. Pure.
 
-As for a start that succeeded, the parts are the gaps between ascending instants, so they sum to the
-whole. The last part is the one in which the start failed.
+The parts are the gaps between ascending instants, so they sum to the whole. The last part is the
+one in which the start failed.
 """
 
 import math
@@ -20,8 +20,8 @@ PART_AFTER: Final = {
     Stage.WEIGHTS: names.START_KV_CACHE,
     Stage.PROFILED: names.START_WARM_UP,
 }
-"""Maps each stage to the part that begins when the stage is complete. Compilation is not a separate
-part, because it happens during both of the last two parts."""
+"""Maps each stage to the part that begins when the stage is complete. Compilation happens during
+both of the last two parts."""
 
 ENDED: Final = "exit"
 """The reason of a failure if no method of the start raised an exception."""
@@ -44,8 +44,6 @@ def failed_starts(
     become ready.
 
     Args:
-        first: the start of the first process.
-        reports: what the engine cores and their workers reported.
         ended: when the first process ended, in monotonic seconds.
     """
     known = [each for each in reports if math.isfinite(each.at)]
@@ -63,7 +61,6 @@ def _failed(first: FirstProcess, reports: Sequence[Progress], ended: float) -> F
         return None
     errors = sorted((each.at, each.error) for each in reports if each.stage is Stage.FAILED)
     end, reason = errors[0] if errors else (ended, ENDED)
-    # An engine core that runs in the first process does not start a separate process.
     own = at[Stage.PROCESS] if at[Stage.PROCESS] > first.plugin else at[Stage.EXECUTOR]
     instants = {
         names.START_IMPORTS: first.began,
@@ -84,7 +81,7 @@ def _failed(first: FirstProcess, reports: Sequence[Progress], ended: float) -> F
 def _workers(executor: float, reports: Iterable[Progress]) -> Mapping[str, float]:
     """Return the time at which each part began for the slowest worker.
 
-    A stage is complete when all workers that have sent a report have completed the stage.
+    A stage is complete when all workers that sent a report have completed the stage.
     """
     by_stage: dict[Stage, dict[int, float]] = {}
     for each in reports:

@@ -1,7 +1,7 @@
 """The hooks that time a start: wrappers around three methods of the engine core and its workers.
 
-Each of these methods runs once per start. The methods are private to vLLM, so their presence is
-checked. If a method is missing, the start's parts stay unknown, and one log line names the method.
+Each of these private methods runs once per start. If a method is missing, the start's parts stay
+unknown, and one log line names the method.
 
 Source: vllm/v1/engine/core.py, vllm/v1/executor/abstract.py, vllm/v1/worker/worker_base.py and
 gpu_worker.py, 0.12 to 0.33.
@@ -21,13 +21,11 @@ from tailspan_vllm.start_up.progress import Stage, note
 from tailspan_vllm.start_up.worker_reports import WorkerReports, send_report
 
 RECORD = StartRecord()
-"""The start of the engine core in this process."""
 
 WORKER_PROCESSES = ("VllmWorker", "Worker", "RayWorker")
 _TIMED = ("load_model", "determine_available_memory", "compile_or_warm_up_model")
 _COMPLETES = {"load_model": Stage.WEIGHTS, "determine_available_memory": Stage.PROFILED}
 _NOTED = "_tailspan_noted"
-"""Name of the attribute that marks an exception as reported."""
 
 
 def install(token: str) -> list[str]:
@@ -219,9 +217,8 @@ def _config_of_worker(wrapper: Any) -> Any:
 def compile_s(worker: Any) -> float:
     """Return the seconds that this process has spent in torch.compile so far.
 
-    vLLM counts these seconds if it controls the compilation itself (the default on a GPU). If vLLM
-    does not control it, as on a CPU, the longest of torch's own timers is used. The timers are
-    nested, so the longest timer contains the times of the others.
+    vLLM counts these seconds if it controls the compilation (the default on a GPU). Otherwise, the
+    longest of torch's own timers is used, because these timers are nested.
     """
     config = worker.vllm_config.compilation_config
     counted = float(getattr(config, "compilation_time", 0.0))

@@ -23,7 +23,6 @@ class EngineInstants(NamedTuple):
     """The start of an engine core in monotonic seconds, and the slowest of its workers.
 
     Attributes:
-        process: when the engine core's process began.
         executor: when it began to start its workers.
         loaded: when the workers had loaded the weights.
         ready: when the KV cache was allocated and the model was warm.
@@ -53,7 +52,7 @@ class StartRecord:
             self.workers.append(worker)
 
     def instants(self) -> EngineInstants | None:
-        """Return the instants, or None if an instant was not recorded."""
+        """Return the instants, or None if one was not recorded."""
         known = (self.process, self.executor, self.loaded, self.ready)
         if any(each is None for each in known):
             return None

@@ -1,11 +1,9 @@
 """Carries short reports between the processes of a server, over a local stream socket.
 
 A sender connects, writes one report and closes. The sender never waits: if the listener has closed,
-or too many connections wait for it, the report is lost. The kernel keeps a connection and its bytes
-until the listener reads, so the listener needs no thread. Linux only, like the engine's link.
-
-A datagram socket would keep only ten reports (net.unix.max_dgram_qlen), but many engines have more
-workers.
+or too many connections wait, the report is lost. The kernel keeps connections until the listener
+reads, so the listener needs no thread. Linux only. A datagram socket would keep only ten reports
+(net.unix.max_dgram_qlen), but many engines have more workers.
 """
 
 import os
@@ -37,7 +35,6 @@ class LocalReports:
 
     Args:
         address: an abstract address, which begins with a zero byte.
-        size: the length of each report in bytes.
     """
 
     def __init__(self, address: str, size: int) -> None:

@@ -18,11 +18,8 @@ def parts_of(
     """Return the parts in seconds by attribute name, or None if the instants are not in order.
 
     Args:
-        first: the start of the first process.
-        engine: the start of the engine core.
         served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.
     """
-    # An engine core that runs in the first process does not start a separate process.
     own_process = engine.process if engine.process > first.plugin else engine.executor
     at = (first.began, first.plugin, own_process, engine.executor, engine.loaded, engine.ready)
     if list(at) != sorted(at):

@@ -1,9 +1,8 @@
 """Divides the time before a server's first process, as Kubernetes reports it. Pure.
 
-The parts are gaps between ascending instants, so they sum to the time from the creation of the pod
-until the first process began. Kubernetes' timestamps have whole seconds, so a part can be wrong by
-one second. The sum of the parts is wrong by at most one second too, because the process's own start
-is exact.
+The parts are gaps between ascending instants. The parts sum to the time from the creation of the
+pod until the first process began. Kubernetes' timestamps have whole seconds, so a part can be wrong
+by one second, and the sum too.
 
 Source: Kubernetes API reference, core/v1, Pod and Event. In the kubelet's events `Pulling` and
 `Pulled`, `involvedObject.fieldPath` names the container.
@@ -28,9 +27,7 @@ def parts_before(
     The result is empty if the times are unknown or not in order.
 
     Args:
-        pod: a Pod, decoded from JSON.
-        events: an EventList of this pod, decoded from JSON; None if it cannot be read. Without it,
-            the container's part includes the image pulls.
+        events: an EventList of this pod. Without it, the container's part includes the image pulls.
         container: the server's container; None if the pod has one container.
         began_unix_ns: when the first process began.
     """
@@ -80,7 +77,7 @@ def _scheduled(status: Mapping[str, Any]) -> float | None:
 def _pulls(events: Any) -> list[_Interval] | None:
     """Return when the pod's images were pulled, or None if the events are absent or incomplete.
 
-    An image that was already on the node has an event `Pulled`, but no event `Pulling`.
+    An image that was already on the node has no event `Pulling`.
     """
     listed = list(_items(events, "items"))
     if _of(events, "metadata").get("continue"):
@@ -111,7 +108,6 @@ def _init_containers(status: Mapping[str, Any]) -> Iterable[_Interval]:
 
 
 def _covered(intervals: Iterable[_Interval], low: float, high: float) -> float:
-    """Return the seconds between `low` and `high` that at least one interval covers."""
     covered, until = 0.0, low
     for start, end in sorted(intervals):
         start, end = max(start, until), min(end, high)
@@ -122,7 +118,6 @@ def _covered(intervals: Iterable[_Interval], low: float, high: float) -> float:
 
 
 def _of(found: Any, *path: str) -> Mapping[str, Any]:
-    """Return the object at a path, or an empty object if there is none."""
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
     return found if isinstance(found, dict) else _NONE

@@ -1,4 +1,4 @@
-"""Stores the start of a server's first process in the environment, which child processes inherit.
+"""Stores the start of a server's first process in the environment, for child processes.
 
 All instants are on the monotonic clock, which all processes of a machine share.
 """
@@ -28,7 +28,7 @@ class FirstProcess(NamedTuple):
 def note_first_process(environ: "os._Environ[str]") -> bool:
     """Set this process's start, unless a parent has set its own. Return whether this start was set.
 
-    Without /proc, or in a process that is older than the longest plausible start, nothing is set.
+    Nothing is set without /proc, or if the process is older than the longest plausible start.
     """
     if START_VARIABLE in environ:
         return False
@@ -52,8 +52,8 @@ def first_process(environ: Mapping[str, str]) -> FirstProcess | None:
 def descends_from_process_1(proc: Path = Path("/proc")) -> bool:
     """Return whether this process is, or descends from, process 1 of its PID namespace.
 
-    In a container, process 1 is the process that the container was started with. A process that was
-    started later from outside, for example by `kubectl exec`, does not descend from it.
+    In a container, a process that was started from outside, for example by `kubectl exec`, does not
+    descend from process 1.
     """
     process = "self"
     for _ in range(MOST_ANCESTORS):

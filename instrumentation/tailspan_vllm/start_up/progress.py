@@ -1,8 +1,7 @@
 """Reports each stage of a start to the server's first process, in case the start fails.
 
-The engine core and its workers send a report when they complete a stage, and when a method of the
-start raises an exception. The first process reads the reports only if the server ends before it was
-ready.
+The engine core and its workers send a report when they complete a stage, or when a method raises an
+exception. The first process reads the reports only if the server ends before it was ready.
 """
 
 import os
@@ -52,15 +51,7 @@ def _address(token: str) -> str:
 
 
 def note(token: str, config: Any, stage: Stage, at: float | None = None, error: str = "") -> None:
-    """Send a report to the first process.
-
-    Args:
-        token: the link's token.
-        config: vLLM's configuration, which has the number of the engine.
-        stage: the completed stage.
-        at: time of completion in monotonic seconds; None for now.
-        error: the class of an exception.
-    """
+    """Send a report to the first process. `at` is in monotonic seconds; None for now."""
     if sys.platform == "linux":
         now = time.monotonic() if at is None else at
         name = error.encode("ascii", "replace")[:40]
