@@ -26,8 +26,6 @@ def count_probes(
     If the objective is one of several groups, the result has the counts of every group.
 
     Args:
-        engine: the database, from `open_database`.
-        indicator: the indicator to count.
         from_s: start in unix seconds.
         to_s: end in unix seconds.
         bucket_s: the length of a bucket.
