@@ -7,8 +7,8 @@ from analysis.access.roles_file import Role, Roles
 from store.access.access import Access
 
 MOST_VALUES: Final = 1_000
-"""Maximum number of values of a claim. If a person has more than 200 groups, Microsoft Entra ID
-sends a link to the groups instead of the groups."""
+"""Maximum number of values of a claim. For more than 200 groups, Microsoft Entra ID sends a link
+instead."""
 LONGEST_VALUE: Final = 1_024
 
 
@@ -21,7 +21,6 @@ def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: boo
 
     Args:
         claims: the identity token's claims.
-        roles: the roles.
         unverified: True if an e-mail address gives a role even if the provider has not verified the
             address.
 

@@ -1,5 +1,4 @@
-"""Choose the objectives that a reader may see. A reader may see an objective if the reader may see
-all of its requests."""
+"""Choose the objectives that a reader may see: those of which the reader may see all requests."""
 
 from collections.abc import Sequence
 
@@ -19,9 +18,7 @@ def restricted_with_objectives(
     """Return an engine that is restricted to the rows and the objectives that a reader may see.
 
     Args:
-        engine: the database, from `open_database`.
         access: what the reader may see.
-        objectives: the objectives in force.
     """
     if not access.limits_rows:
         return restricted(engine, access)
@@ -35,7 +32,6 @@ def visible_objectives(engine: Engine, objectives: Sequence[Objective]) -> tuple
 
     Args:
         engine: may be restricted to what one reader may see.
-        objectives: all objectives.
     """
     access = access_of(engine)
     if access is None or not access.limits_rows:
