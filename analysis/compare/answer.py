@@ -1,5 +1,5 @@
-"""Compare two sides: read the requests of both sides from the database, decide whether the latency
-is worse, and add independent evidence."""
+"""Compare two sides: read their requests, decide whether the latency is worse, and add independent
+evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -58,15 +58,13 @@ class CompareAnswer(Decided):
     notes: Sequence[str]
     simulated: bool
     expected: Expected | None = None
-    """The effect that `what-if` predicted for this change before the change was made."""
+    """The effect that `what-if` predicted for this change before it was made."""
 
 
 def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = True) -> CompareAnswer:
     """Compare two sides.
 
     Args:
-        engine: the database, from `open_database`.
-        question: the sides, the latency, the percentile and the margin.
         replay: whether to compute the total change by replay, which takes some seconds.
 
     Raises:
@@ -100,8 +98,8 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 
     Raises:
         CompareError: a side has too many requests, or both sides have the same request.
-        NotAllowed: the reader may not see the requests of all tenants. A comparison needs these
-            requests, because they are a part of the load.
+        NotAllowed: the reader may not see the requests of all tenants. All requests are a part of
+            the load.
     """
     require_all_tenants(engine, "a comparison")
     before, after = (_read(engine, side, question) for side in (question.before, question.after))
@@ -129,8 +127,6 @@ def decided(
     """Decide whether the latency of a question is worse. Pure.
 
     Args:
-        sides: the requests before and after the change.
-        question: the latency, the percentile and the margin.
         processes: from `read_processes`.
     """
     criteria = Criteria(
@@ -166,8 +162,7 @@ def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
 
 
 def too_many(engine: Engine, window: Window, most: int) -> int | None:
-    """Return the number of requests that must be read for a range if the number exceeds `most`.
-    Otherwise, return None."""
+    """Return the number of requests to read for a range if it exceeds `most`, otherwise None."""
     number = request_count(engine, _with_lead(window))
     return number if number > most else None
 
@@ -199,8 +194,8 @@ def _settled(
 ) -> tuple[int, str | None]:
     """Return the end of the complete data in unix nanoseconds, and a note if data is left out.
 
-    A request is stored only when it has ended. So among the requests that were received shortly
-    before the newest request, the slow ones are still missing.
+    A request is stored only when it has ended. So shortly before the newest request, slow requests
+    are still missing.
     """
     newest = newest_unix_ns(engine)
     lasted_s = (before.ended_s - before.instants.received_s)[chosen[0]]
@@ -231,7 +226,7 @@ def _coefficients(
 def _expected(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen], found: Decision
 ) -> Expected | None:
-    """Return the stored what-if prediction of the change. Return None if there is none, or if the
+    """Return the stored what-if prediction of the change. None without a prediction, or if the
     sides are not two separate ranges of all requests."""
     known = [] if question.overlap or question.labels else predictions(engine)
     if not known:

@@ -75,8 +75,8 @@ def _coefficients(answer: CompareAnswer) -> dict[str, Any] | None:
 
 
 def _restart(answer: CompareAnswer) -> dict[str, Any] | None:
-    """Return how much processes of the same configuration differ, or None if the same processes
-    served both sides."""
+    """Return how much processes of the same configuration differ, or None if both sides had the
+    same processes."""
     found = answer.restart
     if found is None:
         return None

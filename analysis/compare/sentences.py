@@ -23,7 +23,6 @@ def finding(answer: Decided, seconds: Callable[[float | None], str]) -> str:
     """Return the verdict as a sentence with its numbers.
 
     Args:
-        answer: the answer.
         seconds: formats a duration.
     """
     question, found = answer.question, answer.decision
@@ -67,8 +66,7 @@ def name_of(answer: Decided) -> str:
 
 
 def compared(found: Decision) -> str:
-    """Return sentences that state how many requests were compared, and which requests were not
-    compared."""
+    """Return sentences on how many requests were compared, and which were not."""
     share = f"{found.compared_ratio:.0%}"
     if share == "100%" and found.uncompared:
         share = f"{min(found.compared_ratio, 0.999):.1%}"
@@ -85,7 +83,6 @@ def total_change(total: TotalChange, signed_seconds: Callable[[float], str]) -> 
     """Return the total change as a sentence, or None if no replay was requested.
 
     Args:
-        total: the total change.
         signed_seconds: formats a difference of durations.
     """
     if total.total_change_s is not None:
@@ -97,11 +94,9 @@ def total_change(total: TotalChange, signed_seconds: Callable[[float], str]) -> 
 
 
 def predicted(answer: CompareAnswer, clock: Callable[[int], str]) -> str | None:
-    """Return a sentence with the change that `what-if` predicted and the change that was measured.
-    Return None if there is no prediction.
+    """Return a sentence with the predicted and the measured change; None without a prediction.
 
     Args:
-        answer: the answer.
         clock: formats an instant in unix nanoseconds.
     """
     found = answer.expected
