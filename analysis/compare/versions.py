@@ -1,7 +1,7 @@
 """Find the version of vLLM that served each request.
 
-Rows of requests have no version. The start of an engine has a version. This version applies until
-the replica's next start.
+Rows of requests have no version. The version of an engine's start applies until the replica's next
+start.
 """
 
 from collections import defaultdict
@@ -21,7 +21,6 @@ def with_versions(engine: Engine, requests: pa.Table, window: Window) -> pa.Tabl
     """Add the column `version` to requests.
 
     Args:
-        engine: the database, from `open_database`.
         requests: with `replica` and `received_unix_ns`.
         window: a range that contains the requests.
     """

@@ -1,8 +1,7 @@
 """The amounts of work that determine each latency: the work of the request itself, and the work of
 the requests around it.
 
-Pure. The number of output tokens is not a term, because a change such as quantisation can affect
-the length of responses. This effect is part of the change.
+Pure. The number of output tokens is not a term: a change such as quantisation can affect it.
 """
 
 from collections.abc import Mapping
@@ -28,7 +27,6 @@ def mix_terms(metric: str, of: Instants) -> FloatArray:
 
     Args:
         metric: a key of `METRICS`.
-        of: the requests.
     """
     prefill = (of.uncached_tokens, pairs_of(of.uncached_tokens, of.cached_tokens))
     prompt = of.uncached_tokens + of.cached_tokens
@@ -41,7 +39,6 @@ def load_terms(metric: str, of: Instants, around: SharedWork) -> FloatArray:
 
     Args:
         metric: a key of `METRICS`.
-        of: the requests.
         around: from `shared_work`, of the same requests.
     """
     wait = (around.wait_prefill_tokens, around.wait_prefill_pairs)

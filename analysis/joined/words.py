@@ -20,7 +20,6 @@ def servers_listed(replicas: Sequence[str], shown: Callable[[str], str]) -> str:
     servers.
 
     Args:
-        replicas: the servers.
         shown: makes a name safe for the output.
     """
     text = ", ".join(map(shown, replicas[:MOST_SERVERS]))
