@@ -63,8 +63,8 @@ class Pair:
     def without_change(self, metric: str) -> np.ndarray:
         """Return the latency that each request after the change would have had without the change.
 
-        After the change, all step coefficients are `slower` times as large. So without the change,
-        the same work would have taken 1/`slower` of the engine's time.
+        After the change, all step coefficients are `slower` times as large, so the same work would
+        have taken 1/`slower` of the engine's time.
 
         Args:
             metric: ttft or tpot.
