@@ -165,7 +165,7 @@ def read_for(engine: Engine, question: WhatIfQuestion) -> Recorded:
     """Read the window of a question from the store.
 
     Raises:
-        NotReplayableError: see `predict`.
+        NotReplayableError: see `read_recorded`.
     """
     extra_columns = [*question.equals]
     for _, indicator in counted_objectives(question):

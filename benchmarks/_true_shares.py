@@ -1,9 +1,8 @@
-"""Computes the true share of each fault from recordings with and without the fault.
+"""Compute the true share of each fault from recordings with and without the fault.
 
 Four windows are recorded one after another on one server, with the same seeds: without a fault,
-with each of two faults, and with both faults. The share of a fault is its Shapley value. It is the
-mean of two growths: the growth with this fault alone, and the growth that this fault adds to the
-other fault.
+with each of two faults, and with both faults. The share of a fault is its Shapley value: the mean
+of the growth with this fault alone and the growth that it adds to the other fault.
 """
 
 import json
@@ -21,14 +20,11 @@ from store.queries import Window
 
 
 def true_shares(case: Path, of: Judged) -> tuple[float, ...] | None:
-    """Return the true share of each injected cause. Return None if the shares are unknown.
-
-    The shares are unknown if a window is missing, or if the latency of the slow requests did not
-    grow.
+    """Return the true share of each injected cause; None if a window is missing, or if the latency
+    of the slow requests did not grow.
 
     Args:
-        case: the folder of the fault. The other folders beside it contain the recordings of the
-            other faults.
+        case: the folder of the fault, beside the folders of the other faults.
         of: the result for the fault.
     """
     truth = json.loads((case / "truth.json").read_text())

@@ -54,7 +54,7 @@ PROCESSES = {
     "simulate --endpoint": "simulator",
     "message_reader": "span reader",
 }
-"""For each process of Tailspan: a part of its command line, and the name to print."""
+"""Tailspan's processes: a part of the command line, and the name to print."""
 
 
 def main() -> int:
