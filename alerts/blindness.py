@@ -63,26 +63,17 @@ status`."""
 
 
 def blind_to_probes(counts: Counts, probes: int) -> str | None:
-    """Return the reason why an objective on probes is blind; None if it is not blind.
-
-    Args:
-        counts: the counted probes of a window.
-        probes: the number of all results of probes in the same window.
-    """
+    """Return the reason why an objective on probes is blind; None if it is not blind."""
     return NO_PROBE if probes >= LEAST_LEFT_OUT and not counts.events else None
 
 
 def blind_because(counts: Counts, excluded: Mapping[str, int], requests: int) -> str | None:
-    """Return the reason why an objective is blind; None if it is not blind.
+    """Return the key (in `REASONS`) of why an objective is blind; None if it is not blind.
 
     Args:
-        counts: the counted events of a window.
-        excluded: number of excluded requests in the same window, by reason.
-        requests: the number of all requests in the same window, including those that the objective
-            does not select.
-
-    Returns:
-        A key of `REASONS`.
+        excluded: number of excluded requests by reason.
+        requests: the number of all requests in the window, including those that the objective does
+            not select.
     """
     for reason in HIDING:
         left_out = excluded.get(reason, 0)

@@ -36,7 +36,6 @@ def read_secret(
     """Return the secret that a key contains or references; None if the key is absent.
 
     Args:
-        reader: the reader of the mapping that contains the key.
         key: the key without suffix.
         folder: the folder that file paths are relative to.
 

@@ -111,7 +111,6 @@ def answer_in_child(
 
 
 def _read(messages: IO[bytes], progress: Step, compiling: Step) -> ChildAnswer:
-    """Read the messages of the child until its end."""
     steps = {_STEP: progress, _COMPILING: compiling}
     newest = None
     while kind := messages.read(1):

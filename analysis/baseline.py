@@ -16,8 +16,8 @@ _NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A baseline. `before` is the incident at whose start it ends; None if it ends at the window's
-    start."""
+    """A baseline. `before` is the incident that begins at the end of the baseline; None if the
+    window begins there."""
 
     span: Span
     before: IncidentRow | None = None

@@ -30,7 +30,7 @@ def rough_share(share: float) -> str:
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:
-    """Format a share: as a percentage with its interval from a replay, otherwise words."""
+    """Format a share: from a replay as a percentage with its interval, otherwise in words."""
     if low is None or high is None:
         return rough_share(share)
     return f"{share:.0%} [{low:.0%} to {high:.0%}]"
@@ -51,11 +51,7 @@ def first_cause_sentence(explanation: Explanation) -> str | None:
 
 
 def network_sentence(growth: NetworkGrowth, seconds: Callable[[float | None], str]) -> str:
-    """Return a sentence about the time outside the servers.
-
-    Args:
-        seconds: formats a duration.
-    """
+    """Return a sentence about the time outside the servers."""
 
     def median(value_s: float, interval_s: tuple[float, float]) -> str:
         low, high = map(seconds, interval_s)
@@ -70,11 +66,7 @@ def network_sentence(growth: NetworkGrowth, seconds: Callable[[float | None], st
 
 
 def method_sentence(explanation: Explanation, seconds: Callable[[float | None], str]) -> str:
-    """Return how the shares of the causes were computed.
-
-    Args:
-        seconds: formats a duration.
-    """
+    """Return how the shares of the causes were computed."""
     replay = explanation.replay
     if replay is not None:
         return (

@@ -133,7 +133,6 @@ def _role(start: EngineStart) -> str | None:
 
 
 def _hours(bill: Bill) -> Mapping[tuple[str, int], Sequence[tuple[int, Hour]]]:
-    """Return the hours of the engines, by replica and start of the hour."""
     found: defaultdict[tuple[str, int], list[tuple[int, Hour]]] = defaultdict(list)
     for ((replica, engine), at), hour in bill.uptime.hours.items():
         found[replica, at].append((engine, hour))
@@ -148,7 +147,6 @@ def _add_work(
     fixed: float,
     peaks: Mapping[str, Any] | None,
 ) -> None:
-    """Add the bytes and FLOPs of one engine's hour to prefill and decode."""
     shape = _shape(start.shape)
     if shape is None or not hour.busy_s or "prefill_attention_total" not in hour.work:
         return

@@ -142,7 +142,7 @@ def _more_blocks(
     shape: ModelShape,
     changed: ModelShape,
 ) -> int:
-    """Return the number of additional KV blocks that fit in memory. The number may be negative."""
+    """Return the number of additional KV blocks that fit in memory; may be negative."""
     if before.memory_bytes is None or after.memory_bytes is None:
         return 0
     used = read(start.arguments).get("cache.gpu_memory_utilization", GPU_MEMORY_UTILIZATION)

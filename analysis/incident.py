@@ -164,7 +164,6 @@ def _attainment_loss(explanation: Explanation) -> float:
 
 
 def _required_labels(goodput: Goodput) -> dict[str, str | None]:
-    """Return the labels that the objective's filter requires."""
     return {
         each.field: str(each.value)
         for each in (conjuncts(goodput.where) if goodput.where else ())

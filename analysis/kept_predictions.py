@@ -227,7 +227,6 @@ class _Arguments(NamedTuple):
 
 
 def _arguments(starts: Iterable[EngineStart]) -> _Arguments | None:
-    """Return the arguments, or None if there are no engines or if their arguments differ."""
     reported = [read(each.arguments) for each in starts]
     for each in reported:
         each.pop(MEASURED, None)

@@ -34,7 +34,6 @@ def shares_below(values: FloatArray, curve: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _rank_indices(number: int) -> IntArray:
-    """Return the indices of the nearest ranks in the sorted values."""
     return np.array([nearest_rank(number, q) - 1 for q in CURVE])
 
 

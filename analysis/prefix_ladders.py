@@ -88,17 +88,13 @@ def repeated_tokens(recorded: Recorded) -> IntArray:
 
 
 def _edits_affect_cache(edits: Edits) -> bool:
-    """Return whether the edits change which tokens are found in the cache."""
     arguments = {name.replace("-", "_") for name in edits.arguments or {}}
     return edits.pools or bool(edits.rates) or bool(arguments & ARGUMENTS)
 
 
 def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | None:
-    """Return why the ladders cannot be used; None if they can be used.
-
-    Args:
-        pools: whether the edits send requests to other engines than recorded.
-    """
+    """Return why the ladders cannot be used, or None. `pools`: whether the edits send requests to
+    other engines than recorded."""
     known = ladders.block_tokens > 0
     if not known.any():
         return "no prefix ladders"

@@ -275,7 +275,6 @@ def incident_of(
 
 
 def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:
-    """Return the newest incidents that are open, overlap the range, or ended in the last week."""
     from_s = min(window.from_unix_ns // _NS, at_s - LATELY_S)
     known = [row for row in rows if row.fired_unix_s <= at_s + ARRIVAL_S]
     return [row for row in known if row.last_unix_s >= from_s][:MOST_INCIDENTS]

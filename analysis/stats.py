@@ -96,7 +96,6 @@ def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
 
 
 def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
-    """Return the rollups to use, or None to read the requests instead."""
     window = question.window
     if asks_for_probes(question.equals):
         if question.precision == "sketch":
@@ -194,7 +193,6 @@ def _values_or_none(found: Quantiles, place: int) -> list[float | None]:
 
 
 def _group_labels(dimensions: Sequence[str], group: Sequence[str | None]) -> dict[str, Any]:
-    """Return a group's labels, with the same types as in a request."""
     named: dict[str, Any] = dict(zip(dimensions, group, strict=True))
     if named.get("streamed") is not None:
         named["streamed"] = named["streamed"] == "true"
@@ -204,7 +202,6 @@ def _group_labels(dimensions: Sequence[str], group: Sequence[str | None]) -> dic
 def _grouped(
     found: pa.Table, dimensions: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Yield each group's labels and its requests."""
     if not dimensions:
         yield {}, found
         return

@@ -256,7 +256,6 @@ class _Window:
 
 
 def _percentiles(values: FloatArray) -> FloatArray:
-    """Return the percentiles `POINTS` of the finite values; NaN if there are none."""
     return curve_of(values)[[*PLACES.values()]]
 
 

@@ -341,8 +341,6 @@ class _Sample:
 
 
 class _Effect(NamedTuple):
-    """The effect of a set of edits on one sample of traffic."""
-
     curves: Mapping[str, FloatArray]
     """The percentiles `CURVE` of each latency of the edited replay; NaN if unknown."""
     gains: Mapping[str, FloatArray]
@@ -470,7 +468,6 @@ class _Prediction:
         return Predicted(value, max(-1.0, value - off), value + off)
 
     def _predicted(self, name: str) -> list[Predicted]:
-        """Return the predicted percentiles `CURVE` of a latency."""
         whole, q = self._whole, np.array(CURVE)
         return intervals(
             scaled(whole.measured[name], whole.replayed[name], self._effect.curves[name]),
@@ -515,7 +512,6 @@ def usd_per_1000(usd_per_hour: float | None, rps: float | None) -> float | None:
 
 
 def _points(curves: Mapping[str, Sequence[Value]]) -> dict[str, dict[str, Value]]:
-    """Return the percentiles `POINTS` of each latency."""
     return {
         name: {point: curve[place] for point, place in PLACES.items()}
         for name, curve in curves.items()

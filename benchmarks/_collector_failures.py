@@ -194,7 +194,6 @@ def run(
 
 
 def _messages(webhook: HttpServer) -> list[tuple[str, str]]:
-    """Return the key and the transition of each received message."""
     found = []
     for request in list(webhook.received):
         found.append((request.headers["idempotency-key"], json.loads(request.body)["transition"]))

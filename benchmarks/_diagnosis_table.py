@@ -109,7 +109,6 @@ def table(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _intervals(results: Sequence[Result]) -> Iterator[str]:
-    """Yield lines on the coverage of the intervals, and on the errors of the shares."""
     seen = [each for each in results if each.verdict == "incident" and each.causes and each.found]
     if not any(each.intervals for each in seen):
         return

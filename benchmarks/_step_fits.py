@@ -138,7 +138,6 @@ def solved(normal: FloatArray, moment: FloatArray, without: int | None = None) -
 
 
 def _reported(reports: StepReports) -> FloatArray:
-    """Return the coefficients that predictions use."""
     model = fit_steps(reports).model
     return np.array(
         [
@@ -180,6 +179,5 @@ def _trimmed(steps: Steps) -> FloatArray:
 
 
 def _scaled(coefficients: FloatArray, steps: Steps) -> FloatArray:
-    """Return the coefficients scaled to the total busy time, as in predictions."""
     scale: float = steps.worked_s.sum() / (steps.work @ coefficients).sum()
     return coefficients * scale

@@ -49,7 +49,6 @@ def true_shares(case: Path, of: Judged) -> tuple[float, ...] | None:
 
 
 def _windows_of(case: Path, truth: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the windows with the same server and baseline, by cause."""
     found = {}
     for file in case.parent.glob("*/truth.json"):
         other = json.loads(file.read_text())
@@ -59,7 +58,6 @@ def _windows_of(case: Path, truth: Mapping[str, Any]) -> dict[str, Mapping[str, 
 
 
 def _tail_s(database: Path, window: Mapping[str, Any], column: str, share: float) -> float:
-    """Return the mean latency of the slowest requests of a window."""
     engine = open_database(f"sqlite:///{database}")
     try:
         span = Window(round(window["begun_s"] * 1e9), round(window["ended_s"] * 1e9))

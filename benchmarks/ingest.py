@@ -110,7 +110,6 @@ def process_cpu_s(pid: int) -> float:
 
 
 def _module(pid: int) -> str:
-    """Return the module that `python -m` runs in a process."""
     words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     return words[words.index("-m") + 1] if "-m" in words else ""
 

@@ -285,7 +285,6 @@ def _plan(folder: Path, port: int, endpoints: int, answer_s: float = ANSWER_S) -
 
 
 def _gaps_s(results: Sequence[dict[str, Any]]) -> list[float]:
-    """Return the time between consecutive starts of each endpoint."""
     by_endpoint: dict[str, list[float]] = {}
     for each in results:
         by_endpoint.setdefault(each["endpoint"], []).append(each["at"])

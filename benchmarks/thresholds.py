@@ -97,7 +97,6 @@ def moved(value: Number, factor: float) -> Number:
 
 @cache
 def _sources() -> Mapping[str, str]:
-    """Return the source of each module of `diagnosis/`, by name."""
     names = [each.name for each in pkgutil.walk_packages(diagnosis.__path__, "diagnosis.")]
     files = {name: importlib.import_module(name).__file__ for name in names}
     return {name: Path(file).read_text() for name, file in files.items() if file}

@@ -217,7 +217,6 @@ def read_tally(
 
 
 def _own(goodput: GoodEvents, counts: list[SloCount]) -> list[SloCount]:
-    """Return only the counts of the group that the objective describes."""
     group = goodput.group_key
     return [each for each in counts if each.group == group] if group else counts
 
@@ -255,7 +254,6 @@ def step_counts(
 def _request_steps(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, step_s: int
 ) -> list[Bucket]:
-    """Return the counts of requests by step, with the arguments of `step_counts`."""
     definitions = [goodput.digest]
     if goodput.by and not goodput.part:
         first = groups.key(groups.other(goodput.by))
@@ -410,8 +408,8 @@ def count_requests(
 def _bad_in_flight(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
 ) -> Counter[tuple[int, bool, int]]:
-    """Count the bad requests in flight that were last reported in (from, to]. The keys are the
-    bucket, whether the requests are simulated, and the index of their group."""
+    """Count the bad requests in flight that were last reported in (from, to]. The keys are bucket,
+    simulated, and index of the group."""
     part = goodput.part
     whole = part.whole if part else goodput
     assert isinstance(whole, Goodput)

@@ -137,8 +137,8 @@ class Evaluator:
         """Find the steps that received requests since the last call, and count these steps again.
 
         Returns:
-            True if steps that ended more than 2 · `SETTLED_S` ago are counted again now. If these
-            steps must wait, their marks stay in the store.
+            True if steps that ended more than 2 · `SETTLED_S` ago are counted again now. Otherwise,
+            their marks stay in the store.
         """
         settled_s = now_s - 2 * SETTLED_S
         from_s = settled_s if self._elapsed_s() < self._recount_from_s else None
@@ -154,7 +154,6 @@ class Evaluator:
         return old
 
     def _oldest_s(self, marks: Sequence[Mark], now_s: int) -> int | None:
-        """Return the start of the earliest marked step, or None if no step is marked."""
         if not marks:
             return None
         oldest_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S
@@ -229,7 +228,6 @@ class Evaluator:
     def _tally_at(
         self, objective: Objective, goodput: GoodEvents, at_s: int, count: Count
     ) -> Tally:
-        """Return the counts for all windows of an objective that end at an instant."""
         edges = window_edges(objective, at_s)
         return read_tally(self._engine, goodput, min(edges), at_s, count, instants=edges)
 

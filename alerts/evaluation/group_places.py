@@ -147,13 +147,8 @@ def _add(
     codes: np.ndarray,
     at_unix_ns: np.ndarray,
 ) -> None:
-    """Add the groups of the rows that the objective selects to the candidates.
-
-    Args:
-        table: (n,) rows with the columns of the groups.
-        codes: (n,) the verdict on each row.
-        at_unix_ns: (n,) the time of each row.
-    """
+    """Add the groups of the rows that the objective selects to the candidates. `codes` and
+    `at_unix_ns` are (n,) the verdict on each row and its time."""
     none = groups.other(goodput.by)
     hours = at_unix_ns // (HOUR_S * SECOND_NS)
     found: dict[tuple[Group, int], int] = {}
@@ -248,7 +243,6 @@ class Places:
             place_groups(self._engine, definition, new)
 
     def _burning(self, objective: Objective, placed: Iterable[Group]) -> frozenset[Group]:
-        """Return the groups that have an open incident, among the given groups."""
         by = objective.by
         return frozenset(
             each

@@ -29,7 +29,6 @@ class Incident:
 
     Args:
         slo: the objective's name.
-        severity: page or ticket.
         began_s: when the budget began to burn too fast.
         fired_s: time of the first alert.
         last_s: time of the last alert.
@@ -60,7 +59,6 @@ def advance(
     """Evaluate one severity at an instant.
 
     Args:
-        severity: page or ticket.
         history: the counts, at least as far back as the longest window.
 
     Returns:

@@ -46,11 +46,8 @@ def table_of_probes(probes: Sequence[Probe], columns: Sequence[str]) -> pa.Table
 
 
 def lasted_s(table: pa.Table) -> pa.ChunkedArray:
-    """Return the time from the intended start of each probe to its end or failure.
-
-    Args:
-        table: has `WAIT_PARTS`.
-    """
+    """Return the time from the intended start of each probe to its end or failure. `table` has
+    `WAIT_PARTS`."""
     first, *rest = (pc.fill_null(table[name], 0.0) for name in WAIT_PARTS)
     for each in rest:
         first = pc.add(first, each)

@@ -69,8 +69,7 @@ def window_edges(objective: Objective, at_s: int) -> set[int]:
 
 
 def status_edges(objective: Objective, at_s: int) -> set[int]:
-    """Return the starts of all windows that the status at an instant needs: the period and the
-    alert windows."""
+    """Return the starts of all windows that the status at an instant needs."""
     return window_edges(objective, at_s) | {objective.period_at(at_s).start_s}
 
 
@@ -95,13 +94,7 @@ def status_at(
     excluded: Mapping[str, int],
     at_s: int,
 ) -> Status:
-    """Return an objective's status.
-
-    Args:
-        history: the objective's counts over the whole period.
-        since_s: start of the counts.
-        excluded: number of excluded requests by reason.
-    """
+    """Return an objective's status. `history` has the counts of the whole period."""
     pairs = objective.policy.pairs
     lengths = sorted({length for pair in pairs for length in (pair.long_s, pair.short_s)})
     windows = {length: history.window(length, at_s) for length in lengths}

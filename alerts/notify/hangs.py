@@ -92,7 +92,6 @@ class Hangs:
         return [_row(HANG + hung.replica, message, name, now_s) for name in self._channels]
 
     def _missing_rows(self, begun: Sequence[Notification], now_s: int) -> list[Notification]:
-        """Return the rows to add for channels that were configured after the hang began."""
         has = {row.channel for row in begun}
         rows = [replace(begun[0], channel=name) for name in self._channels if name not in has]
         return [_row(row.slo, loads(row.message), row.channel, now_s) for row in rows]

@@ -168,7 +168,6 @@ def _error_reason(error: Exception) -> str:
 
 
 def _visible_answer(channel: Channel, status: int, body: str) -> str:
-    """Return the beginning of a response without secrets."""
     if 300 <= status < 400:
         return "a redirect, which is not followed: configure its target address instead"
     for secret in sorted(_confidential(channel), key=len, reverse=True):

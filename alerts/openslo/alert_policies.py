@@ -132,10 +132,6 @@ def policies_of(
 ) -> tuple[AlertPolicy, ...]:
     """Return the AlertPolicies that an SLO contains or refers to; empty if there are none.
 
-    Args:
-        policies: specs by name.
-        conditions: specs by name.
-
     Raises:
         DocumentError: a policy is malformed or unknown.
     """

@@ -51,9 +51,6 @@ def sli_spec(spec: Reader, slis: Mapping[str, Reader]) -> Reader:
 def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
     """Return the indicator of an SLI.
 
-    Args:
-        sources: the type of each DataSource that was read, by name.
-
     Raises:
         DocumentError: the SLI is malformed, or its kind is not supported.
     """
@@ -119,7 +116,6 @@ def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:
 
 
 def _labels(source: Reader) -> tuple[str, ...]:
-    """Return the Prometheus labels that define groups."""
     spec = source.inner("spec", _QUERY)
     if "by" not in spec:
         return ()
@@ -159,7 +155,6 @@ def _source(ratio: Reader, key: str) -> Reader:
 
 
 def _source_type(source: Reader, sources: Mapping[str, str]) -> str:
-    """Return the type of an inline or referenced source."""
     if "type" in source or "metricSourceRef" not in source:
         return source.choice("type", TYPES).lower()
     wanted = source.text("metricSourceRef")

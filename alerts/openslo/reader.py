@@ -190,7 +190,6 @@ class _Collected:
         return Findings(spec, tuple({str(each): each for each in self.errors}.values()))
 
     def _sources(self) -> dict[str, str]:
-        """Return the type of each DataSource by its name."""
         sources: dict[str, str] = {}
         for name, spec in self._specs["DataSource"].items():
             try:
@@ -201,7 +200,6 @@ class _Collected:
         return sources
 
     def _check_others(self, sources: Mapping[str, str]) -> None:
-        """Record the errors of documents that no SLO refers to."""
         conditions = self._specs["AlertCondition"]
         for kind, specs in self._specs.items():
             for name, spec in specs.items():

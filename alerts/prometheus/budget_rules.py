@@ -45,7 +45,6 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
 
     Args:
         window_s: length of the shortest window, at least a minute.
-        now_s: the current time in unix seconds.
     """
     calendar = objective.calendar
     window = durations.render(window_s)

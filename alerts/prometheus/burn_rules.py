@@ -47,13 +47,7 @@ target misses one or two scrapes; the default interval is a minute."""
 def burn_groups(
     objective: Objective, counted: Counted, explorer_url: str, now_s: int
 ) -> list[Group]:
-    """Return the rules of one objective, with one rule group per severity.
-
-    Args:
-        counted: the expressions that count the objective's events.
-        explorer_url: the explorer's address for the alerts' links.
-        now_s: the current time in unix seconds.
-    """
+    """Return the rules of one objective, with one rule group per severity."""
     rules = _Rules(objective, counted, explorer_url, now_s)
     return list(rules.groups())
 
@@ -128,7 +122,6 @@ class _Rules:
         return Recording(name, self._arms([(pair, needed)]), self._labels)
 
     def _any_alerting(self, pairs: Sequence[Pair]) -> str:
-        """Return the expression of the burn rate of the shortest pair that alerts."""
         names = (alerting_burn(self._objective, pair) for pair in pairs)
         return "\nor\n".join(map(self._series, names)) + "\n"
 

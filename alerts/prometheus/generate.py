@@ -32,7 +32,6 @@ def tailspan_rules(
     absent.
 
     Args:
-        explorer_url: the explorer's address for the alerts' links.
         selector: matchers for each of Tailspan's series, from `read_selector`.
         now_s: the current time in unix seconds; None for the system clock.
     """

@@ -216,8 +216,7 @@ def _ungrouped(tree: promql.AggregateExpr) -> bool:
 
 
 def _label_removing_aggregation(tree: promql.Expr, by: tuple[str, ...]) -> str | None:
-    """Return the first aggregation in the expression that removes one of these labels; None if
-    there is none."""
+    """Return the first aggregation that removes one of these labels, or None."""
     match tree:
         case promql.AggregateExpr() as each:
             found = re.fullmatch(r"(by|without)\s*\((.*)\)", str(each.modifier), re.DOTALL)
@@ -263,7 +262,7 @@ def _single(tree: promql.Expr) -> bool:
 
 
 def _instant(tree: promql.Expr) -> str | None:
-    """Return the first selector that has no range. Return None if every selector has a range."""
+    """Return the first selector that has no range, or None."""
     match tree:
         case promql.VectorSelector():
             return str(tree.prettify())

@@ -86,7 +86,6 @@ class Queries:
         return f"{name}{{{vocabulary.SLO}={quoted(self.slo)}}}"
 
     def _as_other_group(self, expression: str) -> str:
-        """Return the expression with the labels of the group `other`."""
         for label in self.ratio.by:
             expression = f'label_replace({expression}, "{label}", "{OTHER}", "", "")'
         return expression

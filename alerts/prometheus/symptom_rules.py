@@ -81,8 +81,8 @@ def symptom_groups(explorer_url: str) -> list[Group]:
             [
                 alert(
                     "TailspanQueueOutgrowsBatch",
-                    # Without the minimum of 1, one sample of an idle engine with a request that is
-                    # about to run would fire the alert.
+                    # The minimum of 1 excludes an idle engine, one of whose samples contains a
+                    # request that is about to run.
                     "avg_over_time(tailspan_engine_waiting_requests[5m])"
                     " > avg_over_time(tailspan_engine_running_requests[5m])\n"
                     "and avg_over_time(tailspan_engine_waiting_requests[5m]) >= 1\n",
@@ -207,9 +207,9 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 alert(
                     "TailspanTaskDown",
                     "tailspan_task_up == 0",
-                    # A task that fails is started again at least once a minute, so the alert
-                    # follows at least five failed attempts, or a last success that is five minutes
-                    # older than usual.
+                    # A failed task starts again at least once a minute. So at this alert, at least
+                    # five attempts have failed, or the last success is five minutes older than
+                    # usual.
                     "5m",
                     f"Tailspan's {label_text('task')} does not work",
                     "This component of Tailspan has failed for 5 min, although it is restarted"

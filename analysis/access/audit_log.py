@@ -51,7 +51,7 @@ class AuditLog:
         """Record a sign-in.
 
         Args:
-            who: the person's e-mail address or subject, from the identity provider.
+            who: the person's e-mail address or subject.
             result: `accepted`, or why it was refused.
         """
         self._append({"event": "sign_in", "who": who, "result": result})

@@ -20,7 +20,6 @@ def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: boo
     """Return what a person may see, or None if the claims give the person no role.
 
     Args:
-        claims: the identity token's claims.
         unverified: True if an e-mail address gives a role even if the provider has not verified the
             address.
 
@@ -41,7 +40,6 @@ def _grants_role(claims: Mapping[str, Any], role: Role, *, unverified: bool) -> 
 
 
 def _values(claims: Mapping[str, Any], name: str, *, unverified: bool) -> frozenset[str]:
-    """Return the values of a claim; none if the claim is absent."""
     if name == "email" and claims.get("email_verified") is not True and not unverified:
         return frozenset()
     given = claims.get(name)

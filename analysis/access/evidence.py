@@ -17,9 +17,6 @@ def explained_where(engine: Engine, where: Mapping[str, str | None]) -> Mapping[
     """Return the labels that select the requests to explain. If the reader may see only one tenant,
     they include this tenant.
 
-    Args:
-        where: the chosen labels.
-
     Raises:
         NotAllowed: the labels select requests that the reader may not see.
     """
@@ -39,10 +36,7 @@ def explained_where(engine: Engine, where: Mapping[str, str | None]) -> Mapping[
 
 
 def require_all_tenants(engine: Engine, what: str) -> None:
-    """Check that a reader may see the requests of all tenants.
-
-    Args:
-        what: the operation, with which the error message begins.
+    """Check that a reader may see the requests of all tenants. An error message begins with `what`.
 
     Raises:
         NotAllowed: the reader may not see the requests of all tenants.

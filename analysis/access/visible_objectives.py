@@ -15,11 +15,7 @@ from store.access.restricted import access_of, restricted
 def restricted_with_objectives(
     engine: Engine, access: Access, objectives: Sequence[Objective]
 ) -> Engine:
-    """Return an engine that is restricted to the rows and the objectives that a reader may see.
-
-    Args:
-        access: what the reader may see.
-    """
+    """Return an engine that is restricted to the rows and the objectives that a reader may see."""
     if not access.limits_rows:
         return restricted(engine, access)
     found = [each for each in expanded(engine, objectives) if is_visible(each, access)]
@@ -28,11 +24,7 @@ def restricted_with_objectives(
 
 
 def visible_objectives(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Return the objectives with at least one group that the reader may see.
-
-    Args:
-        engine: may be restricted to what one reader may see.
-    """
+    """Return the objectives with at least one group that the reader may see."""
     access = access_of(engine)
     if access is None or not access.limits_rows:
         return tuple(objectives)

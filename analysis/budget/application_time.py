@@ -70,7 +70,6 @@ class _Span:
 
 
 def _divide_range(spans: Sequence[_Span], from_ns: int, to_ns: int) -> dict[Operation, int]:
-    """Divide the nanoseconds of a time range among the operations of the spans."""
     inside = sorted(
         (each for each in spans if each.start_ns < to_ns and each.end_ns > from_ns),
         key=lambda each: each.start_ns,

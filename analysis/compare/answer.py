@@ -144,7 +144,6 @@ def decided(
 
 
 def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
-    """Read all requests of a side's range and of the time before it."""
     lead = _with_lead(side.window)
     if number := too_many(engine, side.window, MOST_READ):
         raise CompareError(
@@ -178,7 +177,6 @@ def _rows_of_side(of: Requests, side: Side) -> BoolArray:
 
 
 def _refuse_common(before: Requests, after: Requests, chosen: Sequence[BoolArray]) -> None:
-    """Raise an error if a request belongs to both sides."""
     sides = []
     for each, rows in zip((before, after), chosen, strict=True):
         table = each.table.select(list(IDENTITY)).filter(pa.array(rows))
@@ -211,7 +209,6 @@ def _settled(
 def _coefficients(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen]
 ) -> Coefficients | None:
-    """Fit the steps of the engines that served each side."""
     stretches = []
     for side, of in zip(sides, (question.before, question.after), strict=True):
         samples = samples_of(sample_table(engine, of.window))

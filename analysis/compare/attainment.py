@@ -34,7 +34,7 @@ class AttainmentParts:
     before: float
     after: float
     mix: float | None
-    """None, as the other parts, if too few requests can be compared."""
+    """If too few requests can be compared, all parts are None."""
     load: float | None
     change: float | None
 
@@ -73,7 +73,6 @@ def attainment_of(objective: Objective, before: Chosen, after: Chosen) -> Attain
 
 
 def _good_and_counted(side: Chosen, indicator: Goodput) -> tuple[BoolArray, BoolArray]:
-    """Return which requests are good, and which are good or bad."""
     codes = judge_table(indicator.where, indicator.good, side.requests.table)
     good = codes == VERDICTS.index(Verdict.GOOD)
     return good, side.rows & (good | (codes == VERDICTS.index(Verdict.BAD)))

@@ -187,8 +187,8 @@ def _blocks(found: Comparison) -> int:
 
 
 def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None:
-    """Return the interval of after / before − 1, without `floor_s` in the percentiles. Return None
-    if the percentile before is 0."""
+    """Return the interval of after / before − 1, without `floor_s` in the percentiles. None if the
+    percentile before is 0."""
     if not parts.equal_s > 0:
         return None
     return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))
@@ -216,7 +216,6 @@ def _too_short(found: Comparison) -> list[str]:
 
 
 def _too_different(found: Comparison, least: int, least_share: float) -> list[str]:
-    """Return why the sides are too different to be compared."""
     compared = int(found.comparable.sum())
     share = compared / found.comparable.size
     if share >= least_share and compared >= least and found.effective >= LEAST_REQUESTS:

@@ -89,11 +89,6 @@ def compare_deploy(
 ) -> DeployAnswer:
     """Compare latencies before and after a deploy.
 
-    Args:
-        deploy: from `latest_deploy`.
-        after: from `Deploy.after`.
-        metrics: the latencies, such as ttft.
-
     Raises:
         CompareError: the ranges cannot be compared.
     """
@@ -124,6 +119,4 @@ def _length_ns(window: Window) -> int:
 
 
 def _rank(found: Decided) -> tuple[int, float]:
-    """Return the key to sort by: the worst verdict first, and the largest increase first among
-    equal verdicts."""
     return _ORDER.index(found.decision.verdict), -(found.decision.change_ratio or 0.0)

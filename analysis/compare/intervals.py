@@ -81,11 +81,7 @@ def draws_of(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[Statistic]:
-    """Return a statistic of resampled blocks of both sides.
-
-    Args:
-        statistic: computes the statistic of the drawn requests.
-    """
+    """Return a statistic of resampled blocks of both sides."""
     chance = np.random.default_rng(seed)
     before = blocks_of(comparison.before.at_s)
     after = blocks_of(comparison.after.at_s)
@@ -111,11 +107,8 @@ def reach_of(blocks: int, looks: bool) -> float:
 
 
 def spread_of(drawn: FloatArray) -> FloatArray:
-    """Return the standard errors of resampled estimates, from the middle 68 % of the draws.
-
-    Args:
-        drawn: (draws, ...)
-    """
+    """Return the standard errors of resampled estimates (draws, ...), from the middle 68 % of the
+    draws."""
     low, high = np.nanquantile(drawn, (0.1587, 0.8413), axis=0)
     return np.asarray(high - low) / 2
 

@@ -37,7 +37,6 @@ def edges_of(running: FloatArray, q: float) -> FloatArray:
 
     Args:
         running: (n,) at the arrival of the compared requests.
-        q: the percentile of the curve.
 
     Returns:
         (k,) ascending limits; k + 1 points.

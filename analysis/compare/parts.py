@@ -162,12 +162,8 @@ class Comparison:
         return _equal(self.before, self.after.take(self.comparable), self._by_work)
 
     def resampled(self, before: IntArray, after: IntArray) -> Equal:
-        """Return the result of `equal` for resampled requests, with a new fit.
-
-        Args:
-            before: indices of the drawn requests.
-            after: indices of the drawn requests.
-        """
+        """Return the result of `equal` for resampled requests (indices on both sides), with a new
+        fit."""
         drawn = self.before.take(before)
         fit = ExpectedLatency(drawn.work, drawn.value_s)
         return _equal(drawn, self.after.take(after[self.comparable[after]]), fit)

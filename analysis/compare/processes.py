@@ -170,7 +170,6 @@ def _served(side: Chosen, known: Sequence[Process]) -> dict[Process, BoolArray]:
 
 
 def _first_requests(engine: Engine, process: Process, length_ns: int) -> ServedBy | None:
-    """Return the first requests of a process, or None without requests."""
     to_unix_ns = min(process.to_unix_ns, process.from_unix_ns + length_ns)
     if to_unix_ns <= process.from_unix_ns:
         return None

@@ -106,7 +106,6 @@ def change_of(
 
 
 def _latest_change(found: Iterable[_Event]) -> ServerChange | None:
-    """Return the change that consists of the last events, or None without events."""
     latest: list[_Event] = []
     for each in sorted(found, key=lambda event: event.to_unix_ns):
         if latest and each.to_unix_ns - latest[-1].to_unix_ns > ROLLING_NS:

@@ -121,7 +121,6 @@ def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> li
 
 
 def _codes(columns: Sequence[pa.ChunkedArray], size: int) -> IntArray:
-    """Return a number for each distinct combination of values."""
     found = np.zeros(size, dtype=np.int64)
     for column in columns:
         _, codes = np.unique(column.to_numpy(zero_copy_only=False).astype(str), return_inverse=True)

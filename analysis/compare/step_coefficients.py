@@ -141,7 +141,6 @@ def _take(of: Stretches, rows: IntArray) -> Stretches:
 
 
 def _rows(size: int, chance: np.random.Generator) -> IntArray:
-    """Draw blocks of consecutive stretches."""
     starts = chance.integers(0, max(size - BLOCK, 0) + 1, -(-size // BLOCK))
     rows = (starts[:, None] + np.arange(BLOCK)).ravel()[:size]
     return np.asarray(np.minimum(rows, size - 1))

@@ -46,7 +46,6 @@ def total_change(engine: Engine, question: CompareQuestion) -> TotalChange:
 
 
 def _recorded(engine: Engine, side: Side, question: CompareQuestion) -> Recorded:
-    """Read the traffic of a side's range, with the labels that select requests."""
     found = read_recorded(engine, side.window, question.columns)
     if VERSION not in question.labels:
         return found
@@ -54,7 +53,6 @@ def _recorded(engine: Engine, side: Side, question: CompareQuestion) -> Recorded
 
 
 def _of_side(recorded: Recorded, side: Side) -> Recorded:
-    """Return the engines that served requests of a side."""
     chosen = recorded.counted & matching(recorded.requests, side.equals)
     engines = [each for each in recorded.engines if chosen[each.rows].any()]
     if not engines:

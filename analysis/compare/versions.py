@@ -53,7 +53,6 @@ def versions_of(requests: pa.Table, starts: Iterable[EngineStart]) -> pa.Array:
 
 
 def _starts(engine: Engine, window: Window) -> list[EngineStart]:
-    """Return the starts that are in force at any time of a range."""
     return [
         *in_force(engine, window.from_unix_ns),
         *starts_between(engine, window.from_unix_ns + 1, window.to_unix_ns),

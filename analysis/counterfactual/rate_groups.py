@@ -92,7 +92,6 @@ def _longer_ratio(factor: Factor, now: Requests, usual: Requests) -> float:
 
 
 def _may_have(requests: Requests, factor: Factor, factors: Sequence[Factor]) -> BoolArray:
-    """Return which requests a factor of long requests may contain."""
     if factor.tenant is not None:
         return of_tenant(requests, factor.tenant)
     others = [each.tenant for each in factors if each.kind is Kind.RATE and each.tenant]
@@ -100,5 +99,4 @@ def _may_have(requests: Requests, factor: Factor, factors: Sequence[Factor]) -> 
 
 
 def _applies_to_whole_tenant(factors: Sequence[Factor], kind: Kind, tenant: str | None) -> bool:
-    """Return whether a factor of this kind applies to all requests of a tenant."""
     return any(each.kind is kind and each.tenant in (None, tenant) for each in factors)

@@ -268,7 +268,6 @@ class TailMeans:
         return PARTIAL_ERROR * float(np.sqrt(squares)) * removed_s / max(self.growth_s, 1e-9)
 
     def _weights(self, place: int) -> Mapping[frozenset[int], float]:
-        """Return the weight of each combination in a factor's Shapley value."""
         others = [each for each in range(self.factors) if each != place]
         weights = {}
         for size in range(self.factors):

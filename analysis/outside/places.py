@@ -176,7 +176,6 @@ def _latency(values_s: FloatArray) -> Latency | None:
 
 
 def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[Failure]:
-    """Return the most frequent reasons."""
     places = np.flatnonzero(failed)
     some = table.select(["error_type", "error", "outcome"]).take(pa.array(places)).to_pylist()
     found: Counter[tuple[str, str]] = Counter()
