@@ -116,7 +116,7 @@ class RankCorrection:
 
 
 def _ranks(number: int) -> FloatArray:
-    """Return the ranks of sorted values: the i-th of n has the rank (i + ½)/n."""
+    """Return (i + ½)/n for the i-th of n sorted values."""
     return (np.arange(number) + 0.5) / number
 
 
@@ -140,8 +140,8 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
     The error of a predicted quantile comes from the share of requests below it, which differs
     between windows of the same traffic. A share is a mean over many requests, so a few blocks are
     enough to estimate its variance. After the transformation arcsin √share, the variance is nearly
-    independent of the share. It counts twice, because the recorded window and a later window are
-    two samples.
+    independent of the share. The variance counts twice, because the recorded window and a later
+    window are two samples.
 
     Source: Woodruff, "Confidence Intervals for Medians and Other Position Measures", 1952.
 
@@ -149,7 +149,6 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
         q: (k,) in (0, 1).
         shares: for each resampled replay, (k,): the share of its values that do not exceed each
             quantile q of the replay of the whole traffic; NaN if the replay has no values.
-        blocks: number of resampled blocks.
 
     Returns:
         The bounds, or None if there are too few draws or blocks.

@@ -94,7 +94,6 @@ def sides_of(
     """Divide a bill's time in steps.
 
     Args:
-        starts: the engine starts of the bill's accounts.
         peaks: peaks of devices that override the built-in table (`roofline.peaks.device_named`).
     """
     latest = {(each.replica, each.engine): each for each in sorted(starts, key=_at)}

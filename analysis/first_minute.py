@@ -1,8 +1,8 @@
 """Report how much of the simulated past is stored. Used in the first minute of `tailspan up
 --simulate`.
 
-This command first stores the requests of a simulated past. Until then, a page would show incomplete
-data, such as a burning SLO without an incident.
+This command first stores the requests of a simulated past. Until the past is stored and evaluated,
+a page would show incomplete data, such as a burning SLO without an incident.
 """
 
 from collections.abc import Mapping, Sequence

@@ -43,12 +43,7 @@ class _Explanations:
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """The question that a stored answer is about.
-
-    Attributes:
-        objective: the objective in one sentence.
-        question: the latency, filter, window and baseline of the verdict.
-    """
+    """The question that a stored answer is about."""
 
     objective: str
     question: Question
@@ -96,11 +91,7 @@ class StoredAnswer:
         return not where or where == self.verdict.first.question.where
 
     def computed(self, moment: Callable[[int], str]) -> str:
-        """Return a sentence that states when the answer was computed, and from which requests.
-
-        Args:
-            moment: formats an instant in unix nanoseconds.
-        """
+        """Return a sentence on when the answer was computed, and from which requests."""
         window = self.verdict.first.question.window
         sentence = (
             f"Computed at {moment(self.computed_unix_s * _NS)} from the requests of"

@@ -109,9 +109,6 @@ def keep(
     all requests, or if the engines cannot keep up with the load: the latencies then depend on how
     long the load lasts. The same change is stored at most once an hour.
 
-    Args:
-        equals: the labels that select requests.
-
     Raises:
         StoreUnavailable: the database cannot be written.
     """
@@ -150,13 +147,8 @@ def keep(
 def deployed(
     engine: Engine, before: Window, after: Window, served: Sequence[Collection[str]]
 ) -> Deployed | None:
-    """Return the change of the servers between two ranges.
-
-    Returns None if nothing changed, or if something changed that what-if cannot predict.
-
-    Args:
-        served: the replicas that answered requests before and after.
-    """
+    """Return the change of the servers between two ranges; None if nothing changed, or something
+    that what-if cannot predict."""
     starts = [
         in_force(engine, window.to_unix_ns - 1, replicas)
         for window, replicas in zip((before, after), served, strict=True)
@@ -190,7 +182,6 @@ def expected(
     """Return the latest prediction of a change from before its deploy, or None. Pure.
 
     Args:
-        deploy: from `deployed`.
         parts: the measured parts of the difference; None if unknown.
     """
     made = of_change(known, deploy)

@@ -123,7 +123,6 @@ def prefixes_of(
     more tokens than the last equal rung, the shared segment ends at the end of the found tokens.
 
     Args:
-        ladders: the prefix ladders of n requests, in order of time.
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.
         positions: blocks to each rung, ascending.
 
@@ -219,9 +218,9 @@ def _shared_nodes(ladders: Ladders) -> _Nodes:
 def _moved_ends(
     nodes: _Nodes, found_blocks: IntArray, found_level: IntArray, positions: IntArray
 ) -> IntArray:
-    """Return the position of each node's end, in blocks from the start of the prompt. It is the
-    smallest number of blocks that a request found which has the node's rung but not the next rung
-    in the cache. Without such a request, it is the position of the node's rung."""
+    """Return the position of each node's end, in blocks from the start of the prompt. Some requests
+    found the node's rung in the cache, but not the next rung. The end is the smallest number of
+    blocks that one of them found. Without such a request, it is the position of the node's rung."""
     ends = np.zeros(len(nodes.requests), dtype=np.int64)
     ends[nodes.key] = positions[nodes.level]
     stopped = nodes.level == found_level[nodes.row]

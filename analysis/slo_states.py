@@ -205,7 +205,7 @@ def objective_status(
     """Return the status of each group of an objective, and the reason if the objective is blind.
 
     Args:
-        count: from `by_second`. Pass the same object for several objectives.
+        count: from `by_second`; the same object for several objectives.
         since: returns further instants of a group, in unix seconds, from which the caller may sum
             the group's counts.
     """

@@ -1,4 +1,4 @@
-"""Detect missing data, which old, normal values would hide. Pure."""
+"""Detect missing data: old values look normal. Pure."""
 
 from typing import Final
 
@@ -21,7 +21,6 @@ def silence_s(newest_unix_ns: int | None, to_unix_ns: int, now_unix_ns: int) -> 
 
     Args:
         newest_unix_ns: of the newest request or sample, or None.
-        to_unix_ns: the end of the range.
     """
     if newest_unix_ns is None or now_unix_ns - to_unix_ns > STALE_S * _NS:
         return None

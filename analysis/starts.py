@@ -57,7 +57,6 @@ class FirstRequest:
         to_tokens: the shape has fewer than this.
         prefill_s: the first request's prefill in seconds, without the work of other requests.
         usual_s: the median over the later requests.
-        later: the number of later requests.
     """
 
     from_tokens: int

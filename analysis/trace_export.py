@@ -43,10 +43,6 @@ def exported_parts(
 ) -> Iterator[ExportedPart]:
     """Yield the requests of a window in parts.
 
-    Args:
-        window: range of the time of receipt.
-        equals: labels of the requests; see `queries.request_table`.
-
     Raises:
         ValueError: an unknown label.
     """

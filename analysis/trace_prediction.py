@@ -112,11 +112,9 @@ def predict_trace(
     draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
 ) -> TraceAnswer:
-    """Replay a trace on the engines of a recorded window.
+    """Replay a trace of at least one request on the engines of a recorded window.
 
     Args:
-        question: the edits, and the objectives.
-        trace: the requests of the trace, at least one.
         draws: number of resampled replays for the intervals; 0 for no intervals.
         progress: called after each resampled replay.
 
@@ -185,7 +183,7 @@ def predict_trace(
 
 
 def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
-    """Return a recording in which a pool of the window's engines receives the trace."""
+    """Return a recording in which a pool of the window's engines serves the trace."""
     drafted = [
         each.arrivals.acceptance
         for each in recorded.engines

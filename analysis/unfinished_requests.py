@@ -23,11 +23,7 @@ _COLUMNS: Final = ("received_unix_ns", "seen_unix_ns", "ttft_s", "engine", *SELE
 def with_unfinished_requests(
     engine: Engine, found: Evidence, windows: Sequence[Window]
 ) -> Evidence:
-    """Return the data with the requests in flight, if the samples show a hung engine.
-
-    Args:
-        windows: the time ranges of the last reports to read.
-    """
+    """Return the data with the requests in flight, if the samples show a hung engine."""
     if not _hung(found.engines):
         return found
     tables = [

@@ -552,7 +552,7 @@ def _text(value: object) -> str | None:
 
 
 def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
-    """Return the share of good requests. Return None if the objective selects no request."""
+    """Return the share of good requests; None if the objective selects no request."""
     codes = judge_table(indicator.where, indicator.good, table)
     good = int((codes == VERDICTS.index(Verdict.GOOD)).sum())
     bad = int((codes == VERDICTS.index(Verdict.BAD)).sum())
@@ -561,13 +561,7 @@ def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
 
 def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> Predicted:
     """Return a predicted share of good requests with its interval, which contains the share in 95 %
-    of later windows.
-
-    Args:
-        value: the predicted ratio.
-        draws: the same ratio for resampled traffic.
-        blocks: number of resampled blocks.
-    """
+    of later windows. `draws` are the same share for resampled traffic."""
     known = [each for each in draws if each is not None]
     widening = small_sample_factor(blocks)
     if not known or widening is None:

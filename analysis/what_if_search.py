@@ -125,10 +125,6 @@ def sweep(
 ) -> list[SweepPoint]:
     """Predict each value of a sweep, in addition to the question's other edits.
 
-    Args:
-        question: the other edits, and the requests to report.
-        over: the edit and its values.
-
     Raises:
         EditError: a value is not allowed.
     """
@@ -150,7 +146,6 @@ def find(
     grow.
 
     Args:
-        question: the other edits, the requests to report, and the objectives.
         slo: the name of an objective of the question.
         progress: called after each replay of a value, and each draw of the final answer.
 

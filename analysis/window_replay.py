@@ -217,9 +217,7 @@ def _binding_limit(outcomes: Sequence[Outcome]) -> Bind:
 def _is_saturated(outcome: Outcome, fits: BoolArray, since_s: float) -> bool:
     """Return whether the queue is full, or the queueing time grows until the end of the replay.
 
-    Args:
-        fits: (n,) whether a request fits into `max_model_len`. Other requests are always rejected.
-        since_s: start of the counted range.
+    `fits` is (n,) whether a request fits into `max_model_len`; other requests are always rejected.
     """
     sent = fits & (outcome.received_s >= since_s)
     if (outcome.rejected & sent).sum() > SATURATED * sent.sum():

@@ -155,11 +155,8 @@ def run(
     """Run three collectors, let objectives burn, and kill and stop collectors for some seconds.
 
     Args:
-        folder: an empty folder for the collectors' files.
         dsn: the address of the database with the leases, in the format of the driver.
-        url: the database, for Tailspan.
         state_url: the database of the state if it is separate.
-        seed: determines the failures.
         seconds: the duration of the failures. The run takes up to two minutes longer.
     """
     models = [f"m{number}" for number in range(burns)]

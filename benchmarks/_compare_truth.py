@@ -65,11 +65,7 @@ class Truth:
 def truth_of(before: Latencies, after: Latencies, q: float, seconds: float, seed: int = 0) -> Truth:
     """Return the measured change of a percentile.
 
-    The interval comes from resampled blocks of time, the same on both sides.
-
-    Args:
-        q: the percentile, in (0, 1).
-        seconds: length of both windows.
+    The interval comes from resampled blocks of time, the same on both sides. q is in (0, 1).
     """
     length_s = block_s(seconds)
     number = max(1, round(seconds / length_s))

@@ -101,9 +101,6 @@ def judged(
     a window has too few requests.
 
     Args:
-        case: its windows must be in `windows`.
-        metric: ttft or tpot.
-        quantile: p50 or p95.
         looks: whether the interval must hold at all looks together: comparisons while the window
             after the change grows.
     """

@@ -90,8 +90,6 @@ def record(
         folder: where to write the database and `FILE`.
         changes: keys of `CONFIGURATIONS` without `USUAL`.
         seed: determines the arrivals on each configuration.
-        rate_per_s: requests per second before the mix changes.
-        seconds: length of each window.
 
     Raises:
         WindowsError: the folder already has a recording.

@@ -24,10 +24,8 @@ def sloth_pages(bad: str, total: str, target: Fraction, days: int = 30) -> str:
     """Return a rules file.
 
     Args:
-        bad: the query for bad events over `[{{.window}}]`.
-        total: the query for all events over `[{{.window}}]`.
-        target: the share of events that should be good.
-        days: the period of the SLO in days; one of `PERIODS_D`.
+        bad, total: queries for events over `[{{.window}}]`.
+        days: one of `PERIODS_D`.
 
     Raises:
         ValueError: Sloth has no windows for this period, and would reject it.

@@ -102,12 +102,8 @@ def errors(coefficients: FloatArray, steps: Steps) -> Errors:
 
 
 def normal_equations(steps: Steps, weights: FloatArray, without: int | None = None) -> FloatArray:
-    """Return the weighted least-squares fit to single steps, without negative coefficients.
-
-    Args:
-        weights: (n,) weights of the squared errors.
-        without: a column whose coefficient is 0.
-    """
+    """Return the least-squares fit to single steps with (n,) weights, without negative
+    coefficients. The coefficient of the column `without` is 0."""
     weighted = steps.work * weights[:, None]
     return solved(weighted.T @ steps.work, weighted.T @ steps.worked_s, without)
 

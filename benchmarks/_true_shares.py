@@ -25,7 +25,6 @@ def true_shares(case: Path, of: Judged) -> tuple[float, ...] | None:
 
     Args:
         case: the folder of the fault, beside the folders of the other faults.
-        of: the result for the fault.
     """
     truth = json.loads((case / "truth.json").read_text())
     windows = _windows_of(case, truth)

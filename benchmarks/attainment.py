@@ -195,10 +195,7 @@ def _rate(part: int, whole: int) -> str:
 
 
 def main() -> int:
-    """Replay and print the totals.
-
-    The exit status is 1 if more than one window in ten has a wrong verdict.
-    """
+    """Replay and print the totals. Return 1 if more than one window in ten has a wrong verdict."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -121,7 +121,7 @@ def _number(least: float, most: float) -> Callable[[str], float]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Record, ask and print. The exit status is 1 if the goal is not met."""
+    """Record, ask and print. Return 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

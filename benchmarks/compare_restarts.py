@@ -57,8 +57,6 @@ def case(change: float, seed: int, spread: float) -> dict[str, Verdicts]:
 
     Args:
         change: how much longer each step takes after the change.
-        seed: determines the rate, the arrivals and the factor of each process.
-        spread: standard deviation of the logarithm of the factors.
     """
     chance = Random(seed)
     rate = chance.uniform(*RATES)
@@ -100,7 +98,7 @@ def _config(rate: float, seed: int, factor: float) -> FleetConfig:
 
 
 def main() -> int:
-    """Print the verdicts. The exit status is 1 if the goal is missed."""
+    """Print the verdicts."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -132,11 +132,7 @@ def main(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], object] = time.sleep,
 ) -> int:
-    """Print the table. Return 0, even if the measurement is not possible.
-
-    Args:
-        words: options; None for the options of the command line.
-    """
+    """Print the table. Return 0, even if the measurement is not possible."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -104,7 +104,6 @@ def dialogue(
     """Return the turns of a conversation. Each turn repeats the texts of all earlier turns.
 
     Args:
-        chance: draws lengths and pauses.
         text: the first prompt, which grows with each turn.
         answer_tokens: median and spread of a response's length.
         end: probability that a turn is the last.

@@ -216,11 +216,8 @@ def _at_once(port: int, endpoints: int) -> list[bool]:
 async def _network(
     port: int, path: str, seen_s: Callable[[Sequence[Probe]], dict[str, float]]
 ) -> list[bool]:
-    """Print the error of the network time for each delay.
-
-    Args:
-        seen_s: returns the server's seconds until the first byte, by `probe-` and the trace id.
-    """
+    """Print the error of the network time for each delay. `seen_s` returns the server's seconds
+    until the first byte, by `probe-` and the trace id."""
     prober = Prober(
         "here",
         Budget(Limits(), lambda *_: None, None),

@@ -68,7 +68,7 @@ def warming_s() -> tuple[float, float]:
 
 
 def main() -> int:
-    """Print the measurements, and return 1 if a limit is exceeded."""
+    """Print the measurements. Return 1 if a limit is exceeded."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     compiling_s, loading_s = warming_s()
     print(f"warm(), once for each version: {compiling_s:.1f} s of CPU; then {loading_s:.1f} s")

@@ -11,7 +11,7 @@ Durations are measured with the page's own clock, because a measurement from out
 waits until the page is idle. CPU time is that of the explorer's process and its reader processes.
 
 When the explorer starts, it reads the last day. The first line has two durations: of this reading,
-and of the Root cause page if it is opened before.
+and of the Root cause page if the page is opened before.
 """
 
 import argparse

@@ -2,14 +2,13 @@
 
 Pure. A restart alone changes a latency: memory, cores and clocks differ from process to process. If
 the processes before and after the change differ, the effect of the restart adds to the effect of
-the change. Earlier processes of the same configuration show its size.
+the change. Earlier processes of the same configuration show how large this effect is.
 
     v = Σ over configurations Σ over processes (d − mean of the configuration)² / freedom
 
 d is the logarithm of a ratio: the percentile of a process, divided by the percentile of the
-requests before the change, at the same mix and load. v also contains the errors of the values d, so
-the wider interval of the effect and the change is used, not their sum.
-`benchmarks/compare_restarts.py` measures the verdicts.
+requests before the change, at the same mix and load. v also contains the errors of the values d. So
+the intervals of the effect and of the change are not added; the wider one is used.
 """
 
 from collections.abc import Mapping, Sequence

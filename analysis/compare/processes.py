@@ -68,7 +68,6 @@ def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Process
     process if the second engine began to load before the first was ready.
 
     Args:
-        starts: in any order.
         to_unix_ns: the end of the last process of each replica.
     """
     of_replica: dict[str, list[EngineStart]] = defaultdict(list)

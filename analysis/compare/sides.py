@@ -110,7 +110,6 @@ def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> li
     all tables.
 
     Args:
-        tables: the requests of each side.
         without: labels that select the sides. With them, the sides would have no group in common.
     """
     names = [name for name in GROUPED if name not in without]

@@ -82,7 +82,6 @@ def _replayed(before: Recorded, after: Recorded, question: CompareQuestion) -> T
 
 
 def _values(traffic: Recorded, server: Recorded, column: str) -> FloatArray:
-    """Return the replayed latencies of a window's requests, in the order of its requests."""
     models = {(each.replica, each.engine): each.model for each in server.engines}
     spare = [each.model for each in server.engines]
     engines = [

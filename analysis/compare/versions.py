@@ -21,8 +21,7 @@ def with_versions(engine: Engine, requests: pa.Table, window: Window) -> pa.Tabl
     """Add the column `version` to requests.
 
     Args:
-        requests: with `replica` and `received_unix_ns`.
-        window: a range that contains the requests.
+        requests: with `replica` and `received_unix_ns`, within the window.
     """
     return requests.append_column(VERSION, versions_of(requests, _starts(engine, window)))
 

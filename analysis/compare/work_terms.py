@@ -25,8 +25,7 @@ METRICS: Final[Mapping[str, str]] = {
 def mix_terms(metric: str, of: Instants) -> FloatArray:
     """Return the work of the requests themselves: (n, j), the first column is 1.
 
-    Args:
-        metric: a key of `METRICS`.
+    `metric` is a key of `METRICS`.
     """
     prefill = (of.uncached_tokens, pairs_of(of.uncached_tokens, of.cached_tokens))
     prompt = of.uncached_tokens + of.cached_tokens

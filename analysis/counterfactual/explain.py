@@ -41,7 +41,6 @@ def with_replayed_shares(
     `not_replayed` states the reason.
 
     Args:
-        explanation: an explanation by accounting.
         progress: called after each replayed combination of causes.
 
     Raises:

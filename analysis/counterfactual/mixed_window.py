@@ -56,12 +56,7 @@ class Latencies:
 
 
 class MixedWindow:
-    """The window's requests and servers, with factors that can be reset to the baseline.
-
-    Args:
-        chance: the random numbers.
-        evictions: the window's evictions, from `evictions`.
-    """
+    """The window's requests and servers, with factors that can be reset to the baseline."""
 
     def __init__(
         self,
@@ -97,9 +92,7 @@ class MixedWindow:
         Requests are drawn in this call, so several returned functions may run at the same time.
 
         Args:
-            to_reset: the indices of the factors to reset.
             metric: the latency to return, a field of `replay.outcome.Outcome`.
-            seed: seed of the step noise.
         """
         requests = self._mixed(to_reset)
         chosen = [self.factors[place] for place in to_reset]

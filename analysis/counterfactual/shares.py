@@ -109,7 +109,6 @@ def decide(
 
     Args:
         causes: the proposed causes, at least one, with their shares by accounting.
-        tails: the slow requests.
         progress: called after each replayed combination of factors.
 
     Raises:

@@ -91,11 +91,8 @@ class JoinedExplanation:
 
 
 def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | None:
-    """Explain the joined requests of a question; return None if its window has no joined requests.
-
-    Args:
-        question: None is returned if its labels select a replica or an engine.
-    """
+    """Explain the joined requests of a question. Return None if its window has no joined requests,
+    or if its labels select a replica or an engine."""
     if not {"replica", "engine"}.isdisjoint(question.where):
         return None
     present = _read_span(engine, question.window, question.where)

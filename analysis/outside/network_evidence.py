@@ -34,11 +34,7 @@ class NetworkTimes(NamedTuple):
 
 
 def with_network_times(explanation: Explanation, times: Sequence[NetworkTimes]) -> Explanation:
-    """Return the explanation with the network times of probes as additional evidence.
-
-    Args:
-        times: from `network_times`.
-    """
+    """Return the explanation with the network times of probes as additional evidence."""
     more = [
         evidence
         for each in times

@@ -76,7 +76,6 @@ class Results:
 
         Args:
             server_s: from `store.requests.network_time.server_times`.
-            step_s: the length of a step of time.
             scale: how many probes each answered probe stands for.
         """
         seconds = {name: _floats(table, name) for name in TIMES}
