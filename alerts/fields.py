@@ -56,7 +56,7 @@ PROBE_ANSWER_DURATIONS: Final = (
     *(WAIT, "first_content_s", "first_reasoning_s", "first_event_s", "first_byte_s"),
     *("itl_max_s", "e2e_s"),
 )
-"""The durations of a probe that include the model's work, or that of a cache in front of the
+"""The durations of a probe that include the model's work, or the work of a cache in front of the
 model."""
 PROBE_DURATIONS: Final = (*PROBE_ANSWER_DURATIONS, *SET_UP_PARTS)
 PROBE_JUDGING: Final = (*PROBE_DURATIONS, "outcome", "output_tokens", "cost_usd")

@@ -241,8 +241,8 @@ def _group(
 
 
 def _replaced_request(hit: Report, means: Mapping[_Key, MeanRequest]) -> MeanRequest | None:
-    """Return the mean values of the requests that the hit's tenant, or else any tenant, sent to the
-    same model; None without requests."""
+    """Return the mean values of the requests that the hit's tenant sent to the same model. Without
+    such requests, use all tenants. Return None without any requests."""
     if hit.model is None:
         return None
     return means.get((hit.tenant, hit.model)) or means.get((EVERY, hit.model))

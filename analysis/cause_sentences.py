@@ -24,8 +24,8 @@ precise words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:
-    """Return a share of the growth in words. The words replace percentages that accounting
-    computes, which are not reliable."""
+    """Return a share of the growth in words. Shares by accounting are given in words, because their
+    percentages are not reliable."""
     return "probably most" if share > MOST else "a part"
 
 

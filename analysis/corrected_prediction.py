@@ -126,8 +126,8 @@ def values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
 
 
 class RankBounds(NamedTuple):
-    """For each quantile, a range of ranks in the recorded window, within which the quantile of a
-    later window is expected."""
+    """For each quantile, two ranks in the recorded window. The quantile of a later window is
+    expected between the values at these ranks."""
 
     low: FloatArray
     high: FloatArray
@@ -208,8 +208,8 @@ def intervals(
     correction: RankCorrection,
     error_ratios: FloatArray,
 ) -> list[Predicted]:
-    """Return an interval for each quantile q, which contains q in 95 % of later windows with the
-    same distribution.
+    """Return an interval for each quantile q. The interval contains the quantile in 95 % of later
+    windows with the same distribution.
 
     Args:
         values: (k,) the predictions; NaN if unknown.

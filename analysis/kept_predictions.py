@@ -105,9 +105,10 @@ def keep(
 ) -> Prediction | None:
     """Store a prediction. Return the stored row, or None if the prediction is not stored.
 
-    A prediction is not stored if labels select a part of the requests, if the reader may not see
-    all requests, or if the engines cannot keep up with the load: the latencies then depend on how
-    long the load lasts. The same change is stored at most once an hour.
+    A prediction is not stored if labels select a part of the requests, or if the reader may not see
+    all requests. A prediction is not stored either if the engines cannot keep up with the load,
+    because the latencies then depend on how long the load lasts. The same change is stored at most
+    once an hour.
 
     Raises:
         StoreUnavailable: the database cannot be written.

@@ -43,9 +43,9 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
     """Return the traffic with the prefixes that its prompts share, if the question needs them.
 
     Returns:
-        If some edits change what the cache finds and the ladders can be used, the traffic with
-        `prefixes`, in which `cached_tokens` counts only tokens of prompts from before the
-        recording. Otherwise, the unchanged traffic.
+        The traffic with `prefixes`, if some edits change what the cache finds and the ladders can
+        be used. `cached_tokens` then counts only tokens of prompts from before the recording.
+        Otherwise, the unchanged traffic.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
@@ -74,8 +74,9 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
 
 
 def repeated_tokens(recorded: Recorded) -> IntArray:
-    """Return (n,) the number of tokens at the beginning of each prompt that an earlier prompt to
-    the same engine shares, rounded down to a rung; 0 without a ladder."""
+    """Return (n,) the number of tokens at the beginning of each prompt that were also at the
+    beginning of an earlier prompt to the same engine. The number is rounded down to a rung, and is
+    0 without a ladder."""
     found = np.zeros(recorded.requests.num_rows, dtype=np.int64)
     texts = recorded.requests["prefix_ladder"]
     for engine in recorded.engines:
@@ -232,8 +233,8 @@ def _moved_ends(
 
 
 def _common(nodes: _Nodes) -> BoolArray:
-    """Return which segments are common to many users: many different prompts continue the segment,
-    or a longer segment of the same request."""
+    """Return which segments are common to many users. A segment is common if many different prompts
+    continue it, or continue a longer segment of the same request."""
     many = nodes.continuations[nodes.key] >= COMMON_FROM
     last = np.full(int(nodes.row.max(initial=-1)) + 1, -1)
     np.maximum.at(last, nodes.row[many], nodes.level[many])

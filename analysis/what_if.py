@@ -366,8 +366,8 @@ class _Prediction:
         self.refused = _refusal(_points(self._reproduced))
         self._draws: list[_Effect] = []
         self._shares: list[dict[str, FloatArray]] = []
-        """For each draw and each percentile of the edited replay of the whole traffic, the share of
-        the draw's latencies that do not exceed this percentile."""
+        """For each draw, the share of its latencies that do not exceed each percentile of the
+        edited replay of the whole traffic."""
         if self.refused is None:
             self._then = (
                 self._replay(whole, "now", np.random.default_rng(0))

@@ -32,8 +32,8 @@ FILE: Final = "windows.json"
 EARLIER: Final = 4
 """Number of processes before the first window, which show the effect of a restart alone."""
 SETTLED_S: Final = 10.0
-"""Seconds of traffic before the windows of each configuration, which is not compared, so that no
-window follows an idle time."""
+"""Seconds of traffic before the windows of each configuration, so that no window follows an idle
+time. This traffic is not compared."""
 
 
 class WindowsError(Exception):

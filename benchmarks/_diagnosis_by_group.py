@@ -60,8 +60,8 @@ def _first(answer: Explanation) -> str:
 
 
 def compared(of: Everyone) -> Counter[str]:
-    """Return three numbers of filters: with the same first cause as without a filter, with no
-    incident, and with another cause."""
+    """Count the filters with the same first cause as without a filter, with no incident, and with
+    another first cause."""
     return Counter(
         SAME if first == of.first else QUIET if first == QUIET else OTHER
         for _, _, first in of.answers

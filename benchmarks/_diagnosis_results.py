@@ -9,8 +9,8 @@ from analysis.counterfactual.factors import KIND_OF_CAUSE, Kind
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
-"""A missed smaller cause of two is an error only if it contributed at least this share of the
-increase."""
+"""If the smaller of two causes is missed, this is an error only if the cause contributed at least
+this share of the increase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ _PARTS = {
 
 
 def true_share(of: Result, cause: str) -> float | None:
-    """Return the true share of a named cause: 0 if it was not injected, and None if a replay cannot
-    distinguish it from an injected cause or a part of one."""
+    """Return the true share of a named cause: 0 if the cause was not injected. Return None if a
+    replay cannot distinguish the cause from an injected cause, or from a part of one."""
     if cause in of.causes:
         return min(max(of.true_shares[of.causes.index(cause)], 0.0), 1.0)
     injected = {KIND_OF_CAUSE.get(each) for each in of.causes}

@@ -2,7 +2,8 @@
 
 Four windows are recorded one after another on one server, with the same seeds: without a fault,
 with each of two faults, and with both faults. The share of a fault is its Shapley value: the mean
-of the growth with this fault alone and the growth that it adds to the other fault.
+of two growths. One is the growth with this fault alone. The other is the growth that this fault
+adds to the other fault.
 """
 
 import json

@@ -51,7 +51,7 @@ REQUESTS: Final = 2_000
 LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
 """Target values: the maximum share of false verdicts at one look and over all looks, the minimum
-share of changes that are found, and of intervals that contain the true change."""
+share of changes that are found, and the minimum share of intervals that contain the true change."""
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
@@ -139,8 +139,8 @@ def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, b
     """Compare a case at each look, while the window after the change grows.
 
     Returns:
-        Whether at any look the verdict was false, the interval did not contain 0, the Mann-Whitney
-        test was significant, and the z-test was significant.
+        Four values, each true if it happened at any look: a false verdict, an interval without 0, a
+        significant Mann-Whitney test, a significant z-test.
     """
     criteria = Criteria(QUANTILES[name])
     before, whole = case.sides(metric)

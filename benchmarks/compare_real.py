@@ -14,9 +14,9 @@ serve traffic before the first window, and windows of the same process are compa
 too.
 
 The true change is measured: each configuration also serves the same arrivals as the usual
-configuration, with each mix. The goal: the verdict is right if the interval of the true change does
-not contain the margin, and no A/A verdict is `worse` or `better`. The benchmark has the same
-requirements as `make vllm`, and needs an otherwise idle machine.
+configuration, with each mix. The goal: the verdict is right whenever the interval of the true
+change does not contain the margin. No A/A verdict is `worse` or `better`. The benchmark has the
+same requirements as `make vllm`, and needs an otherwise idle machine.
 """
 
 import argparse

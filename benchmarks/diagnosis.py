@@ -147,8 +147,9 @@ def _true_shares(
 ) -> tuple[float, ...]:
     """Return the true shares of the causes, from simulations with and without each cause.
 
-    The share of a cause is its Shapley value: the mean of the growths that it adds to a simulation
-    without and with the other cause, divided by the growth from the baseline to the window.
+    The share of a cause is its Shapley value, divided by the growth from the baseline to the
+    window. The Shapley value is the mean of two growths: the cause is added to a simulation without
+    causes, and to a simulation with the other cause.
     """
     world, faults = world_of(case.config), case.config.faults
     share = tail_share or TAIL

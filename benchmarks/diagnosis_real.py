@@ -94,8 +94,8 @@ def shares_line(of: Judged, true: Sequence[float]) -> str:
 
 
 def contained(of: Judged, true: Sequence[float]) -> list[bool]:
-    """Return for each named injected cause whether the interval contains the true share; empty for
-    shares by accounting."""
+    """For each injected cause that was named, return whether the interval of its share contains the
+    true share. The list is empty for shares by accounting."""
     intervals = dict(zip(of.found, of.intervals, strict=False))
     return [
         intervals[cause][0] <= min(max(share, 0.0), 1.0) <= intervals[cause][1]

@@ -50,8 +50,8 @@ RECORDED, SMALLER, LARGER = 40_000, 10_000, 160_000
 """Blocks in each replica's cache: 640,000 tokens, a quarter of this, and four times this."""
 
 RECENT, SLACK = 40, 6
-"""The router selects the replica with the longest cached prefix, if it received at most 6 of the
-last 40 requests more than the replica with the fewest."""
+"""The router selects the replica with the longest cached prefix. But of the last 40 requests, this
+replica may have received at most 6 more than the replica with the fewest."""
 
 CHARS_LIMIT = 200
 LONGEST = 8_192

@@ -53,8 +53,8 @@ BEHIND_S: Final = 60
 """If the last evaluation lies more than this many seconds in the future, the clock was wrong, and
 evaluation resumes in the past. Otherwise, the evaluator waits."""
 RECOUNT_SHARE: Final = 10
-"""After a recount of old requests that takes longer than the evaluation interval, the next recount
-waits for this many times its duration. So a sender of old requests cannot delay a page."""
+"""If a recount of old requests takes longer than the evaluation interval, the next recount waits
+for this many times that duration. So a sender of old requests cannot delay a page."""
 ARRIVAL_S: Final = 15
 """An instant is evaluated this many seconds later, so that the last rows before it have arrived."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
@@ -265,8 +265,8 @@ def _incident(row: IncidentRow) -> Incident:
 
 
 def _correct(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
-    """Correct the open incidents after instants in the future were evaluated by mistake: end those
-    that began in the future."""
+    """End the incidents that began in the future, and correct the open ones, after instants in the
+    future were evaluated by mistake."""
     for severity, each in list(incidents.items()):
         if each.fired_s > until_s:
             del incidents[severity]

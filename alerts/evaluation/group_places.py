@@ -40,7 +40,7 @@ REMEMBERED_HOURS: Final = 24
 MOST_CANDIDATES: Final = 20 * PLACES
 """Maximum number of candidates per objective."""
 ACTIVITY_S: Final = 7 * 86_400
-"""Seconds. Whether a group keeps its place depends on its hours with requests in this time, a week,
+"""A week. Whether a group keeps its place depends on its hours with requests in the last week,
 because some groups have no requests at weekends."""
 EVERY_S: Final = 300
 """Interval in seconds at which places are assigned again."""

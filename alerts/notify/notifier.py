@@ -4,8 +4,8 @@ The notifier compares the stored incidents with the outbox. So a crash loses no 
 new channel also receives the open incidents. If an incident ended before its first notification, no
 notification is added.
 
-A message is sent at once, even without the likely cause. When the cause is found, each channel that
-received the `firing` message without it receives the message again, as an update.
+A message is sent at once, even without the likely cause. When the cause is found, the `firing`
+message is sent again, as an update, to each channel that received it without the cause.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 """Read OpenSLO v1 strictly: an error gives file, line, key, the given value and the allowed values.
 
 Every document is checked, even if no other document refers to it. An unsupported key is an error if
-the objective would mean something else without it (a threshold outside the expression, composite
-weights). A note states that notification targets have no effect.
+ignoring it would change the objective (a threshold outside the expression, composite weights). A
+note states that notification targets have no effect.
 
 Source: OpenSLO 1.0, github.com/OpenSLO/OpenSLO.
 """

@@ -2,8 +2,8 @@
 network or the application.
 
 The parts of a request sum to its latency. The known part of a latency has one of three extents: the
-server, the server and the network, or these and the application. All requests of an answer have the
-same extent, so that their latencies can be compared.
+server; the server and the network; the server, the network and the application. All requests of an
+answer have the same extent, so that their latencies can be compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -223,8 +223,8 @@ def _coefficients(
 def _expected(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen], found: Decision
 ) -> Expected | None:
-    """Return the stored what-if prediction of the change. None without a prediction, or if the
-    sides are not two separate ranges of all requests."""
+    """Return the stored what-if prediction of the change. Return None without a prediction, or if
+    the sides are not two separate ranges of all requests."""
     known = [] if question.overlap or question.labels else predictions(engine)
     if not known:
         return None

@@ -19,9 +19,9 @@ MATCHES: Final = 30
 """Number of matches in a large group. The mean of 30 latencies has a fifth of the standard
 deviation of one latency."""
 FEWER: Final = (10, 15)
-"""Possible numbers of matches in smaller groups, so that the matches' expected latencies stay near.
-A number is used if the group has fewer than five times as many requests as the next larger number.
-Each number divides `MATCHES`, so that repeated matches fill `MATCHES` columns."""
+"""Numbers of matches in smaller groups, so that the matches' expected latencies stay near. A group
+of fewer than 75 requests (5 · 15) has 10 matches, and a group of fewer than 150 requests (5 · 30)
+has 15 matches. Each number divides `MATCHES`, so that repeated matches fill `MATCHES` columns."""
 FARTHEST: Final = 0.7
 """A request can be compared only if the median of |ln(own expected latency / match's)| is at most
 this: half of the matches' latencies are scaled by a factor of at most 2."""

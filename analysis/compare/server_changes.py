@@ -62,9 +62,9 @@ def change_of(
 ) -> ServerChange | None:
     """Return the latest change in a range. Pure.
 
-    If no engine started before the range, the first starts of the range are the earlier state. A
-    new replica that begins when an old one ends replaces it, as in a rolling deployment with new
-    names.
+    If no engine started before the range, the first starts of the range are the earlier state. If a
+    new replica begins when an old replica ends, the new one replaces the old one, as in a rolling
+    deployment with new names.
 
     Args:
         before: the latest start of each engine before the range.

@@ -110,7 +110,8 @@ def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> li
     all tables.
 
     Args:
-        without: labels that select the sides. With them, the sides would have no group in common.
+        without: labels that select the sides. They are ignored, because with them the sides would
+            have no group in common.
     """
     names = [name for name in GROUPED if name not in without]
     whole = pa.concat_tables([each.select(list(GROUPED)) for each in tables])

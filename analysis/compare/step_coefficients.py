@@ -36,8 +36,8 @@ LEAST_STRETCHES: Final = 10 * COEFFICIENTS
 """Minimum number of stretches on each side: ten for each coefficient."""
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
-"""Standard deviation of the ratio between windows without a change that resampling of blocks does
-not show, measured on 90 pairs of simulated windows."""
+"""The part of the standard deviation of the ratio between two unchanged windows that resampling of
+blocks does not show. Measured on 90 pairs of simulated windows."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
 """A stretch whose deviation is more than this many times the median deviation has a lower weight

@@ -55,8 +55,8 @@ def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -
 
 
 def _repeated(recorded: Recorded) -> tuple[FloatArray, float]:
-    """Return the share of each prompt that an earlier request also began with, and the share of
-    these tokens in the cache."""
+    """Return the share of each prompt that was also in an earlier request, and the share of these
+    tokens that the cache contained."""
     external = np.nan_to_num(recorded.column("external_cached_tokens"))
     cached = np.maximum(np.nan_to_num(recorded.column("cached_tokens")) - external, 0.0)
     repeated = np.maximum(repeated_tokens(recorded), cached)

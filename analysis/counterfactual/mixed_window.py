@@ -184,8 +184,8 @@ class MixedWindow:
         )
 
     def _at_baseline_rate(self, place: int) -> list[Requests]:
-        """Return a group's requests at the baseline's times of arrival, with the window's lengths,
-        or the baseline's lengths if the group is defined by length."""
+        """Return a group's requests at the baseline's times of arrival. They have the window's
+        lengths, or the baseline's lengths if the group is defined by length."""
         usual = self._baseline_requests.take(self._baseline_requests.group == place)
         n = len(usual.at_s)
         usual = replace(usual, frontend_s=np.full(n, np.nan), row=-1 - usual.row)
@@ -259,9 +259,9 @@ class MixedWindow:
         """Give each request the share of cached prompt tokens of a baseline request of the same
         tenant and a similar length, minus what the window's cache evicts.
 
-        If prompts became longer and this factor is not reset, a request gets the number of cached
-        tokens of the baseline request with the same rank of prompt length, because the additional
-        tokens of a prompt are not shared.
+        If prompts became longer and this factor is not reset, the additional tokens of a prompt are
+        not shared. Each request then gets the number of cached tokens, not the share, of the
+        baseline request with the same rank of prompt length.
         """
         kept = 1.0
         if self._evictions is not None and self._evictions.factor not in to_reset:
@@ -304,8 +304,8 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _routed_as_in_baseline(self, mixed: Requests) -> IntArray:
-        """Assign the requests to the engines in turn, in the shares of the baseline. A random
-        assignment would be burstier than a router's."""
+        """Assign the requests to the engines in turn, in the shares of the baseline. With a random
+        assignment, the arrivals of an engine would be burstier than behind a router."""
         counts = np.bincount(self._baseline_requests.engine, minlength=len(self._names))
         numbers = np.ceil(counts / counts.sum() * len(mixed.at_s)).astype(np.int64)
         turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]
@@ -355,8 +355,8 @@ class MixedWindow:
         )
 
     def _baseline_shifts(self) -> list[Shift]:
-        """Return how far the baseline's events are shifted to lie in the window: a shift for each
-        repetition if the window is longer than the baseline."""
+        """Return how far the baseline's events are shifted to lie in the window. If the window is
+        longer, the baseline is repeated, and each repetition has a shift."""
         lead_s = self.window.recorded.lead_s
         seconds = self.baseline.seconds
         first_s = self.baseline.recorded.lead_s + max(seconds - self.window.seconds, 0.0)
@@ -384,15 +384,17 @@ class MixedWindow:
 def transfers_of(recorded: Recorded) -> FloatArray:
     """Return the seconds in which each request waited for a KV transfer: (n,).
 
-    In rows of older plugins, the whole time in which vLLM held a request back counts.
+    Rows of older plugins have only the whole time in which vLLM held a request back, which is used
+    instead.
     """
     loading_s = recorded.column("kv_load_s")
     return np.nan_to_num(np.where(np.isnan(loading_s), recorded.column("queue_held_s"), loading_s))
 
 
 def _link_ratio(window: Recorded, baseline: Recorded) -> float:
-    """Return the seconds of KV transfer per token in the baseline, divided by those in the window
-    (medians over the requests with transfers); 1 if a range has no transfers."""
+    """Return the seconds of KV transfer per token in the baseline, divided by the same value in the
+    window. Both are medians over the requests with transfers. Return 1 if a range has no
+    transfers."""
     each_s = []
     for recorded in (window, baseline):
         tokens = np.nan_to_num(recorded.column("external_cached_tokens"))
@@ -404,8 +406,8 @@ def _link_ratio(window: Recorded, baseline: Recorded) -> float:
 
 
 def _repeated(requests: Requests, seconds: float, wanted_s: float) -> Requests:
-    """Return requests that fill a range of the wanted length: repeated if it is longer than the
-    given range, the last ones if it is shorter."""
+    """Return requests that fill a range of the wanted length. For a longer range, the requests are
+    repeated. For a shorter range, only the last ones are kept."""
     if seconds >= wanted_s:
         last = requests.take(requests.at_s >= seconds - wanted_s)
         return replace(last, at_s=last.at_s - (seconds - wanted_s))

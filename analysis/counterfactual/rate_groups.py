@@ -31,9 +31,9 @@ def _lower_bound(
     """Return the length above which a request belongs to a factor; 0 if all requests do.
 
     If no long requests were added, a factor of long requests usually contains no requests. But if
-    the rate of ordinary requests grew, and no other factor changes this rate, it contains all
-    requests, because ordinary requests also fill the steps. Requests of a tenant whose rate is a
-    separate factor are not counted here.
+    the rate of ordinary requests grew, and no other factor changes this rate, the factor contains
+    all requests, because ordinary requests also fill the steps. Requests of a tenant whose rate is
+    a separate factor are not counted here.
     """
     if factor.kind not in (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS):
         return 0.0
@@ -63,9 +63,9 @@ def _grouped(
     factors: Sequence[Factor], requests: Requests, longer_than: Sequence[float]
 ) -> Requests:
     """Return the requests with their groups. A request belongs to a factor if it is longer than the
-    factor's bound in `longer_than`. If several factors apply, factors of long requests come before
-    factors of all requests (bound 0), and then factors of one tenant before factors of all
-    tenants."""
+    factor's bound in `longer_than`. If several factors apply, a factor of long requests has
+    priority over a factor of all requests (bound 0). Among the remaining factors, a factor of one
+    tenant has priority."""
     places = [place for place, each in enumerate(factors) if each.kind in RATES]
     places.sort(key=lambda n: (not longer_than[n], not factors[n].tenant))
     group = np.full(len(requests.at_s), -1)

@@ -122,8 +122,8 @@ def growth(
 ) -> Growth | None:
     """Return how the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
-    The slowest requests are the smallest share in `SHARES` with enough requests in both ranges, or
-    else all requests.
+    `SHARES` lists possible shares of slow requests. The smallest share with enough requests in both
+    ranges is used, or else all requests.
     """
     known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
     old, new = ([each for each in side if each is not None] for side in (known, present))
@@ -157,8 +157,7 @@ def pools_of(requests: Sequence[JoinedRequest]) -> dict[Role, tuple[str, ...]]:
 
 
 def with_pools(explanation: Explanation, pools: Sequence[Pool]) -> Explanation:
-    """Return an explanation of all servers, in which a cause at one server names the server's
-    pool."""
+    """Return an explanation of all servers. A cause at one server names the pool of this server."""
     pool_of = {replica: each.role.value for each in pools for replica in each.replicas}
     causes = [
         replace(each, where={**each.where, POOL: pool_of[each.where["replica"]]})

@@ -9,10 +9,10 @@ from store.queries import Window
 PHASES: Final = (
     *("late", "dns", "connect", "tls", "server", "network", "not_split", "content", "transfer"),
 )
-"""The phases of a probe in the order of time. They sum to the whole wait. With the server's own row
-of the probe, the time to the first event is `server` and `network`, otherwise `not_split`.
-`content` is the time from the first event to the first content, in which the model may send
-reasoning."""
+"""The phases of a probe in the order of time. They sum to the whole wait. If the server's own row
+of the probe was found, the time to the first event is divided into `server` and `network`.
+Otherwise it is `not_split`. `content` is the time from the first event to the first content, in
+which the model may send reasoning."""
 
 NEVER_MATCHED: Final = "No probe has ever matched these filters."
 
