@@ -72,7 +72,6 @@ def narrowed(
 
     Args:
         where: selects the requests of all groups; None for all requests.
-        groups: the groups that have a place.
         group: one of these groups, or `other(by)`.
     """
     if group == other(by):

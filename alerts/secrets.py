@@ -37,7 +37,6 @@ def read_secret(
 
     Args:
         key: the key without suffix.
-        folder: the folder that file paths are relative to.
 
     Raises:
         DocumentError: more than one form is given, or the variable or file does not exist. The

@@ -152,7 +152,6 @@ class Reader:
 
     Args:
         file: the name as the user gave it.
-        path: the node's path in its document.
     """
 
     def __init__(self, node: Node, file: str, path: str, keys: tuple[str, ...]) -> None:

@@ -94,7 +94,6 @@ def advise(
         metric: the latency to shorten, one of `window_replay.METRICS`.
         draws: number of resampled replays for the interval of each lever that shortens the latency.
             Other levers have at most `FEWER_DRAWS`.
-        progress: called after each draw, for both groups of levers.
     """
     unknown: list[str] = []
     levers = list(_levers(recorded, unknown))

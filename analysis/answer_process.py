@@ -73,9 +73,7 @@ def answer_in_child(
 
     Args:
         engine: the database, from `open_database`; another process must be able to read it.
-        progress: called after each step.
         compiling: called if the replay must be compiled first.
-        nice: added to the niceness of the child process.
     """
     # The URLs may contain a password, so they are sent on standard input, not as arguments.
     opened, access = urls(engine), access_of(engine)

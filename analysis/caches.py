@@ -121,7 +121,6 @@ class CachesAnswer:
         window: the range that was read; shorter than the given range if there are too many reports.
         reports: the number of reports in the given range. Several reports may describe the same
             lookup.
-        read: the number of reports that were read.
         groups: the largest first. Groups beyond `MOST_GROUPS` are one group `_other`.
         similarity: the bins with lookups of the cache `similarity_of`.
         similarity_of: the cache that reported the most similarities. Each cache has its own

@@ -214,9 +214,7 @@ def intervals(
     Args:
         values: (k,) the predictions; NaN if unknown.
         q: (k,) in (0, 1).
-        bounds: from `rank_bounds`.
         then: the latencies of the edited replay of the whole traffic; NaN if unknown.
-        correction: the `RankCorrection` of the whole traffic.
         error_ratios: (k,) relative errors of the unchanged replay, which widen the intervals.
     """
     if bounds is None:

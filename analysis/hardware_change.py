@@ -46,7 +46,6 @@ def on_hardware(
     """Return the configuration of an engine on the device and with the weights of the edits.
 
     Args:
-        start: the start that the engine reported.
         edits: only `device` and `quantization` are used.
         peaks: the user's peaks, which override the built-in table.
 

@@ -136,9 +136,6 @@ class Recorded:
 def read_recorded(engine: Engine, window: Window, extra_columns: Sequence[str] = ()) -> Recorded:
     """Read the traffic of a window, and fit a model of each engine.
 
-    Args:
-        extra_columns: additional columns of the requests to read.
-
     Raises:
         NotReplayableError: there are too few or too many requests, or an engine uses a feature that
             the replay does not model.

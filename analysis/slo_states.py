@@ -248,7 +248,6 @@ def incident_of(
     Args:
         rows: the burn's page, its ticket, or both.
         status: its burn rate may be higher than the stored peak.
-        causes: likely causes by severity and time of the alert.
     """
     at_s = status.at_s
     ordered = sorted(rows, key=lambda each: each.severity != "page")

@@ -116,7 +116,6 @@ def predict_trace(
 
     Args:
         draws: number of resampled replays for the intervals; 0 for no intervals.
-        progress: called after each resampled replay.
 
     Raises:
         EditError: an edit is not allowed.

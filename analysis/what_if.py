@@ -192,7 +192,6 @@ def predict(
 
     Args:
         draws: number of pairs of replays for the intervals, or 0 for no intervals.
-        progress: called after each pair.
 
     Raises:
         EditError: an edit is not allowed.

@@ -146,7 +146,6 @@ def find(
     grow.
 
     Args:
-        slo: the name of an objective of the question.
         progress: called after each replay of a value, and each draw of the final answer.
 
     Raises:

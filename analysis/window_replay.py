@@ -117,7 +117,6 @@ def replayed(
 
     Args:
         recorded: the window, with the fitted `ServerModel` of each engine.
-        traffic: from `traffic_of` or `resampled`.
         chance: draws the copies that a higher rate adds.
 
     Raises:

@@ -156,7 +156,6 @@ def run(
 
     Args:
         dsn: the address of the database with the leases, in the format of the driver.
-        state_url: the database of the state if it is separate.
         seconds: the duration of the failures. The run takes up to two minutes longer.
     """
     models = [f"m{number}" for number in range(burns)]

@@ -54,9 +54,7 @@ def record(
     Args:
         planned: each request is sent at its time, even if earlier ones have not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
-        servers: number of servers, which share this machine's cores.
         command: starts another server instead of the tiny model; see `rig.serve.command`.
-        variables: additional environment variables of the servers.
         during: a context that is open while the load is sent.
         one_core: whether each server has a separate core.
 

@@ -116,7 +116,6 @@ def solved(normal: FloatArray, moment: FloatArray, without: int | None = None) -
     Args:
         normal: (k, k), XᵀX.
         moment: (k,), Xᵀy.
-        without: a coefficient that is 0.
     """
     size = np.sqrt(np.maximum(np.diag(normal), 1e-300))
     scaled, target = normal / np.outer(size, size), moment / size

@@ -61,7 +61,6 @@ def measure(
         duty: share of the time to copy.
         copy: copies several times, and returns the number of completed copies.
         look: returns the measured bytes per second since the last call, or None.
-        copied_bytes: bytes that one copy reads and writes.
     """
     known, measured = [], []
     look()

@@ -123,7 +123,6 @@ def start(kind: str, endpoint: str, command: Sequence[str], extra: Sequence[str]
     """Start a server of one kind, and wait until it serves requests.
 
     Args:
-        kind: one of `KINDS`.
         command: the command of another server; empty for the tiny model.
     """
     port = free_port()

@@ -58,7 +58,6 @@ class Fault:
     Args:
         lasts_s: the observed time in seconds.
         series: the values of each series, beginning with the first step of healthy traffic.
-        days: the objective's period.
         bad: the query for bad events, or "" for Tailspan's own counters.
         total: the query for all events, or "".
     """

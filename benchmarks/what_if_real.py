@@ -112,8 +112,6 @@ def calls(seconds: float, rate_per_s: float, seed: int, tokens: tuple[int, int])
 
     Args:
         seconds: length of the recorded load, after the warm-up.
-        rate_per_s: mean requests per second.
-        seed: seed of times and lengths.
         tokens: minimum and maximum output tokens of a request.
     """
     draw = random.Random(seed)

@@ -166,11 +166,7 @@ def _add(
 
 
 class Places:
-    """Assigns places to the groups of objectives, based on the stored requests.
-
-    Args:
-        places: number of places for each objective.
-    """
+    """Assigns places to the groups of objectives, based on the stored requests."""
 
     def __init__(self, engine: Engine, places: int = PLACES) -> None:
         self._engine = engine

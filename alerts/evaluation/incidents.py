@@ -33,7 +33,6 @@ class Incident:
         fired_s: time of the first alert.
         last_s: time of the last alert.
         peak_burn: the highest burn rate during alerts, over the severity's shortest long window.
-        peak_s: when the burn rate was highest.
         ended_s: `last_s` once the incident is over; None before.
         simulated: True if there would have been no alert without simulated requests.
     """

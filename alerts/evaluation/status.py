@@ -17,7 +17,6 @@ class Status:
 
     Args:
         since_s: start of the counts, or None if there are no counts.
-        span: start and end of the period.
         period: the counts from the period's start to now.
         covered: the share of the period that the counts cover.
         budget_left: negative if overspent.
@@ -26,7 +25,6 @@ class Status:
             the shortest pair that pages. None if unknown, or if the budget lasts until a calendar
             period ends.
         states: for each pair, whether it fires, or why it does not.
-        excluded: number of excluded requests by reason.
     """
 
     objective: Objective

@@ -61,7 +61,6 @@ class ChannelSender:
     """Delivers the messages of one channel.
 
     Args:
-        send: sends one request and returns the response.
         newest: returns the message of a row of the outbox, with the current numbers.
         clock_s: returns the time in unix seconds.
         chance: returns a random number in [0, 1) for the jitter.

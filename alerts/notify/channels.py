@@ -27,7 +27,6 @@ class Channel:
         name: unique name; it appears in the outbox, in the log and on `/metrics`.
         url: the address; may contain a token.
         key: PagerDuty's routing key, or the key that signs a webhook's body.
-        authorization: the value of the Authorization header.
     """
 
     name: str

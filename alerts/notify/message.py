@@ -77,8 +77,6 @@ class Message:
         budget_left: a share of the period's budget; negative if overspent.
         budget_spent: the share that this incident spent.
         exhausted_in_s: seconds that the remaining budget lasts at this burn rate.
-        likely_cause: a sentence from the diagnosis; None if unknown.
-        link: the address of the explorer's page about the incident.
         hang: the hang that the message reports; None for a burn.
         test: True if the message only tests the channel.
         update: True if the same message was sent before, but without a likely cause.

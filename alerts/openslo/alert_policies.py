@@ -45,7 +45,6 @@ class AlertPolicy:
 
     Args:
         where: the document's file and line.
-        when_no_data: True if missing counters trigger an alert.
     """
 
     name: str

@@ -39,7 +39,6 @@ class AuditLog:
 
     Args:
         path: the file. Its folder must exist.
-        most_bytes: see `MOST_BYTES`.
     """
 
     def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
@@ -61,7 +60,6 @@ class AuditLog:
 
         Args:
             who: the person, or the token's number and role.
-            found: whether the reader received it.
         """
         event = {"event": "read_request", "interface": interface, "who": who, "request": request}
         self._append({**event, "found": found})

@@ -36,7 +36,6 @@ class BudgetAnswer:
     Attributes:
         measured: the number of requests whose latency is divided into layers, by extent.
         left_out: the number of requests that are not counted, by reason.
-        extent: how much of the latency the answer covers.
         spending: the layers, or None if there are too few requests.
         needed: the least number of requests for this percentile.
     """

@@ -50,10 +50,8 @@ class Budget:
     Attributes:
         latency: `ttft` or `e2e`, with the layers outside the server.
         name: the file's name without its ending, or the preset's name.
-        percentile: the percentile that must be within the total.
         layers_ns: the budget of each layer, or of an operation of a layer (`before.retrieval`).
             They sum to at most the total.
-        source: where the total comes from.
     """
 
     name: str

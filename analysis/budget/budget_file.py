@@ -58,9 +58,6 @@ def read_budget(path: Path) -> Budget:
 def parse_budget(text: str, file: str, name: str) -> Budget:
     """Parse a budget.
 
-    Args:
-        file: the file's name, for errors.
-
     Raises:
         DocumentError: the text is not a budget, or its layers exceed its total.
     """

@@ -58,7 +58,6 @@ class Spending:
     Attributes:
         lines: the layers, and last `unassigned`: the sum of the layers without a budget.
         total_s: the total budget, less the budgets of layers whose time is unknown.
-        mean_s: the mean latency of the tail.
         within_ratio: the share of requests within `total_s`.
     """
 
@@ -102,7 +101,6 @@ def spend(budget: Budget, seconds: FloatArray, known: Sequence[str]) -> Spending
 
     Args:
         seconds: (n, parts) seconds that each request spent in each part; n is at least 1.
-        known: the names of the measured layers.
     """
     latency_s = seconds[:, parts_in(known)].sum(axis=1)
     number = ceil(latency_s.size * _share(budget.percentile) - 1e-9)

@@ -124,11 +124,7 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 def decided(
     sides: Sequence[Chosen], question: CompareQuestion, processes: Processes | None
 ) -> Decided:
-    """Decide whether the latency of a question is worse. Pure.
-
-    Args:
-        processes: from `read_processes`.
-    """
+    """Decide whether the latency of a question is worse. Pure."""
     criteria = Criteria(
         QUANTILES[question.quantile], question.margin, question.looks, floor_of(question.metric)
     )

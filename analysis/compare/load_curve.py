@@ -70,7 +70,6 @@ def points_of(
 
     Args:
         drawn: (draws, k + 1, 2) results of `percentiles` for resampled requests.
-        edges: from `edges_of`.
         reach: half the width of an interval in standard errors.
     """
     running = measured.compared.running

@@ -89,7 +89,6 @@ def process_effect(
     Args:
         of_configuration: the requests of each process, by configuration. A group has the same
             number as in `before`.
-        difference: from `difference_of`.
     """
     squares, freedom, processes = 0.0, 0, 0
     for configuration in of_configuration:

@@ -67,7 +67,6 @@ def change_of(
     deployment with new names.
 
     Args:
-        before: the latest start of each engine before the range.
         last_unix_ns: the last sample of each replica. A replica has ended if it sends no samples
             while other replicas do.
         from_unix_ns: the start of the range. A replica that ended earlier is no change.

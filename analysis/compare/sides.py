@@ -51,7 +51,6 @@ class Requests:
         Args:
             metric: a key of `METRICS`.
             groups: (n,) from `group_numbers`.
-            chosen: (n,) whether a request belongs to the side.
         """
         value_s = _floats(self.table, METRICS[metric])
         mix = mix_terms(metric, self.instants)

@@ -40,9 +40,6 @@ def with_replayed_shares(
     too. If the replay cannot determine the shares, the shares by accounting remain, and
     `not_replayed` states the reason.
 
-    Args:
-        progress: called after each replayed combination of causes.
-
     Raises:
         NotAllowed: the question is about requests that the reader may not see.
     """

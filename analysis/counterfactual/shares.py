@@ -109,7 +109,6 @@ def decide(
 
     Args:
         causes: the proposed causes, at least one, with their shares by accounting.
-        progress: called after each replayed combination of factors.
 
     Raises:
         UndecidedError: the replay cannot remove a cause, or does not reproduce the growth.
