@@ -137,8 +137,8 @@ class Evaluator:
         """Find the steps that received requests since the last call, and count these steps again.
 
         Returns:
-            True if steps that ended more than 2 · `SETTLED_S` ago are counted again now. Otherwise,
-            their marks stay in the store.
+            True if steps that ended more than 2 · `SETTLED_S` ago are counted again now. If these
+            steps must wait, their marks stay in the store.
         """
         settled_s = now_s - 2 * SETTLED_S
         from_s = settled_s if self._elapsed_s() < self._recount_from_s else None

@@ -5,8 +5,8 @@ limited:
 - a free place goes to the group that had requests in the largest number of hours, because invented
   names rarely repeat. If two groups had equally many hours, the one with more requests gets the
   place;
-- a group loses its place only to a group that had requests in more than twice as many hours. So
-  invented names cannot quickly replace a real tenant;
+- a group loses its place only to a group that had requests in more than twice as many hours. So a
+  burst of invented names cannot replace a tenant that has had requests for half a day;
 - a group with an open incident keeps its place.
 
 Groups in the objective's `reserved` always have a place.
