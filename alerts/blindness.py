@@ -1,4 +1,4 @@
-"""Find objectives that can never alert, because they count too few requests or none. Pure."""
+"""Find objectives that count too few events to alert. Pure."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -6,20 +6,19 @@ from typing import Final, NamedTuple
 from alerts.burnrate import Counts
 
 HIDING: Final = ("unknown", "late")
-"""The reasons for excluding a request that indicate a fault in the telemetry. Requests are also
-excluded for reasons that indicate no fault, such as a cancellation or a client error."""
+"""The reasons for excluding a request that indicate a fault in the telemetry. Other reasons, such
+as a cancellation, are no fault."""
 
 LOOKED_AT_S: Final = 3_600
 """The check covers the requests or probes of the last `LOOKED_AT_S` seconds."""
 
 EXPECTED: Final = 100
-"""An objective is blind if there are at least this many requests and it selects none of them. An
-objective that covers 5 % of the traffic selects none of 100 requests with a probability of 0.95 to
-the power of 100, which is 1 in 170."""
+"""An objective that selects none of at least this many requests is blind. If an objective covers
+5 % of the traffic, the chance that it selects none of 100 requests is 0.95¹⁰⁰ = 1 in 170."""
 
 LEAST_LEFT_OUT: Final = 5
-"""Minimum number of excluded requests that makes an objective blind; fewer may be chance. The
-low-traffic guard in `policies/` has the same minimum for bad requests."""
+"""Fewer excluded requests may be chance, and do not make an objective blind. The low-traffic guard
+in `policies/` has the same minimum for bad requests."""
 
 NONE_SELECTED: Final = "none_selected"
 NO_PROBE: Final = "no_probe"
@@ -59,31 +58,22 @@ REASONS: Final[Mapping[str, Reason]] = {
         " `tailspan doctor` name the sender",
     ),
 }
-"""Reasons by key. The key is a label of the alert, and is part of the JSON of `tailspan slo
+"""Reasons by key. The key is a label of the alert and a value in the JSON of `tailspan slo
 status`."""
 
 
 def blind_to_probes(counts: Counts, probes: int) -> str | None:
-    """Return the reason why an objective on probes is blind; None if it is not blind.
-
-    Args:
-        counts: the counted probes of a window.
-        probes: the number of all results of probes in the same window.
-    """
+    """Return the reason why an objective on probes is blind; None if it is not blind."""
     return NO_PROBE if probes >= LEAST_LEFT_OUT and not counts.events else None
 
 
 def blind_because(counts: Counts, excluded: Mapping[str, int], requests: int) -> str | None:
-    """Return the reason why an objective is blind; None if it is not blind.
+    """Return the key (in `REASONS`) of why an objective is blind; None if it is not blind.
 
     Args:
-        counts: the counted events of a window.
-        excluded: number of excluded requests in the same window, by reason.
-        requests: the number of all requests in the same window, including those that the objective
-            does not select.
-
-    Returns:
-        A key of `REASONS`.
+        excluded: number of excluded requests by reason.
+        requests: the number of all requests in the window, including those that the objective does
+            not select.
     """
     for reason in HIDING:
         left_out = excluded.get(reason, 0)

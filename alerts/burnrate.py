@@ -1,17 +1,16 @@
 """Burn rates: how fast an error budget is spent, and whether that triggers an alert.
 
-Pure and exact: the functions take integers and return fractions, which are rounded only for
-display. The burn rate of a window is Σ bad / Σ all, divided by the budget.
+Pure. The results are exact fractions. The burn rate of a window is Σ bad / Σ all, divided by the
+budget.
 
 An alert fires if the burn rates of both windows of a pair exceed the pair's factor, and none of
 these guards suppresses it:
 
-- cold start: if counting began within the window, the part of the window before that instant is
-  assumed to have good traffic with the same request rate. So the burn rate is multiplied by the
-  share of the window in which events were counted. Detection always takes
-  factor · budget · window / bad ratio, even directly after a start;
+- cold start: if counting began within the window, the part before that instant is assumed to have
+  good traffic with the same request rate. So the burn rate is multiplied by the counted share of
+  the window;
 - low traffic: the long window has fewer bad events than the policy's minimum;
-- no data: a window without events has no burn rate. This differs from a burn rate of 0.
+- no data: a window without events has no burn rate.
 
 Source: Google SRE Workbook, ch. 5, "Alerting on SLOs".
 """
@@ -48,11 +47,8 @@ class Pair:
 
     Args:
         severity: page or ticket.
-        long_s: length of the long window. Its burn rate shows that enough of the budget was spent
-            to alert.
-        short_s: length of the short window. Its burn rate shows that the budget is still being
-            spent.
-        factor: the burn rate that both windows must exceed.
+        long_s: length of the long window, which shows that enough of the budget was spent.
+        short_s: length of the short window, which shows that the budget is still being spent.
     """
 
     severity: str
@@ -63,11 +59,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The window pairs of one objective, sorted by severity (the most urgent first) and then by
-    length (the shortest first).
-
-    `alerts.policy` creates it for the objective's period and budget.
-    """
+    """The window pairs of one objective, sorted by severity (the most urgent first), then by length
+    (the shortest first)."""
 
     name: str
     source: str
@@ -131,9 +124,7 @@ def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> di
     """Return for every pair of a policy whether it fires, or why it does not.
 
     Args:
-        windows: the counts of every window of the policy, by length in seconds.
-        policy: the window pairs and the minimum number of bad events.
-        budget: the share of events that may be bad.
+        windows: the counts of each window, by its length in seconds.
     """
     return {
         pair: judge_pair(
@@ -148,8 +139,8 @@ def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> di
 
 
 def detection_s(pair: Pair, budget: Fraction, bad_ratio: Fraction) -> Fraction | None:
-    """Return the seconds from the start of a burn to its alert, if this share of the events is bad.
-    Return None if this share never triggers an alert."""
+    """Return the seconds from the start of a burn to its alert, if this share of the events is bad;
+    None if this share never alerts."""
     if bad_ratio <= pair.factor * budget:
         return None
     return pair.factor * budget * pair.long_s / bad_ratio

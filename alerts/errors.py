@@ -1,8 +1,8 @@
 """Errors in objectives and in files that `alerts/` reads."""
 
 LONGEST_KEY = 200
-"""Maximum number of characters of a key's path in an error message. The longest path that OpenSLO
-defines has 93 characters."""
+"""Maximum number of characters of a key's path in an error message. OpenSLO's longest path has
+93."""
 
 
 class AlertsError(Exception):

@@ -1,8 +1,7 @@
 """Links from alerts to the explorer. Pure.
 
 The link of a Prometheus alert opens the last hour of the objective's requests. The link in the
-message about an incident opens the page of this incident. The page shows the same range, baseline
-and latency as `tailspan explain --incident`.
+message about an incident opens the page of this incident.
 """
 
 from collections.abc import Sequence
@@ -31,12 +30,7 @@ PROBE_FILTERS: Final = ("region", "endpoint")
 def objective_link(objective: Objective, explorer_url: str) -> str:
     """Return the link to the last hour of an objective's requests. If the objective compares a
     latency, the link opens the page Root cause. If it counts probes, the link opens the page
-    Outside.
-
-    Args:
-        objective: the objective.
-        explorer_url: the explorer's address.
-    """
+    Outside."""
     query = {"last": "1h"}
     if isinstance(objective.indicator, Goodput):
         for leaf in comparisons(objective.indicator.good):
@@ -52,8 +46,8 @@ def objective_link(objective: Objective, explorer_url: str) -> str:
 
 
 def group_filters(objective: Objective) -> str:
-    """Return the part of the URL that selects the alert's group, as a Prometheus template. The
-    template is appended to the result of `objective_link`."""
+    """Return the part of the URL that selects the alert's group, as a Prometheus template. Append
+    it to the result of `objective_link`."""
     return "".join(
         f'{{{{ with $labels.{label} }}}}{{{{ if ne . "{OTHER}" }}}}&{label}={{{{ . | urlquery }}}}'
         "{{ end }}{{ end }}"
@@ -75,9 +69,8 @@ def incident_link(slo: str, fired_unix_s: int, explorer_url: str) -> str:
     """Return the link to an incident.
 
     Args:
-        slo: the objective's name, with its group if the objective has groups.
+        slo: the objective's name, with its group if it has groups.
         fired_unix_s: time of the first alert, in unix seconds.
-        explorer_url: the explorer's address.
     """
     query = urlencode({"page": "root-cause", "incident": f"{slo}@{fired_unix_s}"}, safe="@")
     return f"{explorer_url.rstrip('/')}/?{query}"

@@ -11,7 +11,7 @@
                | field "is" ["not"] "unknown"
     literal    = number | text in quotes | "true" | "false"
 
-An expression can only compare fields with constants; no part of it is executed as code.
+An expression can only compare fields with constants; it is never executed as code.
 `alerts.evaluation.request_verdicts` defines the semantics.
 """
 
@@ -43,7 +43,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class IsUnknown:
-    """A test whether a field is unknown. The result is always true or false."""
+    """A test whether a field is unknown."""
 
     field: str
 
@@ -74,12 +74,12 @@ Expression = Comparison | IsUnknown | Not | And | Or
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The fields that an expression may use.
+    """The fields that an expression may use, and the values of each.
 
     Args:
         kinds: the type of each field's values.
         choices: for each field with a fixed set of values, this set.
-        why_not: for each field that a user may expect here but that is not allowed, the reason.
+        why_not: for each field that is not allowed here but that a user may expect, the reason.
     """
 
     kinds: Mapping[str, type]
@@ -134,8 +134,7 @@ def comparisons(expression: Expression) -> Iterator[Comparison | IsUnknown]:
 
 
 def conjuncts(expression: Expression) -> tuple[Expression, ...]:
-    """Return the operands of a conjunction. If the expression is not a conjunction, return only the
-    expression itself."""
+    """Return the operands of a conjunction. Return any other expression as the only operand."""
     return expression.operands if isinstance(expression, And) else (expression,)
 
 
@@ -200,7 +199,7 @@ class _Parser:
         return token
 
     def _taken(self, text: str) -> bool:
-        # A quoted text keeps its quotes, so that the text "and" differs from the keyword `and`.
+        # A text keeps its quotes, so that "and" differs from the keyword `and`.
         if self._next.text == text and self._next.kind in ("word", "sign"):
             self._at += 1
             return True
@@ -287,9 +286,8 @@ class _Parser:
         if kind is int and token.kind == "number" and re.fullmatch(r"[0-9]{1,18}", token.text):
             return int(token.text), token.text
         if kind is float and token.kind == "number":
-            # Parse the literal as a double, because measured values are doubles. The double of a
-            # latency of 0.1 s is slightly more than the exact decimal 0.1, so it would not meet an
-            # exact `<= 0.1`.
+            # Parse the literal as a double, because measured values are doubles. The double 0.1 is
+            # slightly more than the exact decimal 0.1, so it would not meet an exact `<= 0.1`.
             value = float(token.text)
             if value != float("inf"):
                 return value, token.text

@@ -1,9 +1,9 @@
 """The fields of requests and of probes that objectives may use, derived from `RequestTimeline` and
 `Probe`.
 
-`where` uses properties that a request has from its start. `good` uses its latencies and outcome.
-`where` must not use latencies or the outcome, because it could then exclude slow or failed requests
-from the count.
+`where` uses properties that a request has from its start. `good` uses the request's latencies and
+outcome. `where` must not use these, because it could then leave slow or failed requests out of the
+count.
 """
 
 from enum import Enum
@@ -29,8 +29,7 @@ SELECTING: Final = (
     "prompt_tokens",
 )
 GROUPING: Final = tuple(field for field in SELECTING if field != "prompt_tokens")
-"""Fields that `by` may contain. `prompt_tokens` is not allowed, because each token count would form
-its own group."""
+"""Fields that `by` may contain. `prompt_tokens` would give each token count its own group."""
 DURATIONS: Final = (
     "ttft_s",
     "first_content_s",
@@ -57,8 +56,8 @@ PROBE_ANSWER_DURATIONS: Final = (
     *(WAIT, "first_content_s", "first_reasoning_s", "first_event_s", "first_byte_s"),
     *("itl_max_s", "e2e_s"),
 )
-"""The durations of a probe that include the work of the model, or of the cache that answered
-instead of the model."""
+"""The durations of a probe that include the model's work, or the work of a cache in front of the
+model."""
 PROBE_DURATIONS: Final = (*PROBE_ANSWER_DURATIONS, *SET_UP_PARTS)
 PROBE_JUDGING: Final = (*PROBE_DURATIONS, "outcome", "output_tokens", "cost_usd")
 

@@ -25,25 +25,25 @@ OTHER: Final = "other"
 PLACES: Final = 50
 """Maximum number of groups of one objective, besides `other`. The rules record about 45 series for
 each group. With three days of counts, one evaluation of 50 groups took 0.4 s on two cores (0.03 s
-without groups). There is one evaluation every 15 s. If a group has more than 2 % of the traffic, it
-is always among the 50 largest groups."""
+without groups); it is due every 15 s. A group with more than 2 % of the traffic is always among the
+50 largest groups."""
 
 
 def other(by: Sequence[str]) -> Group:
-    """Return the group `other`, which has the requests of all groups without a place."""
+    """Return the group `other`."""
     return (OTHER,) * len(by)
 
 
 def key(group: Group) -> str:
-    """Return the key of a group as text, in a form that any database can store."""
+    """Return the key of a group, a text that any database can store."""
     return (
         f".{urlsafe_b64encode(json.dumps(group, ensure_ascii=False).encode()).decode().rstrip('=')}"
     )
 
 
 LONGEST_KEY: Final = 2_000
-"""Maximum number of bytes of a key. PostgreSQL can index at most 2,704 bytes. A value of 256
-characters needs at most 1,400 bytes in the key."""
+"""Maximum number of bytes of a key. PostgreSQL indexes at most 2,704 bytes. A value of 256
+characters needs at most 1,400 bytes."""
 
 
 def read_key(text: str) -> Group:
@@ -72,8 +72,6 @@ def narrowed(
 
     Args:
         where: selects the requests of all groups; None for all requests.
-        by: the fields that define the groups.
-        groups: the groups that have a place.
         group: one of these groups, or `other(by)`.
     """
     if group == other(by):
@@ -96,9 +94,8 @@ def _all(operands: list[Expression]) -> Expression:
 
 
 def _field_equals(field: str, value: str) -> Expression:
-    """Return an expression that is true if the field has this value, and otherwise false. The value
-    "" stands for an unknown field. The result of the expression is never unknown, so the expression
-    can be negated."""
+    """Return an expression that is true if the field has this value, and otherwise false (never
+    unknown, so it can be negated). The value "" stands for an unknown field."""
     if not value:
         return IsUnknown(field)
     return And(

@@ -27,7 +27,7 @@ class History:
 
     Args:
         since_s: when counting began, in unix seconds.
-        buckets: the buckets in any order. The counts of buckets with equal instants are added.
+        buckets: in any order. Buckets with equal instants are added.
         step_s: the evaluation interval in seconds. The first counts may appear up to one interval
             after counting began.
     """
@@ -55,15 +55,14 @@ class History:
         return self.part_of(Span(at_s - length_s, at_s), at_s)
 
     def part_of(self, period: Span, at_s: int) -> Window:
-        """Return the counts of a period up to an instant. The rest of the period counts as time
-        without data."""
+        """Return the counts of a period up to an instant."""
         counted_s = min(at_s - period.start_s, max(0, at_s - self._since_s + self._step_s))
         covered = min(Fraction(1), Fraction(counted_s, period.length_s))
         return Window(self.counts(period.start_s, at_s), covered)
 
 
 def states_at(history: History, at_s: int, policy: Policy, budget: Fraction) -> dict[str, State]:
-    """For each severity, return the most urgent state of its window pairs at an instant."""
+    """Return the most urgent state of each severity's window pairs at an instant."""
     lengths = {length for pair in policy.pairs for length in (pair.long_s, pair.short_s)}
     windows = {length: history.window(length, at_s) for length in lengths}
     states: dict[str, State] = {}

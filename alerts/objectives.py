@@ -1,5 +1,5 @@
-"""An objective: the requests that it covers, the condition that a good request meets, the target
-and the period. Pure.
+"""Objectives: the requests that count, the condition for a good request, the target and the period.
+Pure.
 
 An `Indicator` counts all events and the bad events. For `Goodput`, each request is an event. For
 `GoodProbes`, each probe is an event. For `QueryRatio`, two Prometheus queries count the events. For
@@ -23,8 +23,8 @@ from store.alerting.slo_counts import PROBE_DEFINITIONS
 from telemetry import durations
 
 JUDGED: Final = 2
-"""Version of the rules for verdicts. Increase it when `alerts.evaluation.request_verdicts` changes,
-so that counts that were stored by an earlier version are not used."""
+"""Version of the rules for verdicts. Increase it when `alerts.evaluation.request_verdicts` changes.
+Counts that an earlier version stored are then not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class GoodEvents:
     Args:
         where: selects the events; None for all.
         good: the condition that a good event meets.
-        by: fields whose values define groups; each group has its own budget.
+        by: fields whose values define groups.
         reserved: groups that always have a place (`alerts.evaluation.group_places`).
         part: the group that is counted; None to count all groups together.
-        slices: the time slices, if each time slice is an event. None if each request or probe is an
+        slices: the time slices, if each slice is an event; None if each request or probe is an
             event.
     """
 
@@ -63,12 +63,7 @@ class GoodEvents:
         )
 
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> Self:
-        """Return the indicator of one group.
-
-        Args:
-            group: a group that has a place, or `groups.other(by)`.
-            placed: the groups that have a place.
-        """
+        """Return the indicator of a group that has a place, or of `groups.other(by)`."""
         where = groups.narrowed(self.where, self.by, placed, group)
         return replace(self, where=where, part=Part(self, placed, group))
 
@@ -85,8 +80,8 @@ class GoodEvents:
 
     @property
     def digest(self) -> str:
-        """A key for stored counts. It consists of the kind of event, a hash of the definition in 16
-        characters, and the group."""
+        """A key for stored counts: the kind of event, a hash of the definition in 16 characters,
+        and the group."""
         if self.part:
             return self.part.whole.digest + self.group_key
         whole = f"judged {JUDGED}; {self.definition}"
@@ -118,21 +113,18 @@ class Part:
 
     @property
     def family(self) -> str:
-        """A key that is the same for all groups of an objective, because one call counts all of
-        these groups."""
+        """A key that all groups of an objective share, because one call counts them all."""
         every = "".join(map(groups.key, self.groups))
         return self.whole.digest + sha256(every.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A PromQL query that counts events. `{{.window}}` is the placeholder for the range of each
-    window."""
+    """A PromQL query that counts events. `{{.window}}` stands for the window."""
 
     text: str
     per_second: bool
-    """True if the query returns a rate. The rate is then multiplied by the window's seconds to get
-    a count."""
+    """True if the query returns a rate, which is multiplied by the window's seconds."""
 
     def over(self, window: str) -> str:
         """Return the query for a window."""
@@ -141,14 +133,13 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class QueryRatio:
-    """Two Prometheus queries: one counts all events, and the other one counts either the good or
-    the bad events."""
+    """Two Prometheus queries: one for all events, and one for either the good or the bad events."""
 
     total: Query
     part: Query
     part_is_bad: bool
     by: tuple[str, ...] = ()
-    """Labels whose values define groups; each group has its own budget."""
+    """Labels whose values define groups."""
     slices: Slices | None = None
 
 
@@ -171,9 +162,7 @@ class Objective:
     Args:
         period_s: the length of the period in seconds; for a calendar period, its nominal length.
         calendar: the calendar of the period; None for a rolling period.
-        policy: the window pairs that alert.
-        labels: labels that are added to every alert.
-        annotations: annotations that are added to every alert.
+        labels, annotations: added to every alert.
         alert_when_no_data: True if missing counters should page.
         file: the file that defines the objective, starting at line `line`.
     """
@@ -203,7 +192,7 @@ class Objective:
 
     @property
     def by(self) -> tuple[str, ...]:
-        """Fields or labels whose values define groups; each group has its own budget."""
+        """Fields or labels whose values define groups."""
         return () if isinstance(self.indicator, RawRatio) else self.indicator.by
 
     @property

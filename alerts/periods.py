@@ -3,9 +3,8 @@
 A rolling period of 30 days ends now. A calendar period begins and ends at fixed local times in a
 time zone, so its length in seconds varies with the month and with daylight saving time.
 
-Burn rates do not depend on the period, but the factors of alerts do (`alerts.policy`). For a
-calendar period, the factors use `NOMINAL_DAYS`, so that an alert means the same in February and in
-March.
+The factors of alerts depend on the period (`alerts.policy`). For a calendar period, they use
+`NOMINAL_DAYS`, so that an alert means the same in February and in March.
 
 Source: OpenSLO 1.0, "timeWindow".
 """
@@ -21,8 +20,7 @@ from telemetry import durations
 
 DAY_S: Final = durations.UNITS_S["d"]
 NOMINAL_DAYS: Final = {"d": 1, "w": 7, "M": 30, "Q": 90, "Y": 365}
-"""Nominal number of days of each unit of a calendar period. 30, 90 and 365 days are the usual
-rolling periods."""
+"""Nominal number of days of each unit of a calendar period."""
 _MONTHS: Final = {"M": 1, "Q": 3, "Y": 12}
 _NAMES: Final = {"d": "day", "w": "week", "M": "month", "Q": "quarter", "Y": "year"}
 
@@ -85,8 +83,8 @@ class Calendar:
         return Span(self._starts_s(index), self._starts_s(index + 1))
 
     def boundaries(self, from_s: int, to_s: int) -> Iterator[int]:
-        """Yield the starts of periods in unix seconds. The first one is the start of the period
-        that contains `from_s`. The last one is the first start after `to_s`."""
+        """Yield the starts of periods in unix seconds, from the period that contains `from_s` to
+        the first period after `to_s`."""
         index = self._index(from_s)
         while True:
             starts_s = self._starts_s(index)
@@ -103,8 +101,8 @@ class Calendar:
             index = months // (self.number * _MONTHS[self.unit])
         else:
             index = (local - self.start) // timedelta(days=self.number * NOMINAL_DAYS[self.unit])
-        # The estimated index may be off by one: if the period begins later in this month, or if the
-        # local clock was set back (end of daylight saving time).
+        # The estimate may be off by one if the period begins later in this month, or at the end of
+        # daylight saving time.
         while self._starts_s(index) > at_s:
             index -= 1
         while self._starts_s(index + 1) <= at_s:

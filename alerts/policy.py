@@ -19,19 +19,15 @@ POLICIES: Final = Path(__file__).parent / "policies"
 SEVERITIES: Final = ("page", "ticket")
 
 MOST_BAD_RATIO: Final = Fraction(9, 10)
-"""Upper limit of the share of bad events that a window pair requires to alert. The limit applies if
-the pair's factor would require a larger share.
-
-A loose target has a large budget. At a target of 90 %, the burn rate of a total failure is only 10,
-so it never reaches a factor of 14.4. With a limit of 9/10, the pair alerts when a total failure has
-lasted for 9/10 of the long window. With a limit of 10/10, a single good event in the window would
-prevent the alert.
-"""
+"""Upper limit of the share of bad events that a window pair requires to alert. Without the limit,
+an objective with a large budget would never alert: at a target of 90 %, the burn rate of a total
+failure is 10, below a factor of 14.4. With 9/10, the pair alerts when a total failure has lasted
+for 9/10 of the long window. With 10/10, a single good event would prevent the alert."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A pair of windows as defined in a policy file, independent of any objective."""
+    """A pair of windows in a policy file."""
 
     severity: str
     long_s: int
@@ -54,8 +50,8 @@ class PolicyFile:
         """Return the policy for a period and a budget.
 
         The factor of each pair is `budget_share × period / long`, but at most the burn rate at
-        which `MOST_BAD_RATIO` of the events are bad. If this limit gives two pairs of a severity
-        the same factor, the result contains only the pair with the shorter windows.
+        which `MOST_BAD_RATIO` of the events are bad. If the limit gives two pairs of a severity the
+        same factor, only the pair with the shorter windows remains.
         """
         cap = MOST_BAD_RATIO / budget
         pairs: list[Pair] = []
@@ -70,13 +66,8 @@ class PolicyFile:
 def policy_for(period_s: int, budget: Fraction) -> Policy:
     """Return the built-in policy of an objective.
 
-    Among the built-in policies whose period is at most the objective's period, the result is the
-    policy with the longest period. So no factor is lower than in the source of the policy.
-
-    Args:
-        period_s: the length of the objective's period in seconds, at least the period of the
-            shortest built-in policy.
-        budget: the share of events that may be bad.
+    The result is the policy with the longest period that is not longer than the objective's. So no
+    factor is lower than in the policy's source.
     """
     fitting = [each for each in built_in() if each.period_s <= period_s]
     return max(fitting, key=lambda each: each.period_s).over(period_s, budget)

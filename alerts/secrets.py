@@ -9,8 +9,8 @@ from alerts.errors import shown
 from alerts.strict_yaml import Reader
 
 SOURCES: Final = ("", "_env", "_file")
-"""Suffixes of a key. A key without a suffix contains the secret itself, a key with `_env` contains
-the name of an environment variable, and a key with `_file` contains the path of a file."""
+"""Suffixes of a key: the value is the secret itself (no suffix), the name of an environment
+variable (`_env`) or the path of a file (`_file`)."""
 LONGEST: Final = 4_096
 
 
@@ -36,10 +36,7 @@ def read_secret(
     """Return the secret that a key contains or references; None if the key is absent.
 
     Args:
-        reader: the reader of the mapping that contains the key.
         key: the key without suffix.
-        folder: the folder that file paths are relative to.
-        environ: the environment variables.
 
     Raises:
         DocumentError: more than one form is given, or the variable or file does not exist. The

@@ -2,10 +2,8 @@
 
 A slice is bad if its share of good events is below the target for slices (`Slices.target`). A slice
 without events is neither good nor bad. The error budget is a number of bad slices. So a bad minute
-at night, with few requests, uses as much budget as a bad minute at noon.
-
-Slices end at multiples of their length, counted from unix time 0, as the steps of a PromQL
-subquery do. So the rules and the live evaluator use the same slices.
+at night uses as much budget as a bad minute at noon. Slices end at multiples of their length from
+unix time 0, as the steps of a PromQL subquery do.
 
 Source: OpenSLO 1.0, "budgetingMethod: Timeslices".
 """
@@ -21,13 +19,8 @@ from telemetry import durations
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """The length of the slices, and the share of good events that makes a slice good.
-
-    Args:
-        length_s: length of a slice in seconds.
-        target: the share of a slice's events that must be good.
-        target_written: the target as display text.
-    """
+    """The length of the slices, and the share of a slice's events that must be good.
+    `target_written` is the target as display text."""
 
     length_s: int
     target: Fraction
@@ -46,8 +39,8 @@ class Slices:
         """Return the slices that had events, as buckets with one good or bad event each.
 
         Args:
-            buckets: counts of events. Each bucket lies within one slice.
-            until_s: slices that end later are not returned, because they are not complete.
+            buckets: each bucket lies within one slice.
+            until_s: later slices are not complete, and are not returned.
         """
         totals: dict[int, Counts] = {}
         for each in buckets:

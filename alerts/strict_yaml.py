@@ -21,8 +21,8 @@ MAX_NODES = 20_000
 
 _NOT_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """Matches control characters and lone surrogates, which an escape sequence in a quoted string can
-produce. Control characters can change a terminal or end a PromQL comment. Lone surrogates cannot be
-encoded as UTF-8."""
+produce. Control characters can change a terminal or end a PromQL comment; lone surrogates have no
+UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,7 @@ class _Builder:
                 "",
                 "anchors and aliases (& and *) are not allowed: write the value out",
             )
-        # `tag` is set only for explicit tags, which are not allowed. A quoted string has no
-        # explicit tag.
+        # `tag` is set only for explicit tags.
         if getattr(event, "tag", None) is not None:
             raise DocumentError(self._file, line, "", "tags (!) are not allowed")
         if isinstance(event, yaml.ScalarEvent):
@@ -152,10 +151,7 @@ class Reader:
     """Reads a mapping key by key. Unknown keys are errors.
 
     Args:
-        node: the mapping.
-        file: the file's name as the user gave it.
-        path: the node's path in its document.
-        keys: the allowed keys.
+        file: the name as the user gave it.
     """
 
     def __init__(self, node: Node, file: str, path: str, keys: tuple[str, ...]) -> None:
@@ -201,7 +197,7 @@ class Reader:
         ]
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return the value of a key as text, or the default if the key is absent."""
+        """Return the value of a key as text, or the default."""
         if default is not None and key not in self:
             return default
         node = self.node(key)
@@ -219,8 +215,8 @@ class Reader:
         return text
 
     def choices(self, key: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the value of a key, a sequence without repetitions. Each item must be one of the
-        allowed texts. If the key is absent, return all allowed texts."""
+        """Return the value of a key, a sequence of different allowed texts; all of them if the key
+        is absent."""
         if key not in self:
             return allowed
         chosen = self.texts(key, f"items from: {', '.join(allowed)}")
@@ -230,8 +226,8 @@ class Reader:
         return chosen
 
     def texts(self, key: str, allowed: str = "texts") -> tuple[str, ...]:
-        """Return the value of a key, a sequence of texts. A repeated text is an error. `allowed`
-        describes the allowed items in the error message."""
+        """Return the value of a key, a sequence of different texts. The error message contains
+        `allowed`."""
         node = self.node(key)
         chosen = [each.text for each in getattr(node, "items", ()) if isinstance(each, Text)]
         if not isinstance(node, Items) or not chosen or len(chosen) != len(node.items):
@@ -244,15 +240,14 @@ class Reader:
         return tuple(chosen)
 
     def duration_s(self, key: str, default: str | None = None) -> int:
-        """Return the duration of a key, such as `30d`, in seconds. If the key is absent, return the
-        default."""
+        """Return the duration of a key, such as `30d`, in seconds, or the default."""
         try:
             return durations.parse_s(self.text(key, default))
         except ValueError as error:
             raise self.error(key, str(error)) from error
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return the boolean of a key, or the default if the key is absent."""
+        """Return the boolean of a key, or the default."""
         if key not in self:
             return default
         return self.choice(key, ("true", "false")) == "true"

@@ -1,8 +1,7 @@
 """The names of objectives' metrics, labels and recorded series.
 
-The names cover the counters of each objective (`slo`) on Tailspan's `/metrics`, and the series that
-the generated rules record from these counters. If a series covers a window, its name ends with the
-window's length.
+The counters are on Tailspan's `/metrics`; the generated rules record series from them. The name of
+a series over a window ends with the window's length.
 """
 
 from typing import Final
@@ -17,8 +16,8 @@ REQUESTS: Final = "tailspan_requests_total"
 PROBES: Final = "tailspan_probe_results_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
-"""The timestamp of the rule's evaluation. It is recorded only while the objective's counters exist.
-So its minimum over a window is the earliest time in the window at which the counters existed."""
+"""The timestamp of the rule's evaluation. It exists only while the objective's counters exist, so
+its minimum over a window is the earliest time at which they existed."""
 
 PLACED: Final = "slo:tailspan_group_places:increase6h"
 """The groups that are counted separately, for objectives with Prometheus queries and `by`."""
@@ -31,10 +30,10 @@ PERIOD_END: Final = "slo:tailspan_period_end:timestamp_seconds"
 """The end of the current calendar period, in unix seconds."""
 PERIOD: Final = "slo:tailspan_period:info"
 PERIOD_LABEL: Final = "period"
-"""A label of series that are recorded per calendar period, with the period's start as its value."""
+"""The label with the start of the calendar period."""
 EXHAUSTED_IN: Final = "slo:tailspan_budget_exhausted_in:seconds"
-"""Seconds that the remaining budget lasts at the current burn rate. Absent if the burn rate is 0,
-or if a calendar period ends earlier."""
+"""Seconds that the remaining budget lasts at the current burn rate. Absent at a burn rate of 0, or
+if a calendar period ends earlier."""
 
 ALERT_BURNING: Final = "TailspanBudgetBurn"
 ALERT_HELD_BACK: Final = "TailspanBudgetBurnHeldBack"
@@ -66,15 +65,11 @@ def coverage(window: str) -> str:
 
 def alerting_burn(window: str) -> str:
     """Return the name of the series with a pair's burn rate over its long window. The series exists
-    only while the pair alerts.
-
-    If several pairs share the long window, `window` also contains the short window and the
-    severity.
-    """
+    only while the pair alerts. If pairs share a long window, `window` contains the short window and
+    the severity too."""
     return f"slo:tailspan_alerting_burn:ratio{window}"
 
 
 def burn_rate(window: str) -> str:
-    """Return the name of the series with the burn rate of a window. Alerts do not use this series;
-    it is only for display."""
+    """Return the name of the series with the burn rate of a window. It is only for display."""
     return f"slo:tailspan_burn_rate:ratio{window}"

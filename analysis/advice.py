@@ -1,9 +1,6 @@
-"""Rank possible changes of the servers: replay the recorded traffic with each common optimisation.
-
-One possible change is called a lever. A replay predicts latencies, attainment and cost. It cannot
-predict the quality of another model's output, or the distance to the users. If a lever depends on
-the quality or the distance, its precondition names this.
-"""
+"""Rank levers (possible changes of the servers): replay the recorded traffic with each of them. A
+replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
+output, or the distance to the users. If a lever depends on either, its precondition names this."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,18 +16,16 @@ from roofline.shape_from_config import read_shape
 from telemetry.starts import read
 
 LEAST_GAIN: Final = 0.02
-"""Minimum relative reduction of a latency that counts as a gain. It is not 0, because the replay of
-an unchanged simulated window is up to 3 % off (docs/benchmarks.md#what-if)."""
+"""Minimum relative reduction of a latency that counts as a gain. The replay of an unchanged
+simulated window is up to 3 % off (docs/benchmarks.md#what-if)."""
 
 FEWER_DRAWS: Final = 8
 """Number of resampled replays (draws) for a lever that does not shorten the latency. Its interval
-does not affect the ranking, so the standard deviation may have an error of 25 %."""
+does not affect the ranking, so an error of 25 % in the standard deviation is accepted."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
-"""The effort of each kind of change, relative to a restart with a changed argument. Machines cost
-money and capacity. Another model or number format must be evaluated before use. The numbers only
-define an order. They were not measured.
-"""
+"""The effort of each kind of change, relative to a restart with a changed argument. The numbers
+only define an order. They were not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +63,14 @@ class Advice:
 
 
 def shortens(answer: WhatIfAnswer, metric: str) -> bool:
-    """Return whether the P99 falls, regardless of the interval of the change."""
+    """Return whether the P99 falls, even if the interval contains a rise."""
     gain = answer.gains[metric]["p99"].value
     return not answer.saturated and gain is not None and gain <= -LEAST_GAIN
 
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """All levers, sorted by gain relative to effort. Levers that help come first."""
+    """All levers: those that help first, sorted by gain relative to effort."""
 
     metric: str
     advice: Sequence[Advice]
@@ -95,12 +90,10 @@ def advise(
     """Replay each lever that applies to the engines of the window.
 
     Args:
-        recorded: the window.
-        question: the requests to report. The question's edits are ignored.
+        question: the requests to report. Its edits are ignored.
         metric: the latency to shorten, one of `window_replay.METRICS`.
         draws: number of resampled replays for the interval of each lever that shortens the latency.
             Other levers have at most `FEWER_DRAWS`.
-        progress: called after each draw, for both groups of levers.
     """
     unknown: list[str] = []
     levers = list(_levers(recorded, unknown))
@@ -160,7 +153,7 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
         if budget >= config.max_num_seqs:
             yield lever(name, f"max_num_batched_tokens={budget}", _SETTING, "a restart")
     if not config.long_prefill_token_threshold:
-        # If vLLM limits partial prefills, its default threshold is 4 % of max_model_len.
+        # If vLLM limits partial prefills, the threshold defaults to 4 % of max_model_len.
         limit = max(1, round(config.max_model_len * 0.04))
         yield lever(
             "limit long prefills", f"long_prefill_token_threshold={limit}", _SETTING, "a restart"
@@ -185,8 +178,7 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
 
 
 def _not_quantisable(recorded: Recorded, lever: Lever, name: str) -> str | None:
-    """Return why the effect of a quantisation cannot be extrapolated. Return None if the effect can
-    be extrapolated."""
+    """Return why the effect of a quantisation cannot be extrapolated; None if it can be."""
     for each in recorded.engines:
         try:
             now = read_shape(each.start.shape or "{}").precision.linear_bytes

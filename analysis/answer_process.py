@@ -1,8 +1,8 @@
 """Compute answers in a child process with limits on memory and time.
 
 If the computation needs too much memory or hangs, only the child ends. A computation may yield
-several answers, and each answer is better than the previous one. If the child ends early, the
-result is the newest answer.
+several answers, each better than the previous one. If the child ends early, the result is the
+newest answer.
 """
 
 import os
@@ -22,42 +22,36 @@ from telemetry import child_process
 
 MOST_BYTES: Final = 4 * 2**30
 """Limit on the address space of the child process, in bytes. The diagnosis of 1.4 million requests
-reserves 2.6 GB of address space, of which it uses 1.6 GB. A replay needs less
-(docs/benchmarks.md#shares-by-replay)."""
+reserves 2.6 GB; a replay needs less (docs/benchmarks.md#shares-by-replay)."""
 
 MOST_S: Final = 120.0
 """Limit on the elapsed time of the child process, in seconds. The diagnosis of a million requests
-takes about a second. On a busy machine, a replay takes at most 36 s, and its first compilation
-about 15 s (docs/benchmarks.md#shares-by-replay)."""
+takes about a second; on a busy machine, a replay takes up to 36 s, and its first compilation about
+15 s (docs/benchmarks.md#shares-by-replay)."""
 
 MOST_AT_A_TIME: Final = 2
-"""Maximum number of child processes that one process runs at the same time. Further computations
-wait."""
+"""Maximum number of child processes at the same time. Further computations wait."""
 
 _STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
-"""The first byte of each message that the child sends. Messages of the types `_STEP` and
-`_COMPILING` have no content. In messages of the other types, the first byte is followed by the
-length of the content in `_LENGTH` bytes, and then by the content."""
+"""The first byte of each message that the child sends. `_STEP` and `_COMPILING` have no content.
+After the other bytes come the length of the content, in `_LENGTH` bytes, and the content."""
 _LENGTH: Final = 8
 _LONGEST: Final = 2**26
-"""Maximum length of a content in bytes. An explanation has about 20,000."""
+"""Maximum length of a content in bytes."""
 
 _turns: Final = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 Step = Callable[[], None]
 Compute = Callable[[Engine, Step, Step], Iterator[Any]]
 """A function that yields answers, each better than the previous one. It must be a function of a
-module, or a `functools.partial` of such a function, so that the child can import it. The function
-calls its second argument after each step of the computation, and its third argument if it must
-compile the replay first."""
+module, or a `functools.partial` of one, so that the child can import it. It calls its second
+argument after each step, and its third argument if it must compile the replay first."""
 
 
 class ChildAnswer(NamedTuple):
-    """The result of a child process. `answer` is the newest answer, or None if there is no answer
-    yet. `problem` states why there is no better answer; None if the computation finished.
-
-    `unavailable` is true if the reason is that the database could not be read.
-    """
+    """The result of a child process. `answer` is the newest answer, or None. `problem` states why
+    there is no better answer; None if the computation finished. `unavailable` is true if the
+    database could not be read."""
 
     answer: Any = None
     problem: str | None = None
@@ -79,10 +73,7 @@ def answer_in_child(
 
     Args:
         engine: the database, from `open_database`; another process must be able to read it.
-        compute: computes the answers.
-        progress: called after each step.
-        compiling: called if the replay must be compiled first, which takes about 15 s.
-        nice: added to the niceness of the child process, which lowers its priority.
+        compiling: called if the replay must be compiled first.
     """
     # The URLs may contain a password, so they are sent on standard input, not as arguments.
     opened, access = urls(engine), access_of(engine)
@@ -118,7 +109,6 @@ def answer_in_child(
 
 
 def _read(messages: IO[bytes], progress: Step, compiling: Step) -> ChildAnswer:
-    """Read the messages of the child until its end."""
     steps = {_STEP: progress, _COMPILING: compiling}
     newest = None
     while kind := messages.read(1):
@@ -139,7 +129,7 @@ def _read(messages: IO[bytes], progress: Step, compiling: Step) -> ChildAnswer:
 def main() -> None:
     """Read the question on standard input, and write the messages. Runs within the limit."""
     child_process.limit_memory(MOST_BYTES)
-    # Send what libraries print to standard error, so that it does not become a part of an answer.
+    # Send what libraries print to standard error, apart from the answers.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as messages:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         opened, access, compute, nice = pickle.load(sys.stdin.buffer)

@@ -1,8 +1,8 @@
 """Choose the default baseline of a window: the latest range before it without an incident.
 
 Pure. Usually the baseline is the range just before the window. If an incident was open in that
-range, both ranges are slow, and the comparison finds no difference. In this case, the baseline ends
-at the start of the incident. It ends even earlier if it would overlap another incident.
+range, both ranges are slow, and the comparison finds no difference. The baseline then ends at the
+start of the incident, or earlier if it would overlap another incident.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,8 @@ _NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A baseline, and the incident that follows it.
-
-    If the baseline ends at the start of an incident, `before` is this incident. If the baseline
-    ends at the start of the window, `before` is None.
-    """
+    """A baseline. `before` is the incident that begins at the end of the baseline; None if the
+    window begins there."""
 
     span: Span
     before: IncidentRow | None = None
@@ -32,9 +29,7 @@ def usual_baseline(
     """Return the latest range before a window that no incident overlaps.
 
     Args:
-        window: the time range to compare with the baseline.
-        incidents: the known incidents, of any objective.
-        length_ns: length of the baseline in nanoseconds, or None to use the window's length.
+        length_ns: length of the baseline in nanoseconds; None for the window's length.
     """
     length_ns = length_ns or window.to_unix_ns - window.from_unix_ns
     end_ns, before = window.from_unix_ns, None

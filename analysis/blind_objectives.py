@@ -1,8 +1,7 @@
 """Check in the store whether an objective counted the requests or probes of the last hour.
 
-`tailspan slo status`, `tailspan doctor` and the pages use this module. The generated Prometheus
-rules do the same check on `/metrics`. The reason `late` exists only in the rules, because the store
-counts a late request at the time when the request ended.
+The generated Prometheus rules do the same check on `/metrics`. The reason `late` exists only in the
+rules, because the store counts a late request when it ended.
 """
 
 from collections import Counter
@@ -29,10 +28,7 @@ def blind_reason(
     The groups of an objective are checked together, as in the rule on `/metrics`.
 
     Args:
-        engine: the database, from `open_database`.
-        objective: an objective that Tailspan counts.
-        tallies: the counts of all groups of the objective, for at least the hour before `at_s`.
-        at_s: the current time, in unix seconds.
+        tallies: the counts of all groups, for at least the hour before `at_s`.
     """
     if not objective.alert_when_no_data:
         return None
@@ -44,8 +40,7 @@ def blind_reason(
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))
-    # If the objective excluded a request as neither good nor bad, its `where` matches some
-    # requests, so it is not blind for the reason that `where` matches none.
+    # An excluded request matches `where`, so `where` matches some requests.
     requests = 0
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))

@@ -1,7 +1,7 @@
 """Compute hit rates, answer times and estimated savings of caches in front of the model.
 
-A hit is not a request, so no percentile, objective or bill includes a hit. The time and cost that a
-hit saved are estimated from the requests that the model answered in the same range.
+A hit is not a request, so no percentile, objective or bill includes it. Its savings are estimated
+from the requests that the model answered in the same range.
 """
 
 from collections import Counter, defaultdict
@@ -29,10 +29,9 @@ from telemetry.requests import Outcome, PricedBy
 LABELS: Final = ("tenant", "route", "model", "cache", "kind", "region", "service")
 DEFAULT_BY: Final = ("tenant", "route")
 MOST_READ: Final = 100_000
-"""Maximum number of reports to read. Reading this number takes 1.5 s of CPU time. If there are
-more, the newest reports are read."""
+"""Maximum number of reports to read, the newest first. Reading them takes 1.5 s of CPU time."""
 MOST_GROUPS: Final = 200
-"""Maximum number of groups, as for the values of a label in rollups."""
+"""Maximum number of groups, as for a label's values in rollups."""
 BINS: Final = 100
 """Number of equal bins of the similarity, from 0 to 1."""
 ESTIMATE: Final = (
@@ -77,13 +76,10 @@ class CacheGroup:
     """The lookups with the same labels.
 
     Attributes:
-        labels: the values of the labels that the question groups by.
-        rate: hits as a share of hits and misses, with its 95 % interval. None if there are no hits
-            and no misses.
+        rate: hits as a share of hits and misses, with its 95 % interval; None without either.
         answer_on_hit: duration of the whole answer, as its client or gateway measured it.
-        saved_usd: the estimated savings of the hits with a price. None if no hit has a price.
-        priced_hits: the number of hits with a price. timed_hits: the number of hits in
-            `saved_engine_s`.
+        saved_usd: the estimated savings of the `priced_hits`; None without such hits.
+        timed_hits: the number of hits in `saved_engine_s`.
     """
 
     labels: tuple[str | None, ...]
@@ -122,15 +118,13 @@ class CachesAnswer:
     """What caches answered in a window.
 
     Attributes:
-        window: the range that was read. If there are too many reports, it is shorter than the range
-            that was asked for.
-        reports: the number of reports in the range that was asked for.
-        read: the number of reports that were read. Several reports may describe the same lookup.
-        total: all lookups, or None without lookups.
-        groups: the largest group first. Groups beyond `MOST_GROUPS` are one group `_other`.
+        window: the range that was read; shorter than the given range if there are too many reports.
+        reports: the number of reports in the given range. Several reports may describe the same
+            lookup.
+        groups: the largest first. Groups beyond `MOST_GROUPS` are one group `_other`.
         similarity: the bins with lookups of the cache `similarity_of`.
-        similarity_of: the cache that reported the most similarities. Only one cache is shown,
-            because each cache has its own threshold.
+        similarity_of: the cache that reported the most similarities. Each cache has its own
+            threshold.
         other_similarities: the number of similarities of other caches.
         lowest_hit: the smallest similarity of a hit. A wrong answer is most likely near this
             similarity.
@@ -187,8 +181,7 @@ def _matches(lookup: Report, where: Mapping[str, str | None]) -> bool:
 
 
 _Key = tuple[str | None, str]
-"""The requests over which a mean is computed: the requests of a tenant to a model, or the requests
-of all tenants (`EVERY`) to a model."""
+"""The requests of a tenant, or of all tenants (`EVERY`), to a model."""
 EVERY: Final = "\x00every tenant"
 """Stands for all tenants. No tenant has this name, because the collector replaces null
 characters."""
@@ -196,7 +189,7 @@ characters."""
 
 def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, MeanRequest]:
     """Return the mean values of the answered requests, for each tenant and model, and for each
-    model over all tenants. Return an empty mapping if the reader's role does not allow a bill."""
+    model. Empty if the reader's role does not allow a bill."""
     try:
         costs = bill(accounts(engine, window, _BY), prices).costs
     except NotAllowed:
@@ -247,8 +240,8 @@ def _group(
 
 
 def _replaced_request(hit: Report, means: Mapping[_Key, MeanRequest]) -> MeanRequest | None:
-    """Return the mean values of the requests that the hit's tenant sent to the same model. If there
-    are none, return the mean values over all tenants, or None if the model answered no request."""
+    """Return the mean values of the requests that the hit's tenant sent to the same model. Without
+    such requests, use all tenants. Return None without any requests."""
     if hit.model is None:
         return None
     return means.get((hit.tenant, hit.model)) or means.get((EVERY, hit.model))

@@ -18,24 +18,19 @@ NAMES: Final = {
 
 
 MOST: Final = 0.5
-"""If a share that is computed by accounting is above this value, the text calls it "most" of the
-growth. In simulations, the word "most" is right for 94 % of single faults and 63 % of two
-simultaneous faults. More precise words were wrong more often
-(docs/benchmarks.md#shares-by-replay)."""
+"""The text calls a share above this value "most" of the growth if accounting computed the share. In
+simulations, "most" is right for 94 % of single faults and 63 % of two simultaneous faults. More
+precise words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:
-    """Return a share of the growth in words. Use the words for shares that are computed by
-    accounting, because their percentages are not reliable.
-
-    Every page, command and message uses these words for a share that has no interval.
-    """
+    """Return a share of the growth in words. Shares by accounting are given in words, because their
+    percentages are not reliable."""
     return "probably most" if share > MOST else "a part"
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:
-    """Format a share: as a percentage with its interval if it comes from a replay, otherwise in
-    words."""
+    """Format a share: from a replay as a percentage with its interval, otherwise in words."""
     if low is None or high is None:
         return rough_share(share)
     return f"{share:.0%} [{low:.0%} to {high:.0%}]"
@@ -56,12 +51,7 @@ def first_cause_sentence(explanation: Explanation) -> str | None:
 
 
 def network_sentence(growth: NetworkGrowth, seconds: Callable[[float | None], str]) -> str:
-    """Return a sentence about the time outside the servers.
-
-    Args:
-        growth: the growth that a region's probes measured.
-        seconds: formats a duration.
-    """
+    """Return a sentence about the time outside the servers."""
 
     def median(value_s: float, interval_s: tuple[float, float]) -> str:
         low, high = map(seconds, interval_s)
@@ -76,12 +66,7 @@ def network_sentence(growth: NetworkGrowth, seconds: Callable[[float | None], st
 
 
 def method_sentence(explanation: Explanation, seconds: Callable[[float | None], str]) -> str:
-    """Return how the shares of the causes were computed.
-
-    Args:
-        explanation: an explanation with causes.
-        seconds: formats a duration.
-    """
+    """Return how the shares of the causes were computed."""
     replay = explanation.replay
     if replay is not None:
         return (

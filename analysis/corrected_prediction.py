@@ -1,8 +1,8 @@
 """Compute predictions from measured values and two replays (decision 079).
 
 The prediction is: measured value × edited replay / unchanged replay. The unchanged replay has the
-recorded configuration; the edited replay has the change. An error of the model affects both
-replays, so it cancels out in the ratio.
+recorded configuration; the edited replay has the change. An error of the model cancels out in the
+ratio.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,8 @@ from replay.arrivals import FloatArray
 from telemetry.quantiles import Z_95
 
 NEGLIGIBLE_S: Final = 1e-3
-"""If the values are below this duration in seconds, the ratio of two replays is not meaningful. In
-this case, a prediction adds the difference of the two replays instead of multiplying by their
-ratio."""
+"""Below this duration in seconds, the ratio of two replays is not meaningful. A prediction then
+adds their difference instead."""
 
 LEAST_BLOCKS: Final = 5
 """Minimum number of blocks for an interval. Fewer blocks give Student's t fewer than 4 degrees of
@@ -49,8 +48,8 @@ def nested(parts: Sequence[Predicted], wholes: Sequence[Predicted]) -> list[Pred
     """Limit the predicted percentiles of a latency to the predicted percentiles of a longer latency
     that contains it.
 
-    For example, TTFT is a part of E2E. Both latencies are corrected separately, so without this
-    limit the part could exceed the whole.
+    For example, TTFT is a part of E2E. Both latencies are corrected separately, so the part could
+    exceed the whole.
     """
     return [
         Predicted(*(_at_most(*pair) for pair in zip(part, whole, strict=True)))
@@ -65,9 +64,7 @@ def _at_most(value: float | None, limit: float | None) -> float | None:
 def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArray:
     """Return `measured` × `then` / `now`, for each percentile.
 
-    The ratios of neighbouring percentiles may differ, so the product for a percentile may be below
-    the product for a lower percentile. In this case, the result for the higher percentile is raised
-    to the result for the lower percentile.
+    A result that is below the result of a lower percentile is raised to it.
 
     Args:
         measured: the measured percentiles in ascending order; NaN if unknown.
@@ -86,7 +83,7 @@ class RankCorrection:
     """Corrects the values of an edited replay by the error that the unchanged replay has at the
     same rank.
 
-    The rank of the smallest value is 0, and the rank of the largest value is 1.
+    Ranks are from 0 (smallest value) to 1.
 
     Args:
         now: the values of the unchanged replay; NaN if unknown.
@@ -101,7 +98,6 @@ class RankCorrection:
         """Return the values of the edited replay, each corrected at its rank."""
         found = then.copy()
         known = np.flatnonzero(np.isfinite(then))
-        # Sort the values, because `_at` needs ranks and values in ascending order.
         order = known[np.argsort(then[known], kind="stable")]
         found[order] = self._at(_ranks(known.size), then[order])
         return found
@@ -120,7 +116,7 @@ class RankCorrection:
 
 
 def _ranks(number: int) -> FloatArray:
-    """Return the ranks of sorted values: the i-th of n has the rank (i + ½)/n."""
+    """Return (i + ½)/n for the i-th of n sorted values."""
     return (np.arange(number) + 0.5) / number
 
 
@@ -130,8 +126,8 @@ def values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
 
 
 class RankBounds(NamedTuple):
-    """For each quantile, a range of ranks in the recorded window. The same quantile of a later
-    window is expected within this range."""
+    """For each quantile, two ranks in the recorded window. The quantile of a later window is
+    expected between the values at these ranks."""
 
     low: FloatArray
     high: FloatArray
@@ -142,11 +138,10 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
     later windows, the quantile q lies between the values at these two ranks.
 
     The error of a predicted quantile comes from the share of requests below it, which differs
-    between two windows of the same traffic. A share is a mean over many requests, so a few blocks
-    are enough to estimate its variance. The variance of a high quantile itself would depend on the
-    gaps between the few slowest requests. The variance of a share is nearly independent of the
-    share after the transformation arcsin √share. The variance counts twice, because the recorded
-    window and a later window are two samples.
+    between windows of the same traffic. A share is a mean over many requests, so a few blocks are
+    enough to estimate its variance. After the transformation arcsin √share, the variance is nearly
+    independent of the share. The variance counts twice, because the recorded window and a later
+    window are two samples.
 
     Source: Woodruff, "Confidence Intervals for Medians and Other Position Measures", 1952.
 
@@ -154,7 +149,6 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
         q: (k,) in (0, 1).
         shares: for each resampled replay, (k,): the share of its values that do not exceed each
             quantile q of the replay of the whole traffic; NaN if the replay has no values.
-        blocks: number of resampled blocks.
 
     Returns:
         The bounds, or None if there are too few draws or blocks.
@@ -172,11 +166,10 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
 
 def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
-    """Return the factor by which a normal interval must be wider because it comes from few
-    resampled blocks. Return None if there are fewer blocks than `LEAST_BLOCKS`.
+    """Return the factor by which a normal interval from few resampled blocks must be wider; None
+    below `LEAST_BLOCKS`.
 
     Args:
-        blocks: number of blocks.
         z: half the width of the normal interval in standard deviations.
 
     Resampling n blocks gives a variance that is too small by (n − 1)/n, and this variance is itself
@@ -190,7 +183,7 @@ def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
 
 
 def student(freedom: int, z: float = Z_95) -> float:
-    """Return the quantile of Student's t that has the same probability as a normal quantile.
+    """Return Student's t with the same probability as a normal quantile.
 
     Args:
         freedom: degrees of freedom, at least 3.
@@ -215,15 +208,13 @@ def intervals(
     correction: RankCorrection,
     error_ratios: FloatArray,
 ) -> list[Predicted]:
-    """Return an interval for each quantile q. In 95 % of later windows with the same distribution,
-    the quantile q lies in this interval.
+    """Return an interval for each quantile q. The interval contains the quantile in 95 % of later
+    windows with the same distribution.
 
     Args:
         values: (k,) the predictions; NaN if unknown.
         q: (k,) in (0, 1).
-        bounds: from `rank_bounds`.
         then: the latencies of the edited replay of the whole traffic; NaN if unknown.
-        correction: the `RankCorrection` of the whole traffic.
         error_ratios: (k,) relative errors of the unchanged replay, which widen the intervals.
     """
     if bounds is None:
@@ -234,9 +225,9 @@ def intervals(
     error = Z_95 * np.log1p(np.maximum(error_ratios, -0.9))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         down, up = np.log(middle / low), np.log(high / middle)
-        # A later window may exceed the largest value of the recorded window, so the largest value
-        # is not an upper bound. Instead, the interval is made symmetric, because the difference
-        # between two windows of the same traffic has a symmetric distribution.
+        # A later window may exceed the recorded window's largest value, so this value is no upper
+        # bound. The interval is made symmetric, as is the difference between two windows of the
+        # same traffic.
         largest = bounds.high > 1 - 0.5 / ordered.size
         up = np.where(largest, np.maximum(up, down), up)
         lows, highs = values * np.exp(-np.hypot(down, error)), values * np.exp(np.hypot(up, error))

@@ -32,7 +32,7 @@ from store.queries import Window
 from telemetry.accounts import Accounts, Cells
 
 RANGE_S: Final = 300
-"""Length in seconds of the intervals for which `sustained_rate` checks the objectives."""
+"""Seconds of an interval for which `sustained_rate` checks the objectives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,8 @@ class CostQuestion:
     by: Sequence[str] = ()
     """Labels to group by, which may include `hour`."""
     where: Mapping[str, str | None] = field(default_factory=dict)
-    """Labels that select the requests to group and compare. If the value of a label is None,
-    requests without this label are selected. Only the label `replica` changes the bill, because a
-    bill is computed for each engine.
-    """
+    """Labels that select the requests to group and compare. None selects requests without the
+    label. Only the label `replica` changes the bill, which is computed for each engine."""
     objectives: Sequence[Objective] = ()
     """The objectives that a sustainable request rate must meet."""
     peaks: Mapping[str, Any] = field(default_factory=dict)
@@ -125,13 +123,7 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
 
 def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> float | None:
     """Return the price of all engines in a window, in dollars per hour. Return None if an engine
-    has no price, or if the reader's role does not allow a bill.
-
-    Args:
-        engine: the database, from `open_database`.
-        window: the range.
-        prices: the current prices.
-    """
+    has no price, or if the reader's role does not allow a bill."""
     try:
         found = answer_cost(engine, CostQuestion(window, prices)).bill
     except NotAllowed:
@@ -140,10 +132,7 @@ def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> f
 
 
 def usd_per_hour(usd: float | None, of: Bill) -> float | None:
-    """Divide an amount by the hours in which at least one engine was up.
-
-    The results of all groups sum to the requests' share of the bill's dollars per hour.
-    """
+    """Divide an amount by the hours in which at least one engine was up."""
     return None if usd is None or not of.uptime.up_s else usd / of.uptime.up_s * 3_600
 
 
@@ -153,13 +142,13 @@ def managed_usd_by(
     """Return the managed price of each group of requests.
 
     Args:
-        cells: the requests. Their labels include `model` and the labels in `by`.
+        cells: with the labels `model` and `by`.
         by: the labels that define a group, which may include `hour`.
-        prices: the price list, with the managed model that corresponds to each served model.
+        prices: with the managed model of each served model.
 
     Returns:
-        Dollars of each group, by its label values, or None if a model of the group has no managed
-        price. A group without tokens is left out.
+        Dollars by label values; None if a model of the group has no managed price. Groups without
+        tokens are left out.
     """
     names, which = grouped(cells, by)
     found: dict[tuple[str | None, ...], float | None] = {}
@@ -180,12 +169,7 @@ def _selected(found: Bill) -> SelectedRequests:
 def managed_prices(
     tokens: Mapping[str | None, Tokens], prices: PriceList
 ) -> tuple[list[Comparison], list[str]]:
-    """Return the managed price of each model's traffic, and why some traffic has no such price.
-
-    Args:
-        tokens: token counts by served model.
-        prices: the price list, with the managed model that corresponds to each served model.
-    """
+    """Return the managed price of each served model's traffic, and why some traffic has none."""
     found, missing = [], []
     for model, of in tokens.items():
         try:

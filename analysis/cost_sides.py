@@ -4,14 +4,13 @@
 
 The step model divides the time (`weights`): work on prompt tokens is prefill, work on output tokens
 is decode, and the fixed time of a step is divided among the sequences of the step. The bytes of the
-model's weights that a step reads from memory are divided in the same way as the fixed time. All
-other bytes and FLOPs belong to the tokens that need them. `undivided` is the time of hours without
-a step model.
+weights that a step reads are divided like the fixed time. All other bytes and FLOPs belong to the
+tokens that need them. `undivided` is the time of hours without a step model.
 
 Prefill is usually limited by arithmetic and decode by memory, so each side has both an MFU (share
-of the peak FLOP/s) and an MBU (share of the peak memory bandwidth). If a prompt is computed in
-several chunks, each chunk reads the KV cache of the earlier chunks. These reads are not counted, so
-the bytes of prefill are slightly too low.
+of the peak FLOP/s) and an MBU (share of the peak memory bandwidth). The chunks of a prompt read the
+KV cache of earlier chunks. These reads are not counted, so the bytes of prefill are slightly too
+low.
 
 Pure.
 """
@@ -39,8 +38,8 @@ SideName = Literal["prefill", "decode"]
 SIDES: Final[tuple[SideName, SideName]] = ("prefill", "decode")
 
 MOST_SHAPES: Final = 256
-"""Maximum number of parsed model shapes that are kept in memory. The number must be limited,
-because a sender can send any number of different shapes."""
+"""Maximum number of parsed model shapes that are kept in memory. A sender can send any number of
+different shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +47,13 @@ class Side:
     """Prefill or decode of the engines with one role. Unknown values are None.
 
     Attributes:
-        role: `kv_producer`, `kv_consumer` or `kv_both`; None if the engines have no role.
-        name: the side.
+        role: `kv_producer`, `kv_consumer` or `kv_both`; None without a role.
         usd: cost of the side's time in steps.
-        busy_s: the side's time in steps, in engine-seconds.
+        busy_s: this time, in engine-seconds.
         flops: FLOPs on all GPUs.
         moved_bytes: bytes of weights and KV cache on all GPUs.
-        mfu: share of the peak FLOP/s during the side's time.
-        mbu: share of the peak memory bandwidth during the side's time.
+        mfu: share of the peak FLOP/s during this time.
+        mbu: share of the peak memory bandwidth during this time.
     """
 
     role: str | None
@@ -96,8 +94,6 @@ def sides_of(
     """Divide a bill's time in steps.
 
     Args:
-        bill: the bill.
-        starts: the engine starts of the bill's accounts.
         peaks: peaks of devices that override the built-in table (`roofline.peaks.device_named`).
     """
     latest = {(each.replica, each.engine): each for each in sorted(starts, key=_at)}
@@ -136,7 +132,6 @@ def _role(start: EngineStart) -> str | None:
 
 
 def _hours(bill: Bill) -> Mapping[tuple[str, int], Sequence[tuple[int, Hour]]]:
-    """Return the hours of the engines, by replica and start of the hour."""
     found: defaultdict[tuple[str, int], list[tuple[int, Hour]]] = defaultdict(list)
     for ((replica, engine), at), hour in bill.uptime.hours.items():
         found[replica, at].append((engine, hour))
@@ -151,7 +146,6 @@ def _add_work(
     fixed: float,
     peaks: Mapping[str, Any] | None,
 ) -> None:
-    """Add the bytes and FLOPs of one engine's hour to prefill and decode."""
     shape = _shape(start.shape)
     if shape is None or not hour.busy_s or "prefill_attention_total" not in hour.work:
         return
@@ -161,7 +155,7 @@ def _add_work(
     gpus = start.gpus or 1
     linear, plain = _peaks(shape, device)
     for of, part, sign in ((sums[0], share, -1.0), (sums[1], 1.0 - share, 0.0)):
-        # The bytes and FLOPs of prefill are the total minus the bytes and FLOPs of decode.
+        # Prefill has the rest of the bytes and FLOPs.
         whole = both if sign else decodes_only
         linear_flops = float((whole.linear_flops + sign * decodes_only.linear_flops)[0])
         plain_flops = float((whole.plain_flops + sign * decodes_only.plain_flops)[0])

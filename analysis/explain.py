@@ -26,7 +26,7 @@ from store.queries import Window
 from telemetry.starts import EngineStart
 
 _BACK_NS = 7 * 86_400 * 10**9
-"""A baseline begins at most this many nanoseconds before the window. It is the default retention of
+"""A baseline begins at most this many nanoseconds before the window. The default retention of
 rows."""
 
 
@@ -37,8 +37,7 @@ class Answer:
     explanation: Explanation
     incidents: tuple[IncidentRow, ...] = ()
     before: IncidentRow | None = None
-    """The incident that begins at the end of the baseline. None if the caller set the baseline, or
-    if the baseline is just before the window."""
+    """The incident that begins at the end of the baseline, or None."""
     just_before: bool = False
     """Whether the baseline is the range just before the window."""
 
@@ -54,9 +53,6 @@ def explain_window(
     """Explain why a latency in a window is high.
 
     Args:
-        engine: the database, from `open_database`.
-        metric: the latency to explain.
-        window: the time range.
         where: labels that select the requests to explain. The evidence comes from all requests.
         objectives: the active objectives, which determine whether there is an incident.
         baseline: the range to compare with, or None for the latest range before the window's
@@ -69,7 +65,7 @@ def explain_window(
         engine, Question(metric, window, against.span, where), objectives
     )
     if against.before is not None and explanation.verdict is Verdict.INSUFFICIENT_DATA:
-        # There is no data before the incident, because it was deleted or never recorded.
+        # The data before the incident was deleted or never recorded.
         nearer = explain_question(
             engine, replace(explanation.question, baseline=window.before), objectives
         )
@@ -98,9 +94,6 @@ def explain_question(
     """Read the data for a question from the store, and return the explanation.
 
     Args:
-        engine: the database, from `open_database`.
-        question: the question.
-        objectives: the active objectives.
         replicas: the servers whose requests and samples are used as evidence, or None for all.
 
     Raises:
@@ -127,12 +120,8 @@ def explain_question(
 
 
 def windows_of(question: Question) -> list[Window]:
-    """Return the time ranges to read.
-
-    Usually, the result is a single range from the earlier to the later of baseline and window. If
-    the gap between baseline and window is longer than their total length, the result has two
-    ranges.
-    """
+    """Return the time ranges to read: usually one range with baseline and window, or two if the gap
+    between them is longer than their total length."""
     whole, parts = question.whole, [question.baseline, question.window]
     if whole.seconds <= 2 * sum(each.seconds for each in parts):
         parts = [whole]

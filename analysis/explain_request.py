@@ -14,7 +14,6 @@ def explain_request(engine: Engine, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of a request and the requests that delayed it, as a JSON object.
 
     Args:
-        engine: the database, from `open_database`.
         row: a row from `store.requests.lookup`, with the columns of
             `store.requests.neighbours.OF_REQUEST`.
     """

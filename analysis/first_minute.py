@@ -1,9 +1,8 @@
 """Report how much of the simulated past is stored. Used in the first minute of `tailspan up
 --simulate`.
 
-This command first stores the requests of a simulated past. Until the whole past is stored and
-evaluated, a page would show incomplete data, such as a burning SLO without an incident, or no
-requests.
+This command first stores the requests of a simulated past. Until the past is stored and evaluated,
+a page would show incomplete data, such as a burning SLO without an incident.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +18,10 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_SIMULATED_PAST"
 """The environment variable with the simulated past, as FROM/TO in unix seconds. `tailspan up` sets
 it for the explorer."""
 GIVE_UP_S: Final = 120
-"""Maximum number of seconds to wait until the simulated past is stored, counted from the start of
-the simulation."""
+"""Maximum number of seconds to wait for the simulated past, from the start of the simulation."""
 RECENT_S: Final = 45
-"""Maximum age in seconds of the newest request and of the newest evaluation. An evaluation waits 15
-seconds for requests that have just ended, and evaluations are 15 seconds apart."""
+"""Maximum age in seconds of the newest request and of the newest evaluation. Evaluations are 15
+seconds apart, and each waits 15 seconds for requests that have just ended."""
 
 _NS: Final = 10**9
 
@@ -63,10 +61,8 @@ class Arriving:
 
 
 def arriving(engine: Engine, question: FirstMinute, now_unix_ns: int) -> Arriving | None:
-    """Return how much of the past is stored, or None once all of it is stored and evaluated.
-
-    Also return None if storing takes longer than `GIVE_UP_S`. The pages then show the stored data.
-    """
+    """Return how much of the past is stored; None once all of it is stored and evaluated, or after
+    `GIVE_UP_S`."""
     if now_unix_ns > (question.to_unix_s + GIVE_UP_S) * _NS:
         return None
     past_s = question.to_unix_s - question.from_unix_s

@@ -4,9 +4,9 @@ The fitted coefficients are scaled by the ratio of the two GPUs' peaks. The coef
 tokens and attention are scaled by the ratio of the peak FLOP/s. The coefficient of context tokens
 is scaled by the ratio of the peak bytes/s. The base time of a step contains the time to read the
 weights. This time is computed for the peak bandwidth, and is scaled too. The rest of the base time
-is overhead and stays the same. A real GPU does not reach its peak bandwidth, so some of the time
-that counts as overhead is also spent on reading weights. The extrapolation therefore understates
-the effect of faster memory or smaller weights.
+is overhead and stays the same. A real GPU does not reach its peak bandwidth, so some of the
+overhead is also spent on reading weights. The extrapolation therefore understates the effect of
+faster memory or smaller weights.
 """
 
 from collections.abc import Mapping
@@ -46,10 +46,7 @@ def on_hardware(
     """Return the configuration of an engine on the device and with the weights of the edits.
 
     Args:
-        config: the fitted configuration.
-        start: the start that the engine reported.
-        edits: `device` and `quantization` are used. If neither is set, the configuration is
-            returned unchanged.
+        edits: only `device` and `quantization` are used.
         peaks: the user's peaks, which override the built-in table.
 
     Raises:
@@ -89,8 +86,8 @@ def on_hardware(
 
 
 def assumption(edits: Edits) -> str | None:
-    """Return the sentence that states what a prediction for other hardware assumes. Return None if
-    the edits change no hardware."""
+    """Return what a prediction for other hardware assumes, as a sentence; None if the edits change
+    no hardware."""
     changed = [each for each in (edits.device, edits.quantization) if each is not None]
     if not changed:
         return None
@@ -144,7 +141,7 @@ def _more_blocks(
     shape: ModelShape,
     changed: ModelShape,
 ) -> int:
-    """Return the number of additional KV blocks that fit in memory. The number may be negative."""
+    """Return the number of additional KV blocks that fit in memory; may be negative."""
     if before.memory_bytes is None or after.memory_bytes is None:
         return 0
     used = read(start.arguments).get("cache.gpu_memory_utilization", GPU_MEMORY_UTILIZATION)

@@ -1,8 +1,8 @@
 """Find the verdict on an incident from all latencies of its objective.
 
-An objective may have one threshold for each of several latencies. The verdict is about the latency
-with the threshold that the largest number of requests missed. Commands, pages and alerts all use
-this module, so their texts agree.
+If an objective has thresholds for several latencies, the verdict is about the latency whose
+threshold the most requests missed. Commands, pages and alerts all use this module, so their texts
+agree.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,7 @@ from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 
 LEAST_EXPLAINED_S: Final = 300
-"""Minimum length of the window in seconds. The window of an incident that has just alerted would be
-shorter, so it is extended."""
+"""Minimum length of the window in seconds. A shorter window, of a new incident, is extended."""
 LEAST_BEFORE_S: Final = 1_800
 """Minimum length of the baseline in seconds."""
 
@@ -53,8 +52,7 @@ class IncidentQuestions:
 
 @dataclass(frozen=True, slots=True)
 class IncidentVerdict:
-    """The explanation of the latency that the verdict is about, and the explanations of the other
-    latencies."""
+    """The explanation that the verdict is about, and those of the other latencies."""
 
     first: Explanation
     others: tuple[Explanation, ...] = ()
@@ -76,9 +74,6 @@ def questions_of(
     If the incident is still open, the range ends at `at_s`.
 
     Args:
-        objective: the objective of the incident.
-        incident: the incident.
-        at_s: the current time, in unix seconds.
         known: other incidents, which the baseline must not overlap.
     """
     until_s = at_s if incident.ended_unix_s is None else incident.ended_unix_s
@@ -106,9 +101,8 @@ def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | 
     """Return one incident of an objective.
 
     Args:
-        rows: the objective's incidents, newest first, as `read_incidents` returns them.
-        at_s: when the incident alerted, or any time while it was open, in unix seconds, or None for
-            the newest incident.
+        at_s: any time while the incident was open, in unix seconds; None for the newest.
+        rows: the objective's incidents, newest first.
     """
     if at_s is None:
         return rows[0] if rows else None
@@ -162,8 +156,7 @@ def growth(explanation: Explanation) -> float:
 
 
 def _attainment_loss(explanation: Explanation) -> float:
-    """Return the increase from baseline to window of the share of requests that missed a
-    threshold."""
+    """Return how much the share of requests that missed a threshold grew since the baseline."""
     return max(
         (each.baseline_attained_ratio - each.attained_ratio for each in explanation.attainments),
         default=0.0,
@@ -171,7 +164,6 @@ def _attainment_loss(explanation: Explanation) -> float:
 
 
 def _required_labels(goodput: Goodput) -> dict[str, str | None]:
-    """Return the labels that the objective's filter requires."""
     return {
         each.field: str(each.value)
         for each in (conjuncts(goodput.where) if goodput.where else ())

@@ -1,9 +1,8 @@
 """The stored answer of an incident, which every page, command and message shows.
 
-If the same incident is replayed twice, a minute apart, the windows differ, so the shares of the
-causes differ too. Therefore only the server computes the answer, at defined times
-(`server.likely_cause`), and pages, commands and messages read it. If a question has another filter
-or range, it is not about the whole incident. The answer to this question is computed on request.
+Replays of an open incident at different times give different shares. Therefore only the server
+computes the answer, at defined times (`server.likely_cause`), and pages, commands and messages read
+it. A question with another filter or range is answered on request.
 """
 
 import json
@@ -26,11 +25,10 @@ from store.alerting.incidents import IncidentRow
 from telemetry import dataclass_json
 
 VERSION: Final = 1
-"""The version of the method. Increase it if a change makes the method compute other shares from the
-same data. The server then computes the answers of the last day again, and older answers are shown
-with their version."""
+"""The version of the method. Increase it if the method computes other shares from the same data.
+The server then computes the answers of the last day again; older answers show their version."""
 MOST_BYTES: Final = 2**20
-"""Maximum length of an answer. An answer with four causes and two latencies has about 20 kB."""
+"""Maximum length of an answer. An answer with four causes and two latencies has 20 kB."""
 
 _NS: Final = 10**9
 _log: Final = logging.getLogger(__name__)
@@ -38,20 +36,14 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Explanations:
-    """The explanations of the objective's latencies. The first one is about the latency that the
-    verdict is about."""
+    """The explanations of the latencies. The verdict is about the first one."""
 
     explanations: Sequence[Explanation]
 
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """The question that a stored answer is about.
-
-    Attributes:
-        objective: the objective in one sentence.
-        question: the latency, filter, window and baseline of the verdict.
-    """
+    """The question that a stored answer is about."""
 
     objective: str
     question: Question
@@ -62,8 +54,6 @@ class StoredAnswer:
     """A stored answer.
 
     Attributes:
-        computed_unix_s: when it was computed.
-        version: the version of the method.
         phase: the part of the incident that the answer is about (`Phase`).
         verdict: the verdict, with the explanations of all latencies of the objective.
     """
@@ -83,8 +73,7 @@ class StoredAnswer:
 
     @property
     def explanations(self) -> Sequence[Explanation]:
-        """The explanations of all latencies. The first one is about the latency that the verdict is
-        about."""
+        """The explanations of the latencies. The verdict is about the first one."""
         return (self.verdict.first, *self.verdict.others)
 
     @property
@@ -98,16 +87,11 @@ class StoredAnswer:
         return next((each for each in self.explanations if each.question == question), None)
 
     def answers_whole(self, where: Mapping[str, str | None]) -> bool:
-        """Return whether a filter selects all requests of the incident: it is empty, or the same as
-        the incident's own filter."""
+        """Return whether a filter is empty or the incident's own."""
         return not where or where == self.verdict.first.question.where
 
     def computed(self, moment: Callable[[int], str]) -> str:
-        """Return a sentence that states when the answer was computed, and from which requests.
-
-        Args:
-            moment: formats an instant in unix nanoseconds.
-        """
+        """Return a sentence on when the answer was computed, and from which requests."""
         window = self.verdict.first.question.window
         sentence = (
             f"Computed at {moment(self.computed_unix_s * _NS)} from the requests of"
@@ -125,8 +109,8 @@ def stored_answer(
 ) -> StoredAnswer | None:
     """Return the newest answer of an incident, or None if there is none.
 
-    If the objective has changed since the answer was computed, the answer is ignored, because it
-    answers another question. An answer that cannot be read is ignored, with a line in the log.
+    An answer about an earlier version of the objective is ignored. An answer that cannot be read is
+    ignored too, with a line in the log.
 
     Raises:
         StoreUnavailable: the database cannot be read.
@@ -191,8 +175,8 @@ def keep_verdict(
 def _newest(
     rows: Sequence[AnswerRow], objective: Objective, incident: IncidentRow
 ) -> StoredAnswer | None:
-    # If the evaluator ended an incident while the clock was wrong, it may open the incident again.
-    # In this case, answers about the ended incident are not used.
+    # The evaluator may reopen an incident that it ended while the clock was wrong. Answers about
+    # the end are then not used.
     over = incident.ended_unix_s is not None
     usable = [row for row in rows if over or row.phase == Phase.OPEN]
     usable.sort(key=lambda row: (row.phase == Phase.ENDED, row.computed_unix_s), reverse=True)
@@ -202,7 +186,7 @@ def _newest(
 
 @lru_cache(maxsize=64)
 def _read(row: AnswerRow) -> StoredAnswer | None:
-    # Because results are cached, an answer that cannot be read is logged only once.
+    # The result is cached, so an answer that cannot be read is logged only once.
     try:
         if len(row.answer) > MOST_BYTES:
             raise ValueError(f"it has {len(row.answer):,} bytes; allowed: {MOST_BYTES:,}")

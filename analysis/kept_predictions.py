@@ -3,9 +3,8 @@ of the change.
 
 A prediction is stored if a deploy can make its change: a change of engine arguments or of the
 number of replicas. The measured change is: percentile after the deploy / percentile before the
-deploy − 1. For the percentile before the deploy, the requests are reweighted to the mix of requests
-after the deploy. The measured change includes the effect of the load, because what-if predicts this
-effect too.
+deploy − 1. The requests before the deploy are reweighted to the mix after the deploy. The change
+includes the effect of the load, which what-if predicts too.
 """
 
 import json
@@ -31,8 +30,7 @@ POINTS: Final = ("p50", "p95", "p99")
 REPLICAS: Final = "replicas"
 ROUTER: Final = "router"
 AGAIN_NS: Final = 3_600 * 10**9
-"""A prediction of the same change is stored at most once in this many nanoseconds, because a live
-page computes the prediction again at each refresh."""
+"""A prediction is stored at most once in this many nanoseconds, because a live page repeats it."""
 REPORTED: Final[Mapping[str, str]] = {
     "max_num_seqs": "scheduler.max_num_seqs",
     "max_num_batched_tokens": "scheduler.max_num_batched_tokens",
@@ -43,17 +41,15 @@ REPORTED: Final[Mapping[str, str]] = {
     "num_speculative_tokens": "speculative.num_speculative_tokens",
     "max_model_len": "model.max_model_len",
 }
-"""For each argument of what-if, the name under which an engine reports it when the engine
-starts."""
+"""The name of each argument of what-if in an engine's start."""
 MEASURED: Final = "cache.num_gpu_blocks"
-"""An engine measures this value when it starts, so engines with equal arguments may differ in
-it."""
+"""Measured at each start, so engines with equal arguments may differ."""
 ABSENT: Final[Mapping[str, Argument]] = {
     "scheduling_policy": "fcfs",
     "long_prefill_token_threshold": 0,
     "num_speculative_tokens": 0,
 }
-"""The default values of the arguments that an engine reports only if they are set."""
+"""Defaults of the arguments that an engine reports only if they are set."""
 
 
 class Ratio(NamedTuple):
@@ -89,14 +85,8 @@ class Expected:
 
 
 def canonical(edits: Sequence[str]) -> str | None:
-    """Return the edits of a prediction in canonical form, or None if a deploy cannot make these
-    edits.
-
-    The router is left out if the number of replicas changes, because no server reports it.
-
-    Args:
-        edits: from `WhatIfAnswer.edits`, such as `max_num_seqs=64`.
-    """
+    """Return edits such as `max_num_seqs=64` in canonical form, or None if a deploy cannot make
+    them. The router is left out if the number of replicas changes, because no server reports it."""
     found = {}
     for each in edits:
         name, _, value = each.partition("=")
@@ -119,12 +109,6 @@ def keep(
     all requests. A prediction is not stored either if the engines cannot keep up with the load,
     because the latencies then depend on how long the load lasts. The same change is stored at most
     once an hour.
-
-    Args:
-        engine: the database, from `open_database`.
-        answer: the prediction.
-        equals: the labels that select requests.
-        asked_unix_ns: the current time.
 
     Raises:
         StoreUnavailable: the database cannot be written.
@@ -164,16 +148,8 @@ def keep(
 def deployed(
     engine: Engine, before: Window, after: Window, served: Sequence[Collection[str]]
 ) -> Deployed | None:
-    """Return the change of the servers between two ranges.
-
-    Returns None if nothing changed, or if something changed that what-if cannot predict.
-
-    Args:
-        engine: the database, from `open_database`.
-        before: the range before the change.
-        after: the range after the change.
-        served: the replicas that answered requests before and after.
-    """
+    """Return the change of the servers between two ranges; None if nothing changed, or something
+    that what-if cannot predict."""
     starts = [
         in_force(engine, window.to_unix_ns - 1, replicas)
         for window, replicas in zip((before, after), served, strict=True)
@@ -193,8 +169,7 @@ def deployed(
 
 
 def replicas_of(column: pa.ChunkedArray) -> set[str]:
-    """Return the names of the replicas in a column of requests. Unknown (null) names are left
-    out."""
+    """Return the known names of the replicas in a column of requests."""
     return {each for each in column.unique().to_pylist() if each is not None}
 
 
@@ -205,15 +180,10 @@ def expected(
     quantile: str,
     parts: Parts | None,
 ) -> Expected | None:
-    """Return the latest prediction of a change, or None if the change was not predicted before it
-    was deployed. Pure.
+    """Return the latest prediction of a change from before its deploy, or None. Pure.
 
     Args:
-        known: the kept predictions.
-        deploy: from `deployed`.
-        metric: the latency that was compared.
-        quantile: the percentile that was compared.
-        parts: the measured parts of the difference. None means unknown.
+        parts: the measured parts of the difference; None if unknown.
     """
     made = of_change(known, deploy)
     if not made or parts is None or not parts.mixed_s > 0:
@@ -242,15 +212,13 @@ def _ratio(now: float | None, predicted: Any) -> Ratio | None:
 
 
 class _Arguments(NamedTuple):
-    """The arguments of some engines: the arguments that what-if can change, and all other
-    arguments."""
+    """The arguments that what-if can change, and all others, of some engines."""
 
     known: Mapping[str, Argument]
     others: Mapping[str, Argument]
 
 
 def _arguments(starts: Iterable[EngineStart]) -> _Arguments | None:
-    """Return the arguments, or None if there are no engines or if their arguments differ."""
     reported = [read(each.arguments) for each in starts]
     for each in reported:
         each.pop(MEASURED, None)

@@ -13,7 +13,7 @@ CURVE: Final = (
     *(0.95, 0.975, 0.99, 0.995, 0.999),
 )
 """Percentiles whose distances, in standard deviations of a normal distribution, are about equal. A
-chart that shows them at equal distances shows both the middle and the tail of the distribution."""
+chart with equal distances between them shows both the middle and the tail."""
 
 
 def curve_of(values: FloatArray) -> FloatArray:
@@ -23,8 +23,8 @@ def curve_of(values: FloatArray) -> FloatArray:
 
 
 def shares_below(values: FloatArray, curve: FloatArray) -> FloatArray:
-    """Return, for each value of a curve, the share of the finite values that do not exceed it; NaN
-    if there are no finite values, or if the curve is unknown."""
+    """Return the share of the finite values that do not exceed each value of a curve; NaN if
+    unknown."""
     known = np.sort(values[np.isfinite(values)])
     if not known.size:
         return np.full(curve.size, np.nan)
@@ -34,11 +34,9 @@ def shares_below(values: FloatArray, curve: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _rank_indices(number: int) -> IntArray:
-    """Return the indices of the nearest ranks in the sorted values."""
     return np.array([nearest_rank(number, q) - 1 for q in CURVE])
 
 
 def shown(number: int) -> list[int]:
-    """Return the indices in `CURVE` of the percentiles that can be computed from this number of
-    values."""
+    """Return the indices in `CURVE` of the percentiles that this number of values determines."""
     return [place for place, q in enumerate(CURVE) if number >= least_number(q)]

@@ -1,11 +1,10 @@
 """The shared prefixes of the recorded prompts, for what-if questions that change the contents of
 the KV cache.
 
-A recorded request contains the number of tokens that its engine found in the cache. If the router,
-the number of blocks or the request rate changes, the engine finds a different number. The prefix
-ladder of a request contains hashes of prefixes of its prompt at increasing lengths (rungs). Equal
-rungs show which requests begin with the same tokens, so the replay can compute the cache hits
-again.
+If the router, the number of blocks or the request rate changes, an engine finds another number of
+tokens in its cache. The prefix ladder of a request contains hashes of prefixes of its prompt at
+increasing lengths (rungs). Equal rungs show which requests begin with the same tokens, so the
+replay can compute the cache hits again.
 """
 
 from collections.abc import Sequence
@@ -20,12 +19,11 @@ from replay.edits import Edits
 from telemetry.prefix_ladders import POSITIONS, Ladders, read_ladders
 
 ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
-"""Engine arguments whose effect depends on the prefixes that prompts share. If prefix caching is
-off, vLLM hashes no blocks, so there are no ladders to predict the effect of switching it on."""
+"""Engine arguments whose effect depends on shared prefixes. Without prefix caching, vLLM hashes no
+blocks, so there are no ladders."""
 
 LEAST_KNOWN: Final = 0.95
-"""Minimum share of requests with a ladder, among the requests whose prompt fills at least one
-block."""
+"""Minimum share of requests with a ladder, among those whose prompt fills a block."""
 
 COMMON_FROM: Final = 10
 """A prefix with at least this many different continuations is common to many users. The prefixes of
@@ -42,17 +40,12 @@ class Shared(NamedTuple):
 
 
 def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
-    """Return the traffic with the prefixes that its prompts share, if the question needs them and
-    the ladders are usable.
-
-    Args:
-        recorded: the window; `cached_tokens` as recorded.
-        alternatives: the edits that the question compares.
+    """Return the traffic with the prefixes that its prompts share, if the question needs them.
 
     Returns:
-        If some edits change what the cache finds and the ladders can be used, the traffic with
-        `prefixes`. In this case, `cached_tokens` counts only tokens of prompts from before the
-        recording. Otherwise, the traffic is returned unchanged.
+        The traffic with `prefixes`, if some edits change what the cache finds and the ladders can
+        be used. `cached_tokens` then counts only tokens of prompts from before the recording.
+        Otherwise, the unchanged traffic.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
@@ -81,8 +74,9 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
 
 
 def repeated_tokens(recorded: Recorded) -> IntArray:
-    """Return (n,) the number of tokens at the beginning of each prompt that an earlier prompt to
-    the same engine shares, rounded down to a rung of the ladder. It is 0 without a ladder."""
+    """Return (n,) the number of tokens at the beginning of each prompt that were also at the
+    beginning of an earlier prompt to the same engine. The number is rounded down to a rung, and is
+    0 without a ladder."""
     found = np.zeros(recorded.requests.num_rows, dtype=np.int64)
     texts = recorded.requests["prefix_ladder"]
     for engine in recorded.engines:
@@ -95,19 +89,13 @@ def repeated_tokens(recorded: Recorded) -> IntArray:
 
 
 def _edits_affect_cache(edits: Edits) -> bool:
-    """Return whether the edits change which tokens are found in the cache."""
     arguments = {name.replace("-", "_") for name in edits.arguments or {}}
     return edits.pools or bool(edits.rates) or bool(arguments & ARGUMENTS)
 
 
 def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | None:
-    """Return why the ladders cannot be used. Return None if they can be used.
-
-    Args:
-        recorded: the window.
-        ladders: the prefix ladders of its requests.
-        pools: whether the edits send requests to other engines than recorded.
-    """
+    """Return why the ladders cannot be used, or None. `pools`: whether the edits send requests to
+    other engines than recorded."""
     known = ladders.block_tokens > 0
     if not known.any():
         return "no prefix ladders"
@@ -132,12 +120,10 @@ def prefixes_of(
     """Return the prefixes that prompts share, and the requests whose cache hits exceed these
     prefixes.
 
-    Two prompts begin to differ somewhere between their last equal rung and the next rung. The
-    caches of the engines show this point more exactly. So if a cache found more of a shared segment
-    than its last equal rung, the end of the segment is moved to the end of the found tokens.
+    Two prompts begin to differ between their last equal rung and the next rung. If a cache found
+    more tokens than the last equal rung, the shared segment ends at the end of the found tokens.
 
     Args:
-        ladders: the prefix ladders of n requests, in order of time.
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.
         positions: blocks to each rung, ascending.
 
@@ -152,7 +138,7 @@ def prefixes_of(
     seen_level = np.full(len(found_tokens), -1)
     seen = nodes.first_row[nodes.key] < nodes.row
     np.maximum.at(seen_level, nodes.row[seen], nodes.level[seen])
-    # If the same requests have two consecutive rungs, only the later rung matters.
+    # If the same requests have two consecutive rungs, only the later one matters.
     last = np.r_[nodes.row[1:] != nodes.row[:-1], True]
     follows = np.r_[nodes.requests[nodes.key[1:]], 0]
     kept = last | (follows != nodes.requests[nodes.key])
@@ -188,8 +174,7 @@ class _Nodes(NamedTuple):
 
 
 def _shared_nodes(ladders: Ladders) -> _Nodes:
-    """Find the nodes. The rungs of each request are compared level by level, as long as another
-    request has the same rungs."""
+    """Find the nodes, level by level, as long as another request has the same rungs."""
     lengths = np.diff(ladders.offsets)
     rows = np.flatnonzero(lengths)
     # Requests with different block sizes share no blocks.
@@ -234,12 +219,9 @@ def _shared_nodes(ladders: Ladders) -> _Nodes:
 def _moved_ends(
     nodes: _Nodes, found_blocks: IntArray, found_level: IntArray, positions: IntArray
 ) -> IntArray:
-    """Return the position of each node's end, in blocks from the start of the prompt.
-
-    Some requests found the node's rung in the cache, but not the next rung. The end is the smallest
-    number of blocks that one of these requests found. If there is no such request, the end is the
-    position of the node's rung.
-    """
+    """Return the position of each node's end, in blocks from the start of the prompt. Some requests
+    found the node's rung in the cache, but not the next rung. The end is the smallest number of
+    blocks that one of them found. Without such a request, it is the position of the node's rung."""
     ends = np.zeros(len(nodes.requests), dtype=np.int64)
     ends[nodes.key] = positions[nodes.level]
     stopped = nodes.level == found_level[nodes.row]
@@ -251,8 +233,8 @@ def _moved_ends(
 
 
 def _common(nodes: _Nodes) -> BoolArray:
-    """For each segment of a request, return whether it is common to many users: many different
-    prompts continue this segment, or a longer segment of the same request."""
+    """Return which segments are common to many users. A segment is common if many different prompts
+    continue it, or continue a longer segment of the same request."""
     many = nodes.continuations[nodes.key] >= COMMON_FROM
     last = np.full(int(nodes.row.max(initial=-1)) + 1, -1)
     np.maximum.at(last, nodes.row[many], nodes.level[many])

@@ -1,8 +1,6 @@
 """Read the traffic of a window, and fit a model of each engine for a replay.
 
 Each engine's model is fitted to the samples, start and requests of that engine (`replay.fit`).
-Requests that arrived shortly before the window are replayed but not counted, because the engine
-still works on them when the window begins.
 """
 
 from collections import Counter
@@ -40,18 +38,13 @@ from telemetry.printable import printable
 from telemetry.starts import EngineStart, read
 
 LEAD_S: Final = 60
-"""Requests that arrived up to this many seconds before the window are also replayed, so that the
-engine is not empty when the window begins.
-"""
+"""Requests from this many seconds before the window are replayed but not counted, so that the
+engine is not empty when the window begins."""
 STRETCH_S: Final = 5
-"""Length in seconds of the intervals over which counters are summed. An interval has about five
-samples."""
+"""Seconds over which counters are summed: about five samples."""
 LEAST_REQUESTS: Final = 100
-"""Minimum number of requests.
-
-With fewer requests, the 95 % interval of a P50 spans 20 percentiles, which is too wide to judge an
-error.
-"""
+"""Minimum number of requests. With fewer, the 95 % interval of a P50 spans 20 percentiles, too many
+to judge an error."""
 MOST_REQUESTS: Final = 200_000
 """Maximum number of requests.
 
@@ -61,7 +54,7 @@ A prediction needs 82 replays, which take about two minutes of CPU time for this
 MOST_LEFT_OUT: Final = 0.05
 """Maximum share of requests without phases from the plugin.
 
-The replay cannot include these requests, although they were a part of the engine's steps.
+The replay cannot include these requests, which were a part of the engine's steps.
 """
 UNLIMITED: Final = 2**31 - 1
 
@@ -89,17 +82,16 @@ _NS: Final = 10**9
 UNMODELLED: Final[Mapping[str, str]] = {
     "lora.max_loras": "LoRA adapters",
 }
-"""Engine arguments that the replay does not model. For each argument, the name of the feature for
-messages."""
+"""Engine arguments that the replay does not model, with names for messages."""
 
 
 class NotReplayableError(ValueError):
-    """The window cannot be replayed. The message has the reason."""
+    """The window cannot be replayed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedEngine:
-    """One engine: its model, its stalls and changes of speed, and the requests that it served."""
+    """An engine: its model, its stalls and changes of speed, and its requests."""
 
     replica: str
     engine: int
@@ -144,11 +136,6 @@ class Recorded:
 def read_recorded(engine: Engine, window: Window, extra_columns: Sequence[str] = ()) -> Recorded:
     """Read the traffic of a window, and fit a model of each engine.
 
-    Args:
-        engine: the database, from `open_database`.
-        window: the time range whose requests are counted.
-        extra_columns: additional columns of the requests to read.
-
     Raises:
         NotReplayableError: there are too few or too many requests, or an engine uses a feature that
             the replay does not model.
@@ -175,11 +162,10 @@ def recorded_of(
     """Fit a model of each engine to the tables of a window.
 
     Args:
-        requests: the requests received from `LEAD_S` before the window to its end, with
-            `REQUEST_COLUMNS`, in order of receipt.
+        requests: those received from `LEAD_S` before the window to its end, with `REQUEST_COLUMNS`,
+            in order of receipt.
         samples: the engines' samples from the same time range.
-        starts: the engines' starts. The latest start of each engine is used.
-        window: the time range whose requests are counted.
+        starts: the latest start of each engine is used.
 
     Raises:
         NotReplayableError: there are too few or too many requests, or an engine uses a feature that
@@ -251,7 +237,7 @@ def _recorded_engine(
 
     frontend_s = column("frontend_s") - np.nan_to_num(column("handoff_s"))
     received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
-    # If a server has no Python front end, the rows of its requests begin with the queue phase.
+    # Without a Python front end, the rows of requests begin with the queue phase.
     first_token_s = np.nan_to_num(column("frontend_s")) + column("queue_s") + column("prefill_s")
     streamed = pc.fill_null(requests["streamed"], True).to_numpy(zero_copy_only=False)
     front_end = fit_front_end(
@@ -299,7 +285,7 @@ def _recorded_engine(
 def engine_config(
     arguments: Mapping[str, Any], version: str | None = None, where: str = "the engine"
 ) -> EngineConfig:
-    """Return the replay's configuration from the arguments that an engine reported at its start.
+    """Return the replay's configuration from an engine's start.
 
     Raises:
         NotReplayableError: an argument is missing, or belongs to a feature that the replay does not
@@ -349,11 +335,10 @@ def _acceptance(
 ) -> FloatArray | None:
     """Return the probability that a drafted token is accepted, for each request.
 
-    The number of decode steps of a request is computed from the ledger: the time of its own decode
-    work, divided by the time that one step needs for this request. The result is scaled to the mean
-    number of tokens per step in the samples. After a rejected token, all further drafted tokens are
-    rejected. If each of k drafted tokens is accepted with probability p, a step has
-    1 + p + p² + … + pᵏ tokens on average.
+    A request's number of decode steps is the time of its own decode work, divided by the time that
+    a step needs for it. The result is scaled to the mean number of tokens per step in the samples.
+    After a rejected token, all further drafted tokens are rejected. If each of k drafted tokens is
+    accepted with probability p, a step has 1 + p + p² + … + pᵏ tokens on average.
     """
     drafted = model.num_speculative_tokens
     if not drafted:
@@ -420,10 +405,7 @@ def _floats(column: pa.ChunkedArray) -> FloatArray:
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[list[str], IntArray]:
-    """Return the distinct values, and the index of each row's value among them.
-
-    An unknown value is an empty string.
-    """
+    """Return the distinct values, and the index of each row's value. An unknown value is ""."""
     values = np.asarray([value or "" for value in column.to_pylist()], dtype=object)
     names, codes = np.unique(values, return_inverse=True)
     return [str(name) for name in names], codes.reshape(-1).astype(np.int64)

@@ -1,7 +1,6 @@
 """Read `sign-in.yaml`: the identity provider, and the people who may use the explorer.
 
-An unknown key or an invalid value is an error. Error messages name the file, line and key, and
-never contain a secret.
+Error messages name the file, line and key, and never contain a secret.
 """
 
 import os
@@ -76,7 +75,7 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
     """Read a sign-in file.
 
     Args:
-        path: path of the file. Relative paths in the file start at the file's folder.
+        path: relative paths in the file start at its folder.
         environ: the environment variables, for `client_secret_env`.
 
     Raises:
@@ -106,8 +105,7 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
 def in_force() -> SignIn | None:
     """Return the sign-in configuration of this process, or None if sign-in is not used.
 
-    If the file is invalid, this function raises the errors of `load_sign_in`, so that the explorer
-    shows no page without sign-in.
+    Raises the errors of `load_sign_in`, so that the explorer shows no page without sign-in.
     """
     path = os.environ.get(SIGN_IN_KEY)
     return load_sign_in(Path(path), os.environ) if path else None

@@ -32,7 +32,7 @@ _NS: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """The status of one group of an objective, and the counts from which the status is computed."""
+    """The status of one group of an objective, and its counts."""
 
     status: Status
     tally: Tally
@@ -43,10 +43,9 @@ class SloIncident:
     """One burn of an objective: its page, its ticket, or both if they overlap."""
 
     row: IncidentRow
-    """The row of the incident with severity `page` if there is one; otherwise, the row of the
-    ticket. Links open the incident of this row."""
+    """The row of the page if there is one; otherwise, of the ticket. Links open this incident."""
     severity: str
-    """Severity of the incident: `page` if both a page and a ticket are open."""
+    """`page` if both a page and a ticket are open."""
     began_unix_s: int
     ended_unix_s: int | None
     """End of the incident, or None while it is open."""
@@ -54,7 +53,7 @@ class SloIncident:
     peak_unix_s: int
     budget_spent: Fraction | None
     bad: int | None = None
-    """Number of requests that missed the objective since the incident began, or None once it has
+    """Number of requests that missed the objective since the incident began; None once it has
     ended."""
     cause: str | None = None
     """The likely cause, from the stored answer."""
@@ -67,11 +66,8 @@ class SloIncident:
 
 @dataclass(frozen=True, slots=True)
 class SloState:
-    """The state of an objective in the selected range.
-
-    `blind` is a key of `alerts.blindness.REASONS` if the requests of the last hour are not counted.
-    Only an objective's first group has this field.
-    """
+    """The state of an objective in the selected range. `blind` is a key of
+    `alerts.blindness.REASONS`; only an objective's first group has it."""
 
     status: Status
     shown: Counts
@@ -137,11 +133,8 @@ def worst_first(found: Sequence[SloState]) -> list[SloState]:
 
 
 def most_urgent(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, int]]:
-    """Return the most urgent groups of each objective.
-
-    Returns:
-        The states to show, and the number of omitted groups by objective.
-    """
+    """Return the most urgent groups of each objective, and the number of omitted groups by
+    objective."""
     by_objective: dict[str, list[SloState]] = {}
     for each in found:
         by_objective.setdefault(each.objective.base, []).append(each)
@@ -160,8 +153,8 @@ def is_open(row: IncidentRow, at_s: int) -> bool:
 
 
 def instant_s(window: Window, now_unix_ns: int) -> int:
-    """Return the instant at which to show the states, in unix seconds. It is the end of the range,
-    or the time of the last possible evaluation if this time is earlier."""
+    """Return the instant at which to show the states, in unix seconds: the end of the range, or the
+    last possible evaluation if it is earlier."""
     end_s = min(window.to_unix_ns, now_unix_ns - ARRIVAL_S * _NS) // _NS
     return max(0, end_s // EVALUATION_S * EVALUATION_S)
 
@@ -169,7 +162,7 @@ def instant_s(window: Window, now_unix_ns: int) -> int:
 def slo_states(
     engine: Engine, objectives: Sequence[Objective], window: Window, at_s: int
 ) -> tuple[SloState, ...]:
-    """Return the state of each group of the objectives that Tailspan counts, at an instant."""
+    """Return the state of each group of the objectives at an instant."""
     count = by_second()
     shown_s = min(window.from_unix_ns // _NS, at_s)
     burns: dict[str, list[list[IncidentRow]]] = {}
@@ -212,12 +205,9 @@ def objective_status(
     """Return the status of each group of an objective, and the reason if the objective is blind.
 
     Args:
-        engine: the database, from `open_database`.
-        objective: an objective that Tailspan counts.
-        at_s: the instant of the status, in unix seconds.
-        count: from `by_second`. Pass the same object for several objectives.
-        since: returns additional instants of a group, in unix seconds. The caller may sum the
-            group's counts from each of these instants on.
+        count: from `by_second`; the same object for several objectives.
+        since: returns further instants of a group, in unix seconds, from which the caller may sum
+            the group's counts.
     """
     groups = []
     for group in expanded(engine, [objective]):
@@ -256,16 +246,14 @@ def incident_of(
     """Return one burn.
 
     Args:
-        rows: at least one row: the burn's page, its ticket, or both.
-        status: the objective's current status. Its burn rate may be higher than the stored peak.
-        history: the counts.
-        causes: likely causes by severity and time of the alert.
+        rows: the burn's page, its ticket, or both.
+        status: its burn rate may be higher than the stored peak.
     """
     at_s = status.at_s
     ordered = sorted(rows, key=lambda each: each.severity != "page")
     open_rows = _open(ordered, at_s)
     peaks = [(Fraction(row.peak_burn), row.peak_unix_s) for row in rows]
-    for row in open_rows:  # the current burn rate is newer than the last evaluation
+    for row in open_rows:
         now = [status.burns[pair.long_s] for pair in status.states if pair.severity == row.severity]
         peaks += [(Fraction(burn), at_s) for burn in now if burn is not None]
     peak, peak_s = max(peaks, key=lambda each: each[0])
@@ -286,15 +274,14 @@ def incident_of(
 
 
 def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:
-    """Return the newest incidents that are open, overlap the range, or ended in the last week."""
     from_s = min(window.from_unix_ns // _NS, at_s - LATELY_S)
     known = [row for row in rows if row.fired_unix_s <= at_s + ARRIVAL_S]
     return [row for row in known if row.last_unix_s >= from_s][:MOST_INCIDENTS]
 
 
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
-    """Return the start of the earliest burn that overlaps the range of the same length just before
-    the given range."""
+    """Return the start of the earliest burn in the range of the same length just before the given
+    one."""
     length_s = (window.to_unix_ns - window.from_unix_ns) // _NS
     from_s = window.from_unix_ns // _NS
     began = [
@@ -310,10 +297,8 @@ def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
 def _causes(
     engine: Engine, objective: Objective, rows: Sequence[IncidentRow]
 ) -> Mapping[tuple[str, int], str]:
-    """Return the likely causes by severity and time of the alert.
-
-    They come from the stored answers. For incidents that an earlier version of Tailspan explained,
-    they come from the notifications."""
+    """Return the likely causes by severity and time of the alert, from the stored answers, or from
+    the notifications of an earlier version of Tailspan."""
     found: dict[tuple[str, int], str] = {}
     for row in read_notifications(engine, objective.name):
         cause = loads(row.message).likely_cause

@@ -1,14 +1,10 @@
-"""Detect missing data. Old data looks healthy, because its values are normal.
-
-Pure.
-"""
+"""Detect missing data: old values look normal. Pure."""
 
 from typing import Final
 
 EXPORT_S: Final = 5.0
 """The instrumentation's export interval in seconds (OTEL_BSP_SCHEDULE_DELAY, 5,000 ms by default).
-The instrumentation exports samples even if there are no requests.
-"""
+Samples are exported even without requests."""
 
 STALE_S: Final = 6 * EXPORT_S
 """Seconds without new data after which data counts as missing. By then, six exports in a row have
@@ -24,9 +20,7 @@ def silence_s(newest_unix_ns: int | None, to_unix_ns: int, now_unix_ns: int) -> 
     past.
 
     Args:
-        newest_unix_ns: timestamp of the newest request or sample, or None if there is none.
-        to_unix_ns: the end of the range.
-        now_unix_ns: the current time.
+        newest_unix_ns: of the newest request or sample, or None.
     """
     if newest_unix_ns is None or now_unix_ns - to_unix_ns > STALE_S * _NS:
         return None

@@ -1,9 +1,8 @@
 """Divide the starts of engines into parts, and find the slow first requests after a start.
 
-The parts of a start sum to the time until the server was ready. After the start, the first request
-of each shape can still be slow, because kernels are compiled when they are first used. The time of
-the compilation belongs to the request, not to the start. Requests have the same shape if their
-numbers of prompt tokens to compute are between the same two powers of two.
+The parts of a start sum to the time until the server was ready. Afterwards, the first request of
+each shape can still be slow, because kernels are compiled when they are first used. Requests have
+the same shape if their numbers of prompt tokens to compute are between the same two powers of two.
 """
 
 from collections import defaultdict
@@ -22,16 +21,14 @@ from telemetry.cold_starts import ColdStart
 
 LABELS: Final = ("replica", "model", "region")
 MOST_LISTED: Final = 20
-"""Maximum number of starts in an answer. If there are more starts, the answer contains only the
-newest."""
+"""Maximum number of starts in an answer. The newest are kept."""
 FIRST_NS: Final = 600 * 10**9
-"""The first request of a shape is compared with the requests that arrive within this many
-nanoseconds after the start."""
+"""The first request of a shape is compared with the requests of this many nanoseconds after the
+start."""
 MOST_REQUESTS: Final = 5_000
-"""Maximum number of requests to read for each start. The first requests after the start are
-read."""
+"""Maximum number of requests to read after each start."""
 EXITED: Final = "exit"
-"""This value is reported as the failure of a start if the server ended without an exception."""
+"""The failure of a start if the server ended without an exception."""
 LATER: Final = 19
 """Minimum number of later requests of the same shape. The first of 20 equal requests is the slowest
 by chance with a probability of 1 in 20.
@@ -57,11 +54,9 @@ class FirstRequest:
 
     Attributes:
         from_tokens: the shape has at least this many prompt tokens to compute.
-        to_tokens: the shape has fewer prompt tokens to compute than this.
-        prefill_s: the duration of the first request's prefill in seconds, without the time for the
-            work of other requests.
-        usual_s: the median of this duration over the later requests.
-        later: the number of later requests.
+        to_tokens: the shape has fewer than this.
+        prefill_s: the first request's prefill in seconds, without the work of other requests.
+        usual_s: the median over the later requests.
     """
 
     from_tokens: int
@@ -72,8 +67,7 @@ class FirstRequest:
 
     @property
     def excess_s(self) -> float:
-        """Return by how many seconds the prefill of the first request was longer than the median of
-        the later requests."""
+        """Return by how many seconds the first prefill was longer than the later ones' median."""
         return self.prefill_s - self.usual_s
 
 
@@ -88,8 +82,8 @@ class Start:
 
     @property
     def advice(self) -> str | None:
-        """Return a sentence with the largest part of the start and an action. Return None if the
-        parts are unknown or the start failed."""
+        """Return a sentence with the largest part of the start and an action; None if the parts are
+        unknown or the start failed."""
         found = largest_part(self.cold_start)
         if found is None or self.cold_start.reached is not None:
             return None
@@ -100,8 +94,7 @@ class Start:
 
     @property
     def failed(self) -> str | None:
-        """Return a sentence with the part in which the start failed. Return None if the start did
-        not fail."""
+        """Return a sentence with the part in which the start failed; None if it did not fail."""
         start = self.cold_start
         if start.reached is None:
             return None

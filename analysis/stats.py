@@ -24,8 +24,7 @@ from telemetry.sketches import IntArray
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 IDENTITIES: Final = ("trace_id", "span_id", "request_id")
-"""Labels that identify a single request. Requests cannot be grouped by these labels, because each
-group would contain one request."""
+"""Labels that identify a single request, and cannot group requests."""
 
 DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
 """Labels that requests can be grouped by."""
@@ -60,20 +59,20 @@ class StatsAnswer:
     window: Window
     simulated: bool
     overflowed: int = 0
-    """Number of requests in groups that have `_other` as the value of a label. Rollups store
-    `_other` instead of the value if the label has too many values."""
+    """Number of requests in groups with a label `_other`, which rollups store if a label has too
+    many values."""
     hidden: int = 0
-    """Number of requests that rollups store under `_other` and that therefore may be missing: they
-    may belong to a group whose `partial` is true, or they may match the filter."""
+    """Number of requests under `_other` that may be missing: they may belong to a group whose
+    `partial` is true, or match the filter."""
     sources: Mapping[str, int] = field(default_factory=dict)
-    """Number of requests by source. Empty for `sketch`, because rollups do not store the source."""
+    """Number of requests by source. Empty for `sketch`."""
 
 
 def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
     """Compute the statistics of each group.
 
-    The statistics are computed from the stored requests, or from rollups if there are too many
-    requests or if some were deleted.
+    They come from the stored requests, or from rollups if there are too many requests or some were
+    deleted.
 
     Raises:
         ValueError: a label does not exist, or `precision` is `sketch` and rollups do not have a
@@ -97,7 +96,6 @@ def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
 
 
 def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
-    """Return the rollups to use, or None to read the requests instead."""
     window = question.window
     if asks_for_probes(question.equals):
         if question.precision == "sketch":
@@ -122,8 +120,7 @@ def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> l
 
     Args:
         found: requests with the dimensions, STORED_LATENCIES, `outcome` and `output_tokens`.
-        dimensions: labels to group by, or an empty list for a single group.
-        window: the time range, for computing rates.
+        dimensions: labels to group by; empty for a single group.
     """
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     groups = [
@@ -140,16 +137,15 @@ def largest_first(groups: list[dict[str, Any]], dimensions: Sequence[str]) -> li
 def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, Any]]:
     """Return the same statistics as `group_stats`, computed from rollups.
 
-    Percentiles of latencies that rollups do not store are unknown. `partial` is true for a group if
-    more requests of the group may be stored under `_other`.
+    Percentiles of latencies that rollups do not store are unknown. `partial` is true for a group
+    that may have more requests under `_other`.
     """
     window = found.plan.window
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     sums = found.sums(["output_tokens"])
     incomplete = found.hidden().groups
     quantiles = {latency: found.quantiles(latency, _ranks) for latency in LATENCIES}
-    # The rollups are also grouped by outcome, to count the errors and the aborted requests of each
-    # group.
+    # Also grouped by outcome, to count the errors and the aborted requests of each group.
     by_outcome = found.again(by=(*dimensions, "outcome"))
     outcomes = by_outcome.sums(())
     ended = {
@@ -186,8 +182,7 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
 
 
 def _ranks(total: IntArray) -> IntArray:
-    """Return the ranks of the percentiles, and the ranks of the bounds of the 99th percentile's
-    confidence interval."""
+    """Return the ranks of the percentiles, and of the bounds of P99's confidence interval."""
     interval = [interval_ranks(number, PERCENTILES["p99"]) or (0, 0) for number in total.tolist()]
     points = nearest_ranks(tuple(PERCENTILES.values()))(total)
     return np.concatenate([points, np.array(interval, np.int64).reshape(-1, 2)], axis=1)
@@ -198,7 +193,6 @@ def _values_or_none(found: Quantiles, place: int) -> list[float | None]:
 
 
 def _group_labels(dimensions: Sequence[str], group: Sequence[str | None]) -> dict[str, Any]:
-    """Return a group's labels, with the same types as in a request."""
     named: dict[str, Any] = dict(zip(dimensions, group, strict=True))
     if named.get("streamed") is not None:
         named["streamed"] = named["streamed"] == "true"
@@ -208,7 +202,6 @@ def _group_labels(dimensions: Sequence[str], group: Sequence[str | None]) -> dic
 def _grouped(
     found: pa.Table, dimensions: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Yield each group's labels and its requests."""
     if not dimensions:
         yield {}, found
         return

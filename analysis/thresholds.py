@@ -1,7 +1,7 @@
 """Read the latency thresholds of objectives, for the diagnosis.
 
 Pure. An objective has a threshold if its `good` requires `latency <= number` for every request.
-Objectives whose filter uses a field that the diagnosis does not read are left out.
+Objectives whose filter uses other fields than `_COUNTED` are left out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -86,11 +86,8 @@ class _Counts:
 
 
 def _evaluate(expression: Expression, requests: Requests) -> tuple[BoolArray, BoolArray]:
-    """Return two masks (n,): the requests for which an expression is true, and the requests for
-    which it is false.
-
-    For all other requests, the result of the expression is unknown.
-    """
+    """Return two masks (n,): the requests for which an expression is true, and for which it is
+    false. For all others, it is unknown."""
     match expression:
         case Not(operand):
             true, false = _evaluate(operand, requests)

@@ -17,8 +17,8 @@ from store.queries import Window
 from telemetry.prefix_ladders import read_ladders
 
 PART_REQUESTS: Final = 500_000
-"""Number of requests in a part. The requests are read in parts, so that a long window needs little
-memory. If prompts of different parts share a prefix, the shared prefix is not exported."""
+"""Number of requests in a part. A long window is read in parts to save memory. Prefixes that
+prompts of different parts share are not exported."""
 
 _COLUMNS: Final = ("received_unix_ns", "prompt_tokens", "output_tokens")
 _CACHE: Final = ("cached_tokens", "external_cached_tokens")
@@ -32,8 +32,8 @@ class ExportedPart:
     arrivals: Arrivals
     """The arrivals. `received_s` is in seconds since the start of the window."""
     left_out: int
-    """Number of requests that are left out, because the number of their prompt tokens or output
-    tokens is unknown or 0. An example is a rejected request."""
+    """Number of requests that are left out because their prompt or output tokens are unknown or 0,
+    such as rejected requests."""
     without_ladder: int
     """Number of requests without a prefix ladder, for which shared prefixes are unknown."""
 
@@ -42,11 +42,6 @@ def exported_parts(
     engine: Engine, window: Window, equals: Mapping[str, str | None]
 ) -> Iterator[ExportedPart]:
     """Yield the requests of a window in parts.
-
-    Args:
-        engine: the database, from `open_database`.
-        window: range of the time of receipt.
-        equals: labels of the requests; see `queries.request_table`.
 
     Raises:
         ValueError: an unknown label.

@@ -1,10 +1,8 @@
 """Predict the latencies of a trace on the engines of a window.
 
-A step model is fitted to each engine of the window. The window is then replayed unchanged. The
-difference between the replayed and the measured latencies of the window is the model's error. Then
-the requests of the trace are replayed on equal engines behind one router. The latencies of the
-trace are not measured, so the error of the window is used to correct the replayed percentiles of
-the trace, and it widens their intervals.
+A step model is fitted to each engine of the window. The window is replayed unchanged, which gives
+the model's error. Then the requests of the trace are replayed on equal engines behind one router.
+The model's error corrects the replayed percentiles of the trace, and widens their intervals.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +51,7 @@ from replay.outcome import Bind
 from store.queries import request_schema
 
 RATE_S: Final = 30
-"""Length in seconds of the interval over which the highest request rates are computed."""
+"""Seconds over which the highest request rates are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +68,8 @@ class TraceAnswer:
     """Predicted latencies of a trace's requests."""
 
     of_window: WhatIfAnswer
-    """The replay of the unchanged window. If this replay does not reproduce the measured latencies,
-    there is no prediction."""
+    """The replay of the unchanged window. Without agreement with the measured latencies, there is
+    no prediction."""
     requests: int
     length_s: float
     """Seconds from the first request of the trace to the last request."""
@@ -81,8 +79,8 @@ class TraceAnswer:
     engines: int = 0
     usd_per_hour: float | None = None
     rejected: int = 0
-    """Number of requests that the engines reject, because they are longer than `max_model_len` or
-    arrive when the queue is full."""
+    """Number of requests that the engines reject: longer than `max_model_len`, or in a full
+    queue."""
     binds: Bind = "none"
     saturated: bool = False
     """True if the engines cannot keep up: the queue is full, or grows until the end of the
@@ -114,14 +112,10 @@ def predict_trace(
     draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
 ) -> TraceAnswer:
-    """Replay a trace on the engines of a recorded window.
+    """Replay a trace of at least one request on the engines of a recorded window.
 
     Args:
-        recorded: the window.
-        question: the edits of the engines and of the trace, and the objectives.
-        trace: the requests of the trace, at least one.
         draws: number of resampled replays for the intervals; 0 for no intervals.
-        progress: called after each resampled replay.
 
     Raises:
         EditError: an edit is not allowed.
@@ -133,7 +127,7 @@ def predict_trace(
     if of_window.refused is not None:
         return answer
     served = _served(recorded, trace, edits)
-    # The model of the pool already contains the edits of the router and of the number of engines.
+    # The pool's model contains the edits of the router and of the number of engines.
     rest = replace(edits, replicas=None, data_parallel_size=None, router=None)
     window = _Window(recorded, question, now)
     then = replayed(served, traffic_of(served), rest, "trace", np.random.default_rng(0))
@@ -188,7 +182,7 @@ def predict_trace(
 
 
 def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
-    """Return a recording in which a pool of the window's engines receives the trace."""
+    """Return a recording in which a pool of the window's engines serves the trace."""
     drafted = [
         each.arrivals.acceptance
         for each in recorded.engines
@@ -210,8 +204,8 @@ def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
 
 
 def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
-    """Return the stalls and changes of speed (paces) of the window's engines. They are repeated
-    until the end of the trace."""
+    """Return the stalls and changes of speed (paces) of the window's engines, repeated until the
+    end of the trace."""
     window = recorded.window
     period_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     lead_s = recorded.lead_s
@@ -242,8 +236,7 @@ class _Window:
         self.objectives = counted_objectives(question)
 
     def good_ratios(self, then: Replayed, trace: Arrivals) -> list[float | None]:
-        """Return the share of good requests for each objective. The share is None if the objective
-        selects no request of the trace."""
+        """Return the share of good requests for each objective; None if it selects no request."""
         served = ~then.rejected
         known: dict[str, Any] = {
             name: self.corrections[name].corrected(then.values[name][served]) for name in METRICS
@@ -260,7 +253,6 @@ class _Window:
 
 
 def _percentiles(values: FloatArray) -> FloatArray:
-    """Return the percentiles `POINTS` of the finite values; NaN if there are none."""
     return curve_of(values)[[*PLACES.values()]]
 
 

@@ -1,7 +1,6 @@
 """Count how many stored predictions contain the change that was measured after the deploy.
 
-The requests before and after each deploy are read again. So only deploys whose requests are still
-stored are counted.
+The requests before and after each deploy are read again, so they must still be stored.
 """
 
 from collections.abc import Sequence
@@ -19,14 +18,14 @@ from store.queries import Window, request_table
 
 METRICS: Final = ("ttft", "tpot", "e2e")
 MOST_DEPLOYS: Final = 10
-"""Maximum number of deploys. If there are more, only the latest deploys are used, because the
-comparison of one deploy takes one or two seconds."""
+"""Maximum number of deploys, the latest first. The comparison of one deploy takes one or two
+seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrackRecord:
-    """The number of predicted percentiles of deploys, and the number of them whose interval
-    contains the measured change."""
+    """The number of predicted percentiles, and of those whose interval contains the measured
+    change."""
 
     deploys: int
     percentiles: int
@@ -43,13 +42,7 @@ class TrackRecord:
 
 
 def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
-    """Return the track record. Return None if there is no deploy whose change was predicted before
-    it.
-
-    Args:
-        engine: the database, from `open_database`.
-        now_unix_ns: the current time.
-    """
+    """Return the track record; None if no deploy's change was predicted."""
     known = predictions(engine)
     if not known:
         return None
@@ -70,11 +63,8 @@ def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
 def _contained(
     engine: Engine, deploy: Deploy, known: Sequence[Prediction], to_unix_ns: int
 ) -> list[bool]:
-    """For each predicted percentile of a deploy, return whether its interval contains the measured
-    change.
-
-    `to_unix_ns` is the start of the next deploy, or the current time.
-    """
+    """Return whether the interval of each predicted percentile of a deploy contains the measured
+    change. `to_unix_ns` is the start of the next deploy, or the current time."""
     after = deploy.after(to_unix_ns)
     if after is None:
         return []

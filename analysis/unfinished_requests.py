@@ -23,13 +23,7 @@ _COLUMNS: Final = ("received_unix_ns", "seen_unix_ns", "ttft_s", "engine", *SELE
 def with_unfinished_requests(
     engine: Engine, found: Evidence, windows: Sequence[Window]
 ) -> Evidence:
-    """Return the data with the requests in flight, if the samples show a hung engine.
-
-    Args:
-        engine: the database, from `open_database`.
-        found: the data of the windows.
-        windows: the time ranges of the last reports to read.
-    """
+    """Return the data with the requests in flight, if the samples show a hung engine."""
     if not _hung(found.engines):
         return found
     tables = [
@@ -52,8 +46,8 @@ def _hung(engines: pa.Table) -> bool:
 
 
 def _as_rows(reports: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the reports of requests in flight as a table with the columns of requests. The age of
-    a request is used as its latency."""
+    """Return the reports of requests in flight with the columns of requests. The age is the
+    latency."""
     age_ns = pc.subtract(reports["seen_unix_ns"], reports["received_unix_ns"])
     reports = reports.append_column("e2e_s", pc.divide(age_ns.cast(pa.float64()), 1e9))
     columns = {

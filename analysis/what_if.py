@@ -1,7 +1,7 @@
 """Predict the effect of a change on the recorded traffic of a window.
 
-The window is replayed twice: once unchanged, to measure how well the model reproduces the window,
-and once with the edits. Intervals are computed from replays of resampled blocks of the window.
+The window is replayed twice: unchanged, to measure the model's error, and with the edits. Intervals
+come from replays of resampled blocks of the window.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,11 +58,9 @@ JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 """A prediction is made only if the unchanged replay reproduces these latencies."""
 
 MOST_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
-"""Maximum relative error of the unchanged replay. There is no prediction if the error is larger.
-
-For windows of a real vLLM, the error is at most 5 % at P50 and 25 % at P99. A window that other
-processes disturbed was 50 % off at P99 (docs/benchmarks.md#what-if-on-a-real-vllm).
-"""
+"""Maximum relative error of the unchanged replay for a prediction. For windows of a real vLLM, the
+error is at most 5 % at P50 and 25 % at P99. A window that other processes disturbed was 50 % off at
+P99 (docs/benchmarks.md#what-if-on-a-real-vllm)."""
 
 RESAMPLED: Final = 40
 """Number of pairs of replays for an interval. The standard deviation of 40 draws is known to within
@@ -87,7 +85,7 @@ class WhatIfQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """The share of an objective's requests that are good: as measured, and as predicted."""
+    """The share of good requests of an objective, measured and predicted."""
 
     slo: str
     target: float
@@ -122,13 +120,13 @@ class WhatIfAnswer:
     gains: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     """The change of each percentile on exactly this traffic, as a ratio: −0.1 is 10 % faster."""
     curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
-    """The percentiles of each latency from P1 to P99.9. Percentiles for which there are too few
-    requests are left out."""
+    """The percentiles of each latency from P1 to P99.9. Percentiles with too few requests are left
+    out."""
     predicted_rps: float | None = None
     predicted_usd_per_hour: float | None = None
     rejected: int = 0
-    """Number of requests that the edited engines reject, because the requests are longer than
-    `max_model_len` or because the queue is full."""
+    """Number of requests that the edited engines reject: longer than `max_model_len`, or in a full
+    queue."""
     objectives: Sequence[Attainment] = ()
     binds: Bind = "none"
     binds_now: Bind = "none"
@@ -155,10 +153,6 @@ def answer_what_if(
 ) -> WhatIfAnswer:
     """Replay a window of the store with and without the edits.
 
-    Args:
-        engine: the database, from `open_database`.
-        question: the window, the edits, and the requests to report.
-
     Raises:
         NotReplayableError: the window has too few or too many requests, or an engine uses a feature
             that the replay does not model.
@@ -170,13 +164,8 @@ def answer_what_if(
 def read_for(engine: Engine, question: WhatIfQuestion) -> Recorded:
     """Read the window of a question from the store.
 
-    Args:
-        engine: the database, from `open_database`.
-        question: defines the window and the columns to read.
-
     Raises:
-        NotReplayableError: the window has too few or too many requests, or an engine uses a feature
-            that the replay does not model.
+        NotReplayableError: see `read_recorded`.
     """
     extra_columns = [*question.equals]
     for _, indicator in counted_objectives(question):
@@ -185,8 +174,7 @@ def read_for(engine: Engine, question: WhatIfQuestion) -> Recorded:
 
 
 def counted_objectives(question: WhatIfQuestion) -> list[tuple[Objective, Goodput]]:
-    """Return the objectives that Tailspan counts itself. Each objective is paired with its
-    indicator."""
+    """Return the objectives that Tailspan counts itself, each with its indicator."""
     return [
         (each, each.indicator)
         for each in question.objectives
@@ -203,10 +191,7 @@ def predict(
     """Predict the effect of the edits from recorded traffic.
 
     Args:
-        recorded: the window.
-        question: what to change, and which requests to report.
         draws: number of pairs of replays for the intervals, or 0 for no intervals.
-        progress: called after each pair.
 
     Raises:
         EditError: an edit is not allowed.
@@ -227,14 +212,12 @@ def predict_each(
     The predictions share the replays of the unchanged traffic.
 
     Args:
-        recorded: the window.
-        question: the requests to report. The question's edits are ignored.
-        alternatives: the edits.
+        question: the requests to report. Its edits are ignored.
         draws: number of resampled replays for the intervals, or 0 for no intervals.
         progress: called after each resampled replay. If only some of the edits set replicas or a
-            router, the edits are replayed in two groups. `progress` is then called twice as often.
-        draws_for: a function that receives a prediction without intervals, and returns the number
-            of draws that it needs. By default, each prediction has `draws` draws.
+            router, there are two groups of replays and twice as many calls.
+        draws_for: returns the number of draws for a prediction without intervals. By default,
+            `draws`.
 
     Raises:
         EditError: an edit is not allowed.
@@ -257,14 +240,12 @@ def _predict_group(
     progress: Callable[[], None],
     draws_for: Callable[[WhatIfAnswer], int] | None,
 ) -> list[WhatIfAnswer]:
-    """Predict the effects of alternative edits. See `predict_each`.
-
-    Either all of these edits set replicas or a router, or none of them does.
-    """
+    """Predict the effects of alternative edits. Either all of these edits set replicas or a router,
+    or none of them."""
     recorded, assumptions = with_prefixes(recorded, alternatives)
     reporting = _Reporting(recorded, question, assumptions)
     first = alternatives[0]
-    # The number of tokens that a cache found depends on the engine that served the request.
+    # The tokens that a cache found depend on the engine that served the request.
     by_cache = any(each.arrivals.prefixes is not None for each in recorded.engines)
     pooled = first.pools and not by_cache
     same = Edits(router=first.pool_router) if pooled else Edits()
@@ -292,12 +273,8 @@ def _predict_group(
 def reproduce(recorded: Recorded, question: WhatIfQuestion) -> tuple[WhatIfAnswer, Replayed]:
     """Replay a window once, without edits.
 
-    Args:
-        recorded: the window.
-        question: the requests to report. The question's edits are ignored.
-
     Returns:
-        The measured and the replayed latencies, and the replay.
+        The measured and the replayed latencies of the question's requests, and the replay.
     """
     traffic = traffic_of(recorded)
     now = replayed(recorded, traffic, Edits(), "now", np.random.default_rng(0))
@@ -347,11 +324,8 @@ class _Reporting:
 
 
 class _Sample:
-    """The measured latencies and the latencies of a replay without edits, for recorded or resampled
-    traffic.
-
-    The predictions of all edits use the same sample.
-    """
+    """The measured latencies, and those of a replay without edits, for recorded or resampled
+    traffic."""
 
     def __init__(self, reporting: _Reporting, traffic: Traffic, now: Replayed) -> None:
         self.traffic, self.now = traffic, now
@@ -366,13 +340,11 @@ class _Sample:
 
 
 class _Effect(NamedTuple):
-    """The effect of a set of edits on one sample of traffic."""
-
     curves: Mapping[str, FloatArray]
     """The percentiles `CURVE` of each latency of the edited replay; NaN if unknown."""
     gains: Mapping[str, FloatArray]
-    """The relative change of each percentile from the unchanged replay to the edited replay (−0.1
-    is 10 % lower). It is NaN if unknown."""
+    """The relative change of each percentile to the edited replay (−0.1 is 10 % lower); NaN if
+    unknown."""
     good_ratios: Sequence[float | None]
     """The share of good requests in the edited replay, for each objective."""
 
@@ -393,8 +365,8 @@ class _Prediction:
         self.refused = _refusal(_points(self._reproduced))
         self._draws: list[_Effect] = []
         self._shares: list[dict[str, FloatArray]] = []
-        """One entry for each draw. For each percentile of the edited replay of the whole traffic,
-        it has the share of the draw's latencies that do not exceed this percentile."""
+        """For each draw, the share of its latencies that do not exceed each percentile of the
+        edited replay of the whole traffic."""
         if self.refused is None:
             self._then = (
                 self._replay(whole, "now", np.random.default_rng(0))
@@ -495,7 +467,6 @@ class _Prediction:
         return Predicted(value, max(-1.0, value - off), value + off)
 
     def _predicted(self, name: str) -> list[Predicted]:
-        """Return the predicted percentiles `CURVE` of a latency."""
         whole, q = self._whole, np.array(CURVE)
         return intervals(
             scaled(whole.measured[name], whole.replayed[name], self._effect.curves[name]),
@@ -515,8 +486,7 @@ class _Prediction:
         table = self._of.recorded.requests.select(self._of.judged_columns).take(pa.array(source))
         for name in self._of.judged_metrics:
             values = sample.corrections[name].corrected(after.values[name][reported])
-            # A latency that is undefined, such as the TPOT of a response with one token, stays
-            # unknown.
+            # An undefined latency, such as the TPOT of one token, stays unknown.
             values[~np.isfinite(self._of.measured[name][source])] = np.nan
             place = table.column_names.index(name)
             table = table.set_column(place, name, pa.array(values, from_pandas=True))
@@ -541,7 +511,6 @@ def usd_per_1000(usd_per_hour: float | None, rps: float | None) -> float | None:
 
 
 def _points(curves: Mapping[str, Sequence[Value]]) -> dict[str, dict[str, Value]]:
-    """Return the percentiles `POINTS` of each latency."""
     return {
         name: {point: curve[place] for point, place in PLACES.items()}
         for name, curve in curves.items()
@@ -549,13 +518,12 @@ def _points(curves: Mapping[str, Sequence[Value]]) -> dict[str, dict[str, Value]
 
 
 def _changes(before: FloatArray, after: FloatArray) -> FloatArray:
-    """Return the relative changes. A change is NaN if the durations are too short for a meaningful
-    ratio."""
+    """Return the relative changes; NaN if the durations are too short for a ratio."""
     return after / np.where(before >= NEGLIGIBLE_S, before, np.nan) - 1
 
 
 def _refusal(reproduced: Mapping[str, Mapping[str, Reproduced]]) -> str | None:
-    """Return why there is no prediction, or None if the unchanged replay reproduces the window."""
+    """Return why there is no prediction; None if the replay reproduces the window."""
     for name in JUDGED:
         for point, most in MOST_ERROR.items():
             error = reproduced[name][point].error_ratio
@@ -583,7 +551,7 @@ def _text(value: object) -> str | None:
 
 
 def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
-    """Return the share of good requests. Return None if the objective selects no request."""
+    """Return the share of good requests; None if the objective selects no request."""
     codes = judge_table(indicator.where, indicator.good, table)
     good = int((codes == VERDICTS.index(Verdict.GOOD)).sum())
     bad = int((codes == VERDICTS.index(Verdict.BAD)).sum())
@@ -591,21 +559,14 @@ def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
 
 
 def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> Predicted:
-    """Return a predicted share of good requests with its interval. In 95 % of later windows, the
-    share of good requests lies in this interval.
-
-    Args:
-        value: the predicted ratio.
-        draws: the same ratio for resampled traffic.
-        blocks: number of resampled blocks.
-    """
+    """Return a predicted share of good requests with its interval, which contains the share in 95 %
+    of later windows. `draws` are the same share for resampled traffic."""
     known = [each for each in draws if each is not None]
     widening = small_sample_factor(blocks)
     if not known or widening is None:
         return Predicted(value)
     low, high = np.quantile([*known, value], [0.025, 0.975])
-    # The interval is for the difference between two samples, the recorded window and a later
-    # window. So the variance counts twice.
+    # The variance counts twice: the recorded window and a later window are two samples.
     low, high = (value + np.sqrt(2) * widening * (each - value) for each in (low, high))
     return Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
 

@@ -20,8 +20,8 @@ MOST_REPLICAS: Final = 1_024
 MOST_RATE: Final = 64.0
 LEAST_RATE: Final = 1 / 64
 RATE_STEP: Final = 1.02
-"""A search for the rate ends when the rate is known to within 2 %. More precision is useless,
-because a queue counts as stable if the rate exceeds the capacity by at most 2 %."""
+"""A search for the rate ends when the rate is known to within 2 %, because a queue counts as stable
+up to 2 % above the capacity."""
 
 _WHOLE: Final = (
     *("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "num_speculative_tokens"),
@@ -43,12 +43,7 @@ class Sweep:
     values: Sequence[str]
 
     def present(self, config: EngineConfig, replicas: int) -> float:
-        """Return the value before the change.
-
-        Args:
-            config: the configuration of an engine.
-            replicas: the number of replicas.
-        """
+        """Return the value before the change."""
         if self.name == "replicas":
             return replicas
         return 1.0 if self.name in FACTORS else float(getattr(config, ARGUMENTS[self.name].field))
@@ -88,8 +83,7 @@ class Found:
     tried: Sequence[Tried]
     """The steps of the search, in the order of the values."""
     shown: float
-    """The step of the value that was found. If no value was found, the step of the best value that
-    was tried."""
+    """The step of the value that was found, or else of the best value that was tried."""
     answer: WhatIfAnswer
     """The prediction for `shown`."""
 
@@ -131,13 +125,6 @@ def sweep(
 ) -> list[SweepPoint]:
     """Predict each value of a sweep, in addition to the question's other edits.
 
-    Args:
-        recorded: the window.
-        question: the other edits, and the requests to report.
-        over: the edit and its values.
-        draws: number of resampled replays for the intervals.
-        progress: called after each resampled replay.
-
     Raises:
         EditError: a value is not allowed.
     """
@@ -159,10 +146,6 @@ def find(
     grow.
 
     Args:
-        recorded: the window.
-        question: the other edits, the requests to report, and the objectives.
-        wanted: the edit whose value is searched.
-        slo: the name of an objective of the question.
         progress: called after each replay of a value, and each draw of the final answer.
 
     Raises:
@@ -240,8 +223,7 @@ def _edits(question: WhatIfQuestion, wanted: Wanted, value: float) -> Edits:
 
 
 def _with_edit(edits: Edits, name: str, value: str) -> Edits:
-    """Return edits with one additional edit. If this edit is a rate, it is added to the existing
-    rate edits, and the factors of all rate edits are multiplied."""
+    """Return edits with one more edit. The factors of several rate edits are multiplied."""
     return edits_of([*_without_edit(edits.listed(), name), f"{name}={value}"])
 
 

@@ -20,29 +20,27 @@ from roofline.peakfile import peaks_in_force
 
 METRICS: Final = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 BLOCK_S: Final = 30
-"""Length of a resampled block in seconds. It is longer than most requests, and shorter than the
-time in which the request rate usually changes."""
+"""Length of a resampled block in seconds. It is longer than most requests, and shorter than usual
+changes of the request rate."""
 BLOCKS: Final = 10
-"""Minimum number of blocks. In a short window, blocks are shorter than `BLOCK_S`, because a
-variance that is computed from few blocks is uncertain."""
+"""Minimum number of blocks, because the variance of few blocks is uncertain. In a short window,
+blocks are shorter than `BLOCK_S`."""
 SATURATED: Final = 0.02
 """If the queueing time grows faster than this, in seconds per second of the window, the engines
-cannot keep up. It grows by 0.02 s per second if the request rate is 2 % above the engines'
-capacity. The same limit applies to the share of requests that are rejected because the queue is
-full."""
+cannot keep up. At 0.02 s per second, the request rate is 2 % above their capacity. The limit also
+applies to the share of requests that a full queue rejects."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
-    """The recorded or resampled requests of each engine, and the stalls and changes of speed of
-    each engine."""
+    """The requests, stalls and changes of speed of each engine."""
 
     arrivals: Sequence[Arrivals]
     conditions: Sequence[Conditions]
     rows: Sequence[IntArray]
     """The index of the recorded request that each arrival copies."""
     since_s: float
-    """Start of the counted range. Earlier requests only fill the engines and are not counted."""
+    """Start of the counted range. Earlier requests only fill the engines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,8 +72,8 @@ class Blocks(NamedTuple):
     since_s: float
     """Start of the first block."""
     length_s: float
-    """Length of each block in seconds. It is a multiple of `STRETCH_S`, so that a stretch of
-    constant speed is never divided between two blocks."""
+    """Length of each block in seconds: a multiple of `STRETCH_S`, so that a stretch of constant
+    speed is not divided."""
     number: int
 
 
@@ -118,10 +116,7 @@ def replayed(
     """Replay traffic with edits: each engine separately, or all requests through a router.
 
     Args:
-        recorded: the recorded traffic of the window, with the fitted `ServerModel` of each engine.
-        traffic: from `traffic_of` or `resampled`.
-        edits: the changes.
-        seed: the seed of the step noise.
+        recorded: the window, with the fitted `ServerModel` of each engine.
         chance: draws the copies that a higher rate adds.
 
     Raises:
@@ -155,7 +150,7 @@ def replayed(
 
 def _on_hardware(engine: RecordedEngine, edits: Edits) -> ServerModel:
     if not edits.hardware:
-        return engine.model  # so the file of peaks is not read in each replay
+        return engine.model
     config = on_hardware(engine.model.engine, engine.start, edits, peaks_in_force(os.environ))
     return replace(engine.model, engine=config)
 
@@ -163,8 +158,7 @@ def _on_hardware(engine: RecordedEngine, edits: Edits) -> ServerModel:
 def _pooled(
     recorded: Recorded, models: Sequence[ServerModel], traffic: Traffic, edits: Edits
 ) -> tuple[ServerModel, Arrivals, Conditions, IntArray]:
-    """Return one model of equal replicas behind a router. The model receives the requests of all
-    engines."""
+    """Return one model of equal replicas behind a router, with the requests of all engines."""
     received_s = np.concatenate([each.received_s for each in traffic.arrivals])
     order = np.argsort(received_s, kind="stable")
     conditions = Conditions(
@@ -222,10 +216,7 @@ def _binding_limit(outcomes: Sequence[Outcome]) -> Bind:
 def _is_saturated(outcome: Outcome, fits: BoolArray, since_s: float) -> bool:
     """Return whether the queue is full, or the queueing time grows until the end of the replay.
 
-    Args:
-        outcome: the replay.
-        fits: (n,) whether a request fits into `max_model_len`. Other requests are always rejected.
-        since_s: start of the counted range.
+    `fits` is (n,) whether a request fits into `max_model_len`; other requests are always rejected.
     """
     sent = fits & (outcome.received_s >= since_s)
     if (outcome.rejected & sent).sum() > SATURATED * sent.sum():

@@ -1,5 +1,4 @@
-"""Kill and stop collectors at random moments while objectives burn, and count the wrong
-messages."""
+"""Kill and stop collectors while objectives burn, and count the wrong messages."""
 
 import json
 import random
@@ -24,7 +23,7 @@ from store.schema import REQUESTS
 
 
 class LeaseWatch:
-    """A thread that records the holder of each lease. A `with` statement starts and ends it."""
+    """A thread that records the holder of each lease, for a `with` statement."""
 
     def __init__(self, dsn: str) -> None:
         self.changes: list[tuple[float, str, str]] = []
@@ -46,12 +45,11 @@ class LeaseWatch:
         return {name: holder for _, name, holder in list(self.changes)}
 
     def takeovers_s(self, lost: Sequence[tuple[float, str]]) -> list[float]:
-        """Return, for each lease of each failed collector, the seconds until the lease had another
-        holder.
+        """Return the seconds until each lease of a failed collector had another holder.
 
         Args:
-            lost: the time of each failure, and the text that identifies the failed collector in the
-                name of a lease's holder.
+            lost: the time of each failure, and the text that identifies the collector in a lease's
+                holder.
         """
         found = []
         changes = list(self.changes)
@@ -157,13 +155,8 @@ def run(
     """Run three collectors, let objectives burn, and kill and stop collectors for some seconds.
 
     Args:
-        folder: an empty folder for the collectors' files.
         dsn: the address of the database with the leases, in the format of the driver.
-        url: the database, for Tailspan.
-        state_url: the database of the state if it is a separate one.
-        seed: determines the failures.
         seconds: the duration of the failures. The run takes up to two minutes longer.
-        burns: the number of objectives that burn.
     """
     models = [f"m{number}" for number in range(burns)]
     with ExitStack() as stack:
@@ -177,7 +170,7 @@ def run(
         deadline_s = time.monotonic() + 120
         while _resolved(webhook) < burns and time.monotonic() < deadline_s:
             time.sleep(1)
-        time.sleep(20)  # wait until the next evaluation, which would send any further message
+        time.sleep(20)  # wait for the next evaluation, which would send any further message
         traffic.__exit__()
         messages = Counter(key for key, _ in _messages(webhook))
         engine = open_database(url, state_url, create=False)
@@ -197,7 +190,6 @@ def run(
 
 
 def _messages(webhook: HttpServer) -> list[tuple[str, str]]:
-    """Return the key and the transition of each received message."""
     found = []
     for request in list(webhook.received):
         found.append((request.headers["idempotency-key"], json.loads(request.body)["transition"]))

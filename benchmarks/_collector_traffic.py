@@ -1,7 +1,7 @@
 """Send requests to several collectors.
 
-Senders distribute messages over the collectors as a load balancer does. If a collector does not
-acknowledge a message, the sender sends it to the next collector, until a collector acknowledges it.
+Senders distribute messages over the collectors as a load balancer does, and send a message to the
+next collector until one acknowledges it.
 """
 
 import random
@@ -20,19 +20,14 @@ from benchmarks._collectors import Collectors
 from rig.program import PATIENCE_S
 
 TIMEOUT_S = 2.0
-"""Maximum number of seconds that a sender waits for a collector."""
+"""Seconds that a sender waits for a collector."""
 EACH = 6
 """The number of requests of each model in a message."""
 
 
 class Traffic:
-    """Threads that send requests. A `with` statement starts and ends them.
-
-    Args:
-        collectors: the collectors.
-        models: the models of the requests.
-        every_s: the pause of each thread between two messages, in seconds.
-    """
+    """Threads that send requests, for a `with` statement. `every_s` is the pause of a thread
+    between two messages, in seconds."""
 
     def __init__(self, collectors: Collectors, models: Sequence[str], every_s: float = 0.2) -> None:
         self.slow: set[str] = set()

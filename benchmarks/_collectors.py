@@ -1,7 +1,4 @@
-"""Several collectors on one database, in separate processes.
-
-The collectors evaluate an objective for each model, and all of them notify the same webhook.
-"""
+"""Several collectors on one database, in separate processes."""
 
 import sys
 from collections.abc import Iterator, Sequence

@@ -63,11 +63,8 @@ class Pair:
     def without_change(self, metric: str) -> np.ndarray:
         """Return the latency that each request after the change would have had without the change.
 
-        After the change, all step coefficients are `slower` times as large. So without the change,
-        the same work would have taken 1/`slower` of the engine's time.
-
-        Args:
-            metric: ttft or tpot.
+        After the change, all step coefficients are `slower` times as large, so the same work would
+        have taken 1/`slower` of the engine's time.
 
         Returns:
             (n,) seconds, in the order of `sides(metric)[1]`.
@@ -90,10 +87,9 @@ def pair(kind: Kind, seed: int, requests: int, after: int | None = None) -> Pair
     """Simulate both windows of a case.
 
     Args:
-        kind: the differences after the change.
         seed: determines the load and all arrivals.
-        requests: expected number of requests before the change.
-        after: expected number of requests after the change; None for the same number.
+        requests, after: expected number of requests before and after the change; None for the same
+            number.
     """
     rate = REPLICAS * Random(seed).uniform(*RATES)
     first = _run(rate, requests / rate, 2 * seed)

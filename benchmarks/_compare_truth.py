@@ -1,9 +1,8 @@
 """The measured change between two windows with the same arrivals, and whether a verdict agrees.
 
-Pure. Both windows have the same requests at the same instants, on different configurations. So the
-difference of a percentile is the effect of the change at the same mix of requests. This difference
-includes the effect of the load that the change itself causes: for example, more requests run at the
-same time on a slower server.
+Pure. Both windows have the same requests at the same instants. So the difference of a percentile is
+the effect of the change at the same mix. It includes the load that the change itself causes: on a
+slower server, for example, more requests run at the same time.
 """
 
 from dataclasses import dataclass
@@ -40,10 +39,7 @@ class Truth:
     high: float
 
     def expects(self, margin: float) -> CompareVerdict | None:
-        """Return the expected verdict, or None if the margin lies within the interval.
-
-        If the change is within the margin, the expected verdict is `no_worse`.
-        """
+        """Return the expected verdict; None if the margin lies within the interval."""
         limit = expm1(-log1p(margin))
         if self.low > margin:
             return CompareVerdict.WORSE
@@ -52,12 +48,7 @@ class Truth:
         return CompareVerdict.NO_WORSE if limit < self.low and self.high < margin else None
 
     def judge(self, verdict: CompareVerdict, margin: float) -> str:
-        """Return whether a verdict is right, missed a change, is wrong, or cannot be judged.
-
-        Args:
-            verdict: the verdict of the comparison.
-            margin: a change up to this ratio is acceptable.
-        """
+        """Return whether a verdict is right, missed a change, is wrong, or cannot be judged."""
         expected = self.expects(margin)
         contradicted = {
             CompareVerdict.WORSE: self.high < margin,
@@ -74,15 +65,7 @@ class Truth:
 def truth_of(before: Latencies, after: Latencies, q: float, seconds: float, seed: int = 0) -> Truth:
     """Return the measured change of a percentile.
 
-    The interval is computed from resampled blocks of time. The same blocks are drawn on both sides,
-    because both sides have the same requests.
-
-    Args:
-        before: the requests before the change.
-        after: the same requests after the change.
-        q: the percentile, in (0, 1).
-        seconds: length of both windows.
-        seed: determines the draws.
+    The interval comes from resampled blocks of time, the same on both sides. q is in (0, 1).
     """
     length_s = block_s(seconds)
     number = max(1, round(seconds / length_s))

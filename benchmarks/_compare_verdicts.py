@@ -1,4 +1,4 @@
-"""The cases of benchmarks/compare_real, their verdicts, and the lines that report the verdicts."""
+"""The cases of benchmarks/compare_real, their verdicts and reports."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,8 +30,8 @@ Windows = Mapping[tuple[str, str], Served]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Two windows to compare, and two windows with the same arrivals. The difference between the
-    latter two is the true change."""
+    """Two windows to compare, and two windows with the same arrivals, which give the true
+    change."""
 
     before: tuple[str, str]
     after: tuple[str, str]
@@ -70,8 +70,7 @@ class Judged:
 def cases_of(changes: Sequence[str]) -> list[Case]:
     """Return four cases for each change: in both directions, and with the same or another mix.
 
-    The true change of a case is measured on windows with the same arrivals. No case compares these
-    two windows.
+    The windows that give the true change are not compared.
     """
     return [
         case
@@ -102,13 +101,8 @@ def judged(
     a window has too few requests.
 
     Args:
-        engine: the database of the recording.
-        case: its windows must be in `windows`.
-        windows: the recording.
-        metric: ttft or tpot.
-        quantile: p50 or p95.
-        looks: whether the interval must hold at all looks together. A look is one comparison while
-            the window after the change grows.
+        looks: whether the interval must hold at all looks together: comparisons while the window
+            after the change grows.
     """
     sides = [latencies_of(engine, windows[each], metric) for each in case.truth]
     if min(each.value_s.size for each in sides) < LEAST_REQUESTS:
@@ -121,7 +115,7 @@ def judged(
 
 
 def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[str], int]:
-    """Compare all pairs of windows that the same process served, so that nothing changed.
+    """Compare all pairs of windows that the same process served.
 
     Returns:
         A line for each verdict `worse` or `better`, and the number of verdicts.

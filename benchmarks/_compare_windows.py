@@ -1,7 +1,5 @@
-"""Records a real vLLM in several configurations under seeded traffic, for benchmarks/compare_real.
-
-All windows are in one database, as if one machine's server had been restarted with other arguments.
-"""
+"""Record a real vLLM in several configurations under seeded traffic, for
+benchmarks/compare_real."""
 
 import json
 import time
@@ -24,21 +22,18 @@ CONFIGURATIONS: Final = {
     "compiled": (*_SEATS, "--no-enforce-eager"),
     AGAIN: _SEATS,
 }
-"""vLLM's arguments of each configuration, in the order of the recording. The last configuration is
-the usual one after a restart. If the speed of the machine drifts during the recording, the windows
-of this configuration show it."""
+"""vLLM's arguments of each configuration, in the order of the recording. The last is the usual one
+after a restart, which shows whether the speed of the machine drifted."""
 
 FIRST: Final = "first"
 SAME: Final = "same mix"
 CHANGED: Final = "other mix"
 FILE: Final = "windows.json"
 EARLIER: Final = 4
-"""Number of processes before the first window, with the usual arguments. They show how much a
-restart alone changes a latency."""
+"""Number of processes before the first window, which show the effect of a restart alone."""
 SETTLED_S: Final = 10.0
-"""Seconds of traffic before the windows of each configuration. This traffic is not compared.
-Without this traffic, the first window of a server would follow an idle time, but the later windows
-follow other traffic."""
+"""Seconds of traffic before the windows of each configuration, so that no window follows an idle
+time. This traffic is not compared."""
 
 
 class WindowsError(Exception):
@@ -62,12 +57,7 @@ class Served:
 
 
 def traffics(rate_per_s: float) -> dict[str, Traffic]:
-    """Return the traffic of each window by name. The first window and the window with the same mix
-    differ only in their seeds.
-
-    Args:
-        rate_per_s: requests per second before the mix changes.
-    """
+    """Return the traffic of each window by name. `rate_per_s` holds before the mix changes."""
     usual = _mixed(Traffic(rate_per_s=rate_per_s), long_share=0.15)
     new = Traffic(
         rate_per_s=0.15 * rate_per_s,
@@ -97,12 +87,9 @@ def record(
     """Record the usual configuration and the given ones. Ctrl-C ends the recording early.
 
     Args:
-        changes: keys of `CONFIGURATIONS` without `USUAL`.
         folder: where to write the database and `FILE`.
-        seed: determines all arrivals, which are the same on each configuration.
-        rate_per_s: requests per second before the mix changes.
-        seconds: length of each window.
-        log_line: prints the progress.
+        changes: keys of `CONFIGURATIONS` without `USUAL`.
+        seed: determines the arrivals on each configuration.
 
     Raises:
         WindowsError: the folder already has a recording.

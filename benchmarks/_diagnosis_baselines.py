@@ -6,7 +6,7 @@
 - BARO: find the series with the largest robust z-score against the normal window; name the cause
   that this series indicates. Source: BARO, Pham et al., FSE 2024, the RobustScorer.
 
-These simpler diagnosers always name a cause. They cannot report that there is no incident.
+They always name a cause, even without an incident.
 """
 
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ def _robust(at_unix_ns: IntArray, values: FloatArray, question: Question) -> flo
     if normal.size < 5 or not now.size:
         return 0.0
     low, middle, high = np.quantile(normal, [0.25, 0.5, 0.75])
-    # If the spread of a series is zero, one is used instead, as in the original scaler.
+    # A spread of 0 counts as 1, as in the original scaler.
     spread = high - low if high > low else 1.0
     return float(np.abs((now - middle) / spread).max())
 
@@ -174,16 +174,12 @@ _NOTICED_S: Final = {
     Metric.E2E: 0.5,
     Metric.QUEUE: 0.05,
 }
-"""Seconds that are added to both latencies before their ratio is computed, so that small latencies
-do not trigger an alert.
-
-For example, a queue time of 2 ms is not ten times worse than a queue time of 0.2 ms.
-"""
+"""Seconds that are added to both latencies before their ratio is computed: a queue time of 2 ms is
+not ten times worse than 0.2 ms."""
 
 
 def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:
-    """Return the latency that an alert would be about: the latency whose tail grew by the largest
-    ratio."""
+    """Return the latency of an alert: the one whose tail grew by the largest ratio."""
     growth = {
         metric: (tail_s(requests, metric, window) + noticed_s)
         / (tail_s(requests, metric, baseline) + noticed_s)

@@ -1,8 +1,6 @@
-"""Finds the cause of each fault for every tenant, model and replica, and compares the results.
-
-A filter selects the requests whose latency is explained. For groups that the fault did not slow
-down, the correct result is "no incident". These groups are counted separately.
-"""
+"""Find the cause of each fault for every tenant, model and replica, and compare the results. For
+groups that the fault did not slow down, the correct result is "no incident", which is counted
+separately."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,8 +25,8 @@ class Everyone:
     cause: str
     first: str
     answers: tuple[tuple[str, str, str], ...]
-    """For each filter: the label, the value of the label, and the first cause, or the verdict if
-    there is no cause."""
+    """For each filter: the label, its value, and the first cause, or the verdict without a
+    cause."""
 
 
 def asked_by_everyone(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Everyone:
@@ -62,11 +60,8 @@ def _first(answer: Explanation) -> str:
 
 
 def compared(of: Everyone) -> Counter[str]:
-    """Return three numbers of filters.
-
-    With a filter, the first cause is the same as without a filter, or there is no incident, or the
-    first cause is another one.
-    """
+    """Count the filters with the same first cause as without a filter, with no incident, and with
+    another first cause."""
     return Counter(
         SAME if first == of.first else QUIET if first == QUIET else OTHER
         for _, _, first in of.answers

@@ -1,7 +1,6 @@
 """Draws simulated cases at random: their causes, severity, fleet and load.
 
-A seed determines every case, so a detector can be developed on some cases and tested on others. The
-draws do not depend on the code of the detectors or of the simpler diagnosers.
+A seed determines every case, so a detector can be developed on some cases and tested on others.
 """
 
 import random
@@ -56,17 +55,14 @@ def kinds_of(count: int, seed: int, only: str | None) -> list[tuple[str, tuple[s
         elif kind == PAIR:
             found.append((kind, _pair(draw)))
         else:
-            if not singles:  # draw each cause equally often
+            if not singles:
                 singles = [only] if only else draw.sample(CAUSES, len(CAUSES))
             found.append((kind, (singles.pop(),)))
     return found
 
 
 def _pair(draw: random.Random) -> tuple[str, str]:
-    """Return two causes that affect the same latency.
-
-    If they affected different latencies, an alert would be about only one of the causes.
-    """
+    """Return two causes that affect the same latency, which an alert would be about."""
     first = draw.choice(CAUSES)
     same_latency = [
         cause
@@ -81,7 +77,7 @@ def drawn(
 ) -> Drawn:
     """Draw the fleet, the load and the severities of a case.
 
-    If `foreign` is True, the servers have properties that the fitted model does not have.
+    With `foreign`, the servers have properties that the fitted model does not have.
     """
     draw = random.Random(f"{seed}/{number}")
     engine = EngineConfig(
@@ -132,11 +128,9 @@ def drawn(
 
 
 def _foreign(config: FleetConfig, draw: random.Random) -> FleetConfig:
-    """Return the fleet with properties that the fitted model does not have.
-
-    The duration of a step also depends on products of the number of sequences and other work. The
-    speed of the engines drifts. One step in twenty takes up to four times as long as usual.
-    """
+    """Return the fleet of the foreign world. The duration of a step also depends on products of the
+    number of sequences and other work. The speed of the engines drifts. One step in twenty takes up
+    to four times as long as usual."""
     world = ForeignWorld(
         crowding=draw.uniform(0.001, 0.004),
         drift_ratio=draw.uniform(0.03, 0.08),

@@ -9,8 +9,8 @@ from analysis.counterfactual.factors import KIND_OF_CAUSE, Kind
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
-"""If the smaller of two causes is not found, this is an error only if the cause contributed at
-least this share of the increase."""
+"""If the smaller of two causes is missed, this is an error only if the cause contributed at least
+this share of the increase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,7 @@ class Result:
 
 
 def both_matter(of: Result) -> bool:
-    """Return whether each of the two causes contributed at least a tenth of the increase.
-
-    If not, the larger cause masks the smaller cause.
-    """
+    """Return whether each of the two causes contributed at least a tenth of the increase."""
     return all(share >= WORTH_NAMING for share in of.true_shares)
 
 
@@ -83,10 +80,8 @@ def one_named(of: Result) -> bool:
 
 
 def first_named(results: Iterable[Result], places: int) -> float | None:
-    """Return the share of cases whose injected cause is among the first `places` causes.
-
-    Each case must have a single fault. Without cases, return None.
-    """
+    """Return the share of cases of a single fault whose injected cause is among the first `places`
+    causes; None without cases."""
     return share(each.causes[0] in each.found[:places] for each in results)
 
 
@@ -106,11 +101,8 @@ _PARTS = {
 
 
 def true_share(of: Result, cause: str) -> float | None:
-    """Return the true share of a cause that was named.
-
-    The share is 0 for a cause that was not injected. The share is None if a replay cannot
-    distinguish the cause from an injected cause, or from a part of an injected cause.
-    """
+    """Return the true share of a named cause: 0 if the cause was not injected. Return None if a
+    replay cannot distinguish the cause from an injected cause, or from a part of one."""
     if cause in of.causes:
         return min(max(of.true_shares[of.causes.index(cause)], 0.0), 1.0)
     injected = {KIND_OF_CAUSE.get(each) for each in of.causes}

@@ -1,4 +1,4 @@
-"""Formats the results of a benchmark: one line for each case, and the totals."""
+"""Format the results of a benchmark: one line for each case, and the totals."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -109,8 +109,6 @@ def table(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _intervals(results: Sequence[Result]) -> Iterator[str]:
-    """Yield lines with the share of intervals that contain the true share of a cause, and with the
-    errors of the shares."""
     seen = [each for each in results if each.verdict == "incident" and each.causes and each.found]
     if not any(each.intervals for each in seen):
         return

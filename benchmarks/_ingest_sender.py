@@ -2,10 +2,9 @@
 
     python benchmarks/_ingest_sender.py grpc|http PORT SECONDS
 
-The batches have the plugin's encoding. A few batches are encoded once and sent repeatedly. Before a
-batch is sent again, its ids and timestamps are overwritten in place. So the sender needs little CPU
-time compared with the receiver. Prints one JSON object: acknowledged spans, seconds, CPU seconds,
-and batches that were rejected and sent again.
+The batches have the plugin's encoding. To save CPU time, a few batches are encoded once, and their
+ids and timestamps are overwritten before each sending. Prints one JSON object: acknowledged spans,
+seconds, CPU seconds, and batches that were rejected and sent again.
 """
 
 import http.client

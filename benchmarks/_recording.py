@@ -52,15 +52,11 @@ def record(
     With several servers, requests are sent to them in rotation, as by a round-robin router.
 
     Args:
-        planned: the requests. Each is sent at its time, even if earlier requests have not ended.
+        planned: each request is sent at its time, even if earlier ones have not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
-        servers: number of servers, which share this machine's cores.
-        command: the command that starts another server instead of the tiny model; see
-            `rig.serve.command`.
-        variables: additional environment variables of the servers.
+        command: starts another server instead of the tiny model; see `rig.serve.command`.
         during: a context that is open while the load is sent.
-        one_core: whether each server has a separate core, so that the servers do not slow each
-            other down.
+        one_core: whether each server has a separate core.
 
     Raises:
         RuntimeError: a server did not start.
@@ -107,16 +103,11 @@ def record_once(
     command: Sequence[str] = (),
     one_core: bool = False,
 ) -> Recording:
-    """Return the recording in a file of an earlier run, or record and write it.
+    """Return the recording in a file of an earlier run, or `record` and write it.
 
     Args:
         kept: the file; None to record without a file. Read only your own files, because they are
             unpickled.
-        planned: see `record`.
-        arguments: see `record`.
-        servers: see `record`.
-        command: see `record`.
-        one_core: see `record`.
 
     Raises:
         RuntimeError: a server did not start.

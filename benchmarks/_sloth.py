@@ -1,11 +1,10 @@
 """Sloth's paging rules for an SLO, to compare with Tailspan's on the same series.
 
-This module repeats Sloth's formulas, so Sloth does not have to be installed. An SLI over a window
-is `(error query) / (total query)` (slok/sloth, internal/prometheus/recording_rules.go). A page
-fires if both windows of a pair are above `factor * error budget` (alert_rules.go). The factor is
-`share of the budget * period / long window` (internal/alert/alert.go). Sloth's built-in windows for
-periods of 28 and 30 days, and the windows of its example for 7 days, are equal to Tailspan's.
-tests/alerts/test_policy.py checks this.
+This module repeats Sloth's formulas. An SLI over a window is `(error query) / (total query)`
+(slok/sloth, internal/prometheus/recording_rules.go). A page fires if both windows of a pair are
+above `factor * error budget` (alert_rules.go). The factor is `share of the budget * period / long
+window` (internal/alert/alert.go). Sloth's built-in windows for periods of 28 and 30 days, and the
+windows of its example for 7 days, are equal to Tailspan's. tests/alerts/test_policy.py checks this.
 """
 
 from fractions import Fraction
@@ -25,10 +24,8 @@ def sloth_pages(bad: str, total: str, target: Fraction, days: int = 30) -> str:
     """Return a rules file.
 
     Args:
-        bad: the query for bad events over `[{{.window}}]`.
-        total: the query for all events over `[{{.window}}]`.
-        target: the share of events that should be good.
-        days: the period of the SLO in days; one of `PERIODS_D`.
+        bad, total: queries for events over `[{{.window}}]`.
+        days: one of `PERIODS_D`.
 
     Raises:
         ValueError: Sloth has no windows for this period, and would reject it.

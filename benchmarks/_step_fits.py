@@ -17,9 +17,8 @@ PAIRS = 2
 KEPT = 0.75
 """Share of the one-second samples that the robust fit uses.
 
-A smaller share is more robust, a larger share is more efficient. Rousseeuw and Van Driessen
-recommend this value (Technometrics 1999, "A Fast Algorithm for the Minimum Covariance Determinant
-Estimator").
+Rousseeuw and Van Driessen recommend this value (Technometrics 1999, "A Fast Algorithm for the
+Minimum Covariance Determinant Estimator").
 """
 ROUNDS = 20
 PACE_S = 5
@@ -51,10 +50,10 @@ class Errors:
     """Errors of a fit on steps that it was not fitted to."""
 
     busy: float
-    """Sum of the absolute errors of each second's busy time, divided by the busy time."""
+    """The sum of each second's absolute error of the busy time, divided by the busy time."""
     paced: float
-    """The same error after the model is scaled to the total busy time of each interval of `PACE_S`
-    seconds, as in predictions."""
+    """The same error with the model scaled to the busy time of each `PACE_S` seconds, as in
+    predictions."""
     step: float
     """Median absolute relative error of a single step."""
     r_squared: float
@@ -63,10 +62,6 @@ class Errors:
 
 def all_fits(reports: StepReports, steps: Steps) -> Mapping[str, FloatArray]:
     """Return the coefficients (5,) of each method.
-
-    Args:
-        reports: the engine's samples.
-        steps: the steps of the same time.
 
     Raises:
         FitError: there are too few samples.
@@ -86,12 +81,7 @@ def all_fits(reports: StepReports, steps: Steps) -> Mapping[str, FloatArray]:
 
 
 def errors(coefficients: FloatArray, steps: Steps) -> Errors:
-    """Return the errors of the step durations that a step model predicts.
-
-    Args:
-        coefficients: (5,) the coefficients of the step model.
-        steps: the steps, with their measured durations.
-    """
+    """Return the errors of the step durations that (5,) coefficients predict."""
     modelled_s = steps.work @ coefficients
     off_s = modelled_s - steps.worked_s
     stretch = np.unique(np.floor(steps.ended_s / PACE_S), return_inverse=True)[1]
@@ -112,13 +102,8 @@ def errors(coefficients: FloatArray, steps: Steps) -> Errors:
 
 
 def normal_equations(steps: Steps, weights: FloatArray, without: int | None = None) -> FloatArray:
-    """Return the weighted least-squares fit to single steps, without negative coefficients.
-
-    Args:
-        steps: the steps.
-        weights: (n,) weights of the squared errors.
-        without: a column whose coefficient is 0.
-    """
+    """Return the least-squares fit to single steps with (n,) weights, without negative
+    coefficients. The coefficient of the column `without` is 0."""
     weighted = steps.work * weights[:, None]
     return solved(weighted.T @ steps.work, weighted.T @ steps.worked_s, without)
 
@@ -126,13 +111,11 @@ def normal_equations(steps: Steps, weights: FloatArray, without: int | None = No
 def solved(normal: FloatArray, moment: FloatArray, without: int | None = None) -> FloatArray:
     """Return the x ≥ 0 that minimises xᵀ·normal·x − 2·moment·x.
 
-    The solution is exact: the problem is solved for each subset of the coefficients, with the other
-    coefficients at 0, and the best solution is returned.
+    The solution is exact: the best solution over all subsets of coefficients, with the others at 0.
 
     Args:
         normal: (k, k), XᵀX.
         moment: (k,), Xᵀy.
-        without: a coefficient that is 0.
     """
     size = np.sqrt(np.maximum(np.diag(normal), 1e-300))
     scaled, target = normal / np.outer(size, size), moment / size
@@ -150,7 +133,6 @@ def solved(normal: FloatArray, moment: FloatArray, without: int | None = None) -
 
 
 def _reported(reports: StepReports) -> FloatArray:
-    """Return the coefficients that predictions use."""
     model = fit_steps(reports).model
     return np.array(
         [
@@ -164,8 +146,7 @@ def _reported(reports: StepReports) -> FloatArray:
 
 
 def _of_seconds(reports: StepReports) -> FloatArray:
-    """Return the coefficients of a regression: the busy time between two samples as a function of
-    the work between these samples."""
+    """Return the coefficients of a regression of the busy time between two samples on the work."""
     known = np.isfinite(reports.work).all(axis=1) & np.isfinite(reports.busy_s)
     if not known.any():
         raise FitError("no samples")
@@ -193,6 +174,5 @@ def _trimmed(steps: Steps) -> FloatArray:
 
 
 def _scaled(coefficients: FloatArray, steps: Steps) -> FloatArray:
-    """Return the coefficients scaled to the total busy time, as in predictions."""
     scale: float = steps.worked_s.sum() / (steps.work @ coefficients).sum()
     return coefficients * scale

@@ -1,9 +1,9 @@
-"""Computes the true share of each fault from recordings with and without the fault.
+"""Compute the true share of each fault from recordings with and without the fault.
 
 Four windows are recorded one after another on one server, with the same seeds: without a fault,
-with each of two faults, and with both faults. The share of a fault is its Shapley value. It is the
-mean of two growths: the growth with this fault alone, and the growth that this fault adds to the
-other fault.
+with each of two faults, and with both faults. The share of a fault is its Shapley value: the mean
+of two growths. One is the growth with this fault alone. The other is the growth that this fault
+adds to the other fault.
 """
 
 import json
@@ -21,15 +21,11 @@ from store.queries import Window
 
 
 def true_shares(case: Path, of: Judged) -> tuple[float, ...] | None:
-    """Return the true share of each injected cause. Return None if the shares are unknown.
-
-    The shares are unknown if a window is missing, or if the latency of the slow requests did not
-    grow.
+    """Return the true share of each injected cause; None if a window is missing, or if the latency
+    of the slow requests did not grow.
 
     Args:
-        case: the folder of the fault. The other folders beside it contain the recordings of the
-            other faults.
-        of: the result for the fault.
+        case: the folder of the fault, beside the folders of the other faults.
     """
     truth = json.loads((case / "truth.json").read_text())
     windows = _windows_of(case, truth)
@@ -53,7 +49,6 @@ def true_shares(case: Path, of: Judged) -> tuple[float, ...] | None:
 
 
 def _windows_of(case: Path, truth: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the windows with the same server and baseline, by cause."""
     found = {}
     for file in case.parent.glob("*/truth.json"):
         other = json.loads(file.read_text())
@@ -63,7 +58,6 @@ def _windows_of(case: Path, truth: Mapping[str, Any]) -> dict[str, Mapping[str, 
 
 
 def _tail_s(database: Path, window: Mapping[str, Any], column: str, share: float) -> float:
-    """Return the mean latency of the slowest requests of a window."""
     engine = open_database(f"sqlite:///{database}")
     try:
         span = Window(round(window["begun_s"] * 1e9), round(window["ended_s"] * 1e9))

@@ -13,21 +13,20 @@ pairs of days:
 - one episode per day; each kind of episode has its own days;
 - one episode per day, at one request per minute and with other kinds.
 
-The kinds of the second and third set include hangs (no request ends for 10 minutes, and then all
-hung requests are bad) and absences (the target is down). The traffic at noon is twice the traffic
-at midnight, 0.3 % of the requests are bad without an episode, and each day has four harmless
-disturbances of a few minutes.
+The second and third set include hangs (no request ends for 10 minutes, and then all hung requests
+are bad) and absences (the target is down). The traffic at noon is twice the traffic at midnight,
+0.3 % of the requests are bad without an episode, and each day has four harmless disturbances of a
+few minutes.
 
 An episode deserves a page if it affected users: during five consecutive minutes, more than 10 % of
 the arriving requests are bad, and the whole episode has at least ten bad requests. The numbers 10 %
 and five minutes are from the definition of downtime in Google's App Engine SLA of 2015-10-17 (and
 Datastore's of 2016-08-16): "more than a ten percent Error Rate" for "a period of five consecutive
-minutes". That definition uses neither burn rates nor budgets. The limit of ten requests is this
-benchmark's choice. By this definition, an episode deserves no page if it never affects a tenth of
-the traffic, even if it lasts for hours.
+minutes". The limit of ten requests is this benchmark's choice. So an episode deserves no page if it
+never affects a tenth of the traffic, even if it lasts for hours.
 
-The alerting policy was taken from the sources that alerts/policies names. It was checked with other
-seeds: 0 to 20, and 1000 to 10020. The seed of the days, --seed, is printed. The results are:
+The alerting policy is from the sources that alerts/policies names. It was checked with other seeds:
+0 to 20, and 1000 to 10020. The results are:
 
 - recall: of the episodes that deserve a page, the share during which a page was active;
 - precision: of all pages, the share that was active during an episode that deserves a page, or up
@@ -184,7 +183,7 @@ def users_affected(arrived: np.ndarray, affected: np.ndarray) -> bool:
 
     Args:
         arrived: (n,) requests that arrived in each step of `STEP_S`.
-        affected: (n,) the number of these requests that are bad or become bad.
+        affected: (n,) those that are bad or become bad.
     """
     width = DOWNTIME_S // STEP_S
     if arrived.size < width or affected.sum() < LEAST_AFFECTED:
@@ -204,7 +203,7 @@ class BuiltIn:
         self.absent_for_s = absent_for_s(whole, of_tailspan(whole))
 
     def detection_s(self, kind: Kind) -> float | None:
-        """Seconds until detection, computed by the formula. None if the episode ends earlier."""
+        """Seconds until detection by the formula; None if the episode ends earlier."""
         if kind.seen != "as it happens":
             return None
         ratio, objective = Fraction(str(kind.bad_ratio)), self.objective
@@ -226,7 +225,7 @@ def by_burn_rate(days: Days, built_in: BuiltIn) -> list[Page]:
             incident = None
     if incident is not None:
         pages.append(Page(incident.fired_s, incident.last_s))
-    # If the target goes down while a page is active, the absence does not send a second page.
+    # While a page is active, an absence does not send a second page.
     absent = _held(days.absent, built_in.absent_for_s)
     up = [
         each
@@ -237,23 +236,16 @@ def by_burn_rate(days: Days, built_in: BuiltIn) -> list[Page]:
 
 
 def by_p99(days: Days, target: Fraction) -> list[Page]:
-    """Return the pages of the rule on the P99.
-
-    The rule pages if every evaluation for five minutes has a P99 above the threshold.
-    """
+    """Return the pages of the rule on the P99."""
     bad, events = _over_window(days)
-    # By nearest rank, the P99 of n requests is the latency of the request with rank ⌈0.99·n⌉. This
-    # request is bad if the number of bad requests is larger than the number of requests with a
-    # higher rank.
+    # By nearest rank, the P99 of n requests is the latency of the request with rank ⌈0.99·n⌉. It is
+    # bad if more requests are bad than have a higher rank.
     rank = -(-events * target.numerator // target.denominator)
     return _held(bad > events - rank, FOR_S)
 
 
 def by_error_rate(days: Days) -> list[Page]:
-    """Return the pages of the rule on the error rate.
-
-    The rule pages if every evaluation for five minutes has more than 5 % bad requests.
-    """
+    """Return the pages of the rule on the error rate."""
     bad, events = _over_window(days)
     return _held(bad * STATIC.denominator > events * STATIC.numerator, FOR_S)
 

@@ -4,8 +4,7 @@
 
 An application sends chunks of vLLM's chat completions to a function `send` that does nothing: once
 directly, and once through the plugin's HTTP layer. The cost is the difference in CPU time, per
-chunk. Each figure is the median of 9 rounds. The rounds alternate between sending directly and
-sending through the plugin.
+chunk. Each figure is the median of 9 rounds, in which the two ways alternate.
 """
 
 import argparse

@@ -5,13 +5,11 @@
 The benchmark runs `tailspan up` without the explorer, on a SQLite database with an hour of a
 simulated fleet.
 
-- Time: `GET /api/v1/stats` for this hour, the command `tailspan stats --format json`, and a SELECT
-  of the same columns of the same requests. These three durations are measured in rotation, and
-  their medians are printed.
-- Cost: one sender sends spans as fast as they are accepted (as in `ingest.py`). It sends them
-  alternately without a question and while one or two questions are being computed all the time. A
-  question is an explanation of the simulated hour, with replay. The committed spans per second are
-  printed.
+- Time: the median durations of `GET /api/v1/stats` for this hour, of the command `tailspan stats
+  --format json`, and of a SELECT of the same columns, measured in rotation.
+- Cost: one sender sends spans as fast as they are accepted (as in `ingest.py`). The committed spans
+  per second are measured without a question, and while one or two questions are computed all the
+  time. A question is an explanation of the simulated hour, with replay.
 """
 
 import argparse
@@ -190,7 +188,7 @@ def costs(up: Running, end_s: int, seconds: float) -> None:
 def asking(url: str, at_once: int) -> Iterator[list[float]]:
     """Ask a question repeatedly, on several connections at the same time.
 
-    Yield the list to which the response times are added.
+    Yield the list of the response times.
     """
     ending, took = threading.Event(), list[float]()
 

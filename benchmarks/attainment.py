@@ -5,18 +5,18 @@ fell in this window.
     python benchmarks/attainment.py                  simulated arrivals in its place
     python benchmarks/attainment.py --seed 7 --runs 4
 
-Each run draws an engine and a load from the seed. It compresses the trace's time to reach that
-load, replays the trace on one simulated server and cuts it into windows. Each window is compared
-with the time before the window, for each of two objectives: 99 % of first tokens within 500 ms, and
-99 % of requests within 50 ms per token. The true class of each window is determined only by its
-counts of good and bad requests:
+Each run draws an engine and a load from the seed. It compresses the trace's time to reach this
+load, replays the trace on a simulated server and cuts it into windows. Each window is compared with
+the time before the window, for each of two objectives: 99 % of first tokens within 500 ms, and 99 %
+of requests within 50 ms per token. The true class of each window is determined only by its counts
+of good and bad requests:
 
     fell   at least 5 points more requests broke the threshold than before: an incident
     held   at most 1 in 100 requests of the window broke it: no incident
     other  all other windows; they are listed, but have no correct verdict
 
-The trace is third-party data (Azure/AzurePublicDataset, CC-BY 4.0; Patel et al., Splitwise,
-ISCA 2024). It is not part of this project, so its path must be given.
+The trace is third-party data (Azure/AzurePublicDataset, CC-BY 4.0; Patel et al., Splitwise, ISCA
+2024). Its path must be given.
 """
 
 import argparse
@@ -86,7 +86,7 @@ class Window:
 
 
 def simulated(chance: random.Random) -> tuple[TraceRow, ...]:
-    """Return arrivals at a rate that varies by half within minutes, like real traffic."""
+    """Return arrivals at a rate that varies by half within minutes."""
     rows: list[TraceRow] = []
     at_s = level = 0.0
     while len(rows) < _SIMULATED_ROWS:
@@ -152,7 +152,7 @@ def _all(requests: Requests) -> BoolArray:
 
 
 def _kept(requests: Requests, metric: Metric, span: Span, seconds: float) -> float:
-    """Return the attainment. It is computed without the code that this benchmark measures."""
+    """Return the attainment, without the code that this benchmark measures."""
     latency = latency_s(requests.within(span.from_unix_ns, span.to_unix_ns), metric)
     known = latency[np.isfinite(latency)]
     return float((known <= seconds).mean()) if known.size else 1.0
@@ -195,10 +195,7 @@ def _rate(part: int, whole: int) -> str:
 
 
 def main() -> int:
-    """Replay and print the totals.
-
-    The exit status is 1 if more than one window in ten has a wrong verdict.
-    """
+    """Replay and print the totals. Return 1 if more than one window in ten has a wrong verdict."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

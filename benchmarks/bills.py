@@ -3,9 +3,8 @@
     python benchmarks/bills.py
 
 The traffic is two requests per second on one H100 at $3.60 per hour. The cost must be proportional
-to the length of the window. The rates, such as dollars per hour, must be the same for all windows.
-The day is then billed again with a rolling deploy: pod-b replaces pod-a at noon. The benchmark
-writes no files.
+to the length of the window, and rates such as dollars per hour must be equal. In the rolling
+deploy, pod-b replaces pod-a at noon of the day.
 """
 
 import sys

@@ -50,17 +50,13 @@ from diagnosis.inputs.arrow import samples_of
 REQUESTS: Final = 2_000
 LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
-"""Target values, in this order: the maximum share of false verdicts at one look, the maximum share
-over all looks, the minimum share of changes that are found, and the minimum share of intervals that
-contain the true change."""
+"""Target values: the maximum share of false verdicts at one look and over all looks, the minimum
+share of changes that are found, and the minimum share of intervals that contain the true change."""
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
-"""One look in this many computes the interval even if the estimate is within the margin.
-
-If the estimate is within the margin, the verdict is neither `worse` nor `better`, whatever the
-interval is. So most looks do not need the interval.
-"""
+"""If the estimate is within the margin, the verdict is neither `worse` nor `better`, whatever the
+interval is. Then only one look in this many computes the interval."""
 
 
 class Judged(NamedTuple):
@@ -123,8 +119,8 @@ def judged(case: Pair) -> list[Judged]:
 def on_the_curve(
     decision: Decision, equal: Equal, without_s: np.ndarray, q: float
 ) -> tuple[int, int]:
-    """Return two numbers: the number of points of the load curve whose interval contains the true
-    change, and the number of all points."""
+    """Return the number of points of the load curve whose interval contains the true change, and of
+    all points."""
     place = np.searchsorted(edges_of(equal.compared.running, q), equal.compared.running, "right")
     inside = 0
     for point in decision.curve:
@@ -140,12 +136,11 @@ def on_the_curve(
 
 
 def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, bool]:
-    """Compare a case repeatedly while the window after the change grows. Each comparison is a look.
+    """Compare a case at each look, while the window after the change grows.
 
     Returns:
-        Four values: whether any look gave a false verdict, whether any computed interval did not
-        contain 0, whether the Mann-Whitney test was significant at any look, and whether the z-test
-        was significant at any look.
+        Four values, each true if it happened at any look: a false verdict, an interval without 0, a
+        significant Mann-Whitney test, a significant z-test.
     """
     criteria = Criteria(QUANTILES[name])
     before, whole = case.sides(metric)

@@ -9,14 +9,14 @@ tokens per step, and compiled instead of eager (A/B). Each change is compared in
 with the same mix of requests and with another mix. The other mix has a new tenant, more long
 prompts and a higher rate. The two sides of a comparison have different arrivals.
 
-A restart alone can make a process slower or faster, with the same arguments and arrivals. So four
-processes with the usual arguments serve traffic before the first window. They show how large the
-effect of a restart is. Windows that the same process served are compared with each other too.
+A restart alone can make a process slower or faster. So four processes with the usual arguments
+serve traffic before the first window, and windows of the same process are compared with each other
+too.
 
 The true change is measured: each configuration also serves the same arrivals as the usual
-configuration, with each mix. The goal has two parts. The verdict is right in each case in which the
-interval of the true change does not contain the margin. And no A/A verdict is `worse` or `better`.
-The benchmark has the same requirements as `make vllm`, and needs an otherwise idle machine.
+configuration, with each mix. The goal: the verdict is right whenever the interval of the true
+change does not contain the margin. No A/A verdict is `worse` or `better`. The benchmark has the
+same requirements as `make vllm`, and needs an otherwise idle machine.
 """
 
 import argparse
@@ -121,7 +121,7 @@ def _number(least: float, most: float) -> Callable[[str], float]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Record, ask and print. The exit status is 1 if the goal is not met."""
+    """Record, ask and print. Return 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -3,14 +3,12 @@
     python benchmarks/compare_restarts.py               20 cases of each kind, 15 minutes
     python benchmarks/compare_restarts.py --cases 40 --seed 41000 --spread 0.03
 
-Each case is simulated: one replica is restarted several times with the same arguments, and then
-once more, with or without a change of the server. Each process is slower or faster than the other
-processes by a random factor, which is the same for all of its steps. The verdicts are about TPOT
-P50 and TTFT P50, with the interval for one look and 1,000 requests on each side. Each verdict is
-computed twice: with and without the effect of a restart in the interval. The goal is that at most
-2 % of the verdicts without a change are `worse` or `better`. If the interval contains the effect of
-a restart, some of the changes are too small to be found. The exit status is 1 if the goal is
-missed.
+In each simulated case, a replica is restarted several times with the same arguments, and then with
+or without a change of the server. Each process is slower or faster than the others by a random
+factor. The verdicts are about TPOT P50 and TTFT P50, with the interval for one look and 1,000
+requests on each side. Each verdict is computed twice: with and without the effect of a restart in
+the interval. The goal is that at most 2 % of the verdicts without a change are `worse` or `better`.
+The exit status is 1 if the goal is missed.
 """
 
 import argparse
@@ -39,8 +37,7 @@ from simulator.workload import Workload
 
 METRICS: Final = ("tpot", "ttft")
 CHANGES: Final = (1.0, 1.1, 1.3)
-"""The changes: the duration of each step after the change, divided by its duration before the
-change."""
+"""The changes: the duration of a step after the change, divided by the duration before it."""
 EARLIER: Final = 4
 """Number of processes before the two processes that are compared."""
 REQUESTS: Final = 1_000
@@ -49,7 +46,7 @@ FALSE: Final = 0.02
 
 
 class Verdicts(NamedTuple):
-    """The verdicts on one case: without and with the effect of a restart."""
+    """The verdicts on a case: without and with the effect of a restart."""
 
     without: CompareVerdict
     with_effect: CompareVerdict
@@ -60,8 +57,6 @@ def case(change: float, seed: int, spread: float) -> dict[str, Verdicts]:
 
     Args:
         change: how much longer each step takes after the change.
-        seed: determines the rate, the arrivals and the factor of each process.
-        spread: standard deviation of the logarithm of the factors.
     """
     chance = Random(seed)
     rate = chance.uniform(*RATES)
@@ -103,7 +98,7 @@ def _config(rate: float, seed: int, factor: float) -> FleetConfig:
 
 
 def main() -> int:
-    """Print the verdicts. The exit status is 1 if the goal is missed."""
+    """Print the verdicts."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -5,8 +5,7 @@
 The day has ten million requests, and sixteen engines that send a sample every second. The requests
 pass through Tailspan's rollup code, as in `query.py`. The 86,400 samples of each engine and of its
 GPU are stored as rows. Then the queries of `tailspan cost` and of the explorer's Cost page run in
-this process: first on the rows of the samples, and then on the rollups of these rows. The benchmark
-prints both durations and their ratio, and the time to compute the rollups.
+this process: first on the rows of the samples, and then on the rollups of these rows.
 """
 
 import argparse

@@ -10,9 +10,8 @@ diagnosers.
     …
 
 Of five cases, three have one fault, one has two faults, and one has no fault. Severity, load,
-fleet, traffic and every arrival are drawn from the seed. In each case, the question is why one
-latency grew, as an engineer would ask after an alert. The question is about the latency whose tail
-grew most. Ctrl-C prints the results so far.
+fleet, traffic and every arrival are drawn from the seed. In each case, the question is about the
+latency whose tail grew most. Ctrl-C prints the results so far.
 """
 
 import argparse
@@ -69,10 +68,9 @@ def judged(
 ) -> Result:
     """Simulate one case, and run every diagnoser on it.
 
-    The question is about the latency that an alert would report. If `symptom` is True, the question
-    is about the latency that shows the cause instead. If `fast` is True, the causes are not tested
-    by replay. If `foreign` is True, the servers have properties that the fitted model does not
-    have.
+    The question is about the latency that an alert would report, or, with `symptom`, the latency
+    that shows the cause. With `fast`, the causes are not tested by replay. With `foreign`, the
+    servers have properties that the fitted model does not have.
     """
     begun = time.monotonic()
     case = drawn(number, seed, kind, causes, foreign)
@@ -149,10 +147,9 @@ def _true_shares(
 ) -> tuple[float, ...]:
     """Return the true shares of the causes, from simulations with and without each cause.
 
-    The share of a cause is the mean of two growths (Shapley value), divided by the growth from the
-    baseline to the window. The first is the growth that the cause alone adds to a simulation
-    without causes. The second is the growth that this cause adds to a simulation that already has
-    the other cause.
+    The share of a cause is its Shapley value, divided by the growth from the baseline to the
+    window. The Shapley value is the mean of two growths: the cause is added to a simulation without
+    causes, and to a simulation with the other cause.
     """
     world, faults = world_of(case.config), case.config.faults
     share = tail_share or TAIL

@@ -10,9 +10,8 @@ Each fault is injected under load into a vLLM on this machine's CPU, after a per
 benchmark has the same requirements as `make vllm`, and needs an otherwise idle machine: the column
 `others` shows the number of CPUs that other processes used before and during the fault.
 
-The true shares are measured. For this, windows are recorded one after another on one server, with
-the same seeds: without a fault, with each of two faults, and with both faults. The goal: the
-intervals contain 90 % of the true shares.
+The true shares are measured in windows on one server with the same seeds: without a fault, with
+each of two faults, and with both. The goal: the intervals contain 90 % of the true shares.
 """
 
 import argparse
@@ -96,10 +95,7 @@ def shares_line(of: Judged, true: Sequence[float]) -> str:
 
 def contained(of: Judged, true: Sequence[float]) -> list[bool]:
     """For each injected cause that was named, return whether the interval of its share contains the
-    true share.
-
-    The list is empty if the shares are computed by accounting.
-    """
+    true share. The list is empty for shares by accounting."""
     intervals = dict(zip(of.found, of.intervals, strict=False))
     return [
         intervals[cause][0] <= min(max(share, 0.0), 1.0) <= intervals[cause][1]

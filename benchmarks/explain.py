@@ -2,9 +2,8 @@
 
     python benchmarks/explain.py [--requests 1000000] [--limit-s 1.0]
 
-The requests are already in memory as columns. benchmarks/query.py measures how long it takes to
-read them from a database. Half of the requests are in the baseline and half in the window. The
-requests in the window wait for KV blocks.
+The requests are already in memory as columns; benchmarks/query.py measures how long reading takes.
+Half of the requests are in the baseline and half in the window, where they wait for KV blocks.
 """
 
 import argparse

@@ -54,7 +54,7 @@ PROCESSES = {
     "simulate --endpoint": "simulator",
     "message_reader": "span reader",
 }
-"""For each process of Tailspan: a part of its command line, and the name to print."""
+"""Tailspan's processes: a part of the command line, and the name to print."""
 
 
 def main() -> int:
@@ -189,7 +189,6 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _own_s(pid: int) -> float:
-    """Return the CPU time of a process and of its ended child processes."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 

@@ -4,13 +4,12 @@
 
 The benchmark measures the cost of a request, an engine sample and a GPU sample: the CPU time from a
 message's bytes to SQLite and the totals of /metrics, and the bytes on the wire and on disk. The
-costs of the transport and of evaluating objectives are not included; `ingest.py` measures the whole
-path. The load of a fleet on the collector is a multiple of these costs.
+transport and the evaluation of objectives are not included; `ingest.py` measures the whole path.
+The load of a fleet is a multiple of these costs.
 
-Messages arrive from 64 senders in turn. The first messages of each sender are not measured, because
-from them the collector learns the layouts of the sender's messages (docs/decisions/091). The column
-"point by point" has the CPU time without layouts. The ratio compares the CPU times without and with
-layouts, which are measured in the same run.
+Messages arrive from 64 senders in turn. From a sender's first messages, which are not measured, the
+collector learns the layouts (docs/decisions/091). The column "point by point" has the CPU time
+without layouts.
 """
 
 import argparse
@@ -132,7 +131,7 @@ def gpus(number: int) -> list[bytes]:
 
 
 def turns(number: int) -> Iterator[tuple[int, int]]:
-    """Yield the timestamp and the sender of each message; each sender sends once per second."""
+    """Yield the time and the sender of each message; each sender sends once per second."""
     rounds, now_ns = -(-number // SENDERS), time.time_ns()
     for count in range(number):
         turn, sender = divmod(count, SENDERS)
@@ -220,7 +219,6 @@ def main() -> None:
     parser.add_argument("--requests-per-gpu", type=float, default=2.0, help="a second")
     parser.add_argument("--gpus-per-engine", type=float, default=2.0)
     given = parser.parse_args()
-    # As `tailspan up` does (cli/foreground.py).
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)

@@ -4,14 +4,10 @@
 
 The fleet has 1,000 GPUs, 500 engines and 2,000 requests per second: 172.8 million requests a day.
 The requests of a few minutes are generated at random, as columns, and passed to Tailspan's rollup
-code. Each minute of the day is a copy of one of these minutes, with its own time. Copies are
-sufficient, because the duration of a query depends on the number and the size of rollups, not on
-which requests the rollups contain. The rollups of the samples of engines and GPUs are generated as
-columns too. No rows of requests are written: the rows of a day would take 90 GB.
-
-The benchmark prints each figure beside its limit, the CPU time of this process, and the CPU time of
-PostgreSQL's processes. Each question is asked once before the measurement. The exit status is 1 if
-a figure is above its limit.
+code. Each minute of the day is a copy of one of these minutes, with its own time. Copies suffice,
+because the duration of a query depends on the number and size of the rollups. No rows of requests
+are written: a day would take 90 GB. Each question is asked once before the measurement. The exit
+status is 1 if a figure is above its limit.
 """
 
 import argparse
@@ -118,8 +114,8 @@ KINDS = (ENGINES, DEVICES)
 
 
 def spans(kind: Kind, start_unix_s: int) -> Stretches:
-    """Return the counters of one minute, for every engine or every GPU. Each of them is busy for
-    70 % of the time."""
+    """Return the counters of one minute, for every engine or every GPU. Each is busy for 70 % of
+    the time."""
     number = ENGINES_NUMBER * (GPUS_EACH if kind is DEVICES else 1)
     things = THINGS[kind.kept.name]
     ones = np.ones(number)
@@ -168,8 +164,8 @@ def size(engine: Engine) -> float:
 
 
 def server_cpu_s(engine: Engine) -> float:
-    """Return the CPU seconds of the PostgreSQL processes that serve this process's connections.
-    Return 0 for other databases."""
+    """Return the CPU seconds of the PostgreSQL processes of this process's connections; 0 for other
+    databases."""
     if engine.dialect.name != "postgresql":
         return 0.0
     ours = "SELECT pid FROM pg_stat_activity WHERE application_name = 'tailspan'"

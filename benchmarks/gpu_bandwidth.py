@@ -2,11 +2,9 @@
 
     python benchmarks/gpu_bandwidth.py [--gib 1] [--seconds 5]
 
-PyTorch copies the first half of a buffer to the second half, for 25, 50, 75 and 100 % of the time.
-So each copy reads a half of the buffer and writes a half of the buffer. The copies between two
-readings are counted, so the known rate does not depend on the length of the pauses between copies.
-The buffer is many times larger than the GPU's cache. The target value is a difference of at most
-10 %.
+PyTorch copies the first half of a buffer, which is many times larger than the GPU's cache, to the
+second half, for 25, 50, 75 and 100 % of the time. The copies between two readings are counted. The
+target value is a difference of at most 10 %.
 
 Without PyTorch or an NVIDIA GPU of the Hopper generation or newer, the program prints the reason
 and exits with 0.
@@ -56,18 +54,13 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     pause: Callable[[float], object] = time.sleep,
 ) -> Point | None:
-    """Copy until `looks` readings are done, and return the medians. Return None if the reader
-    reports no bandwidth.
+    """Copy until `looks` readings are done. Return the medians; None if the reader reports no
+    bandwidth.
 
     Args:
         duty: share of the time to copy.
-        copy: copies several times, waits for the end, and returns the number of copies.
-        look: returns the bandwidth that the reader measured since the last call, in bytes per
-            second, or None if there is no value.
-        looks: number of readings.
-        copied_bytes: bytes that one copy reads and writes.
-        clock: returns monotonic seconds.
-        pause: waits for a number of seconds.
+        copy: copies several times, and returns the number of completed copies.
+        look: returns the measured bytes per second since the last call, or None.
     """
     known, measured = [], []
     look()
@@ -138,13 +131,7 @@ def main(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], object] = time.sleep,
 ) -> int:
-    """Print the table. Return 0, even if the measurement is not possible.
-
-    Args:
-        words: options; None for the options of the command line.
-        clock: returns monotonic seconds.
-        pause: waits for a number of seconds.
-    """
+    """Print the table. Return 0, even if the measurement is not possible."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -228,13 +215,12 @@ def _copier(torch: Any, size_bytes: int) -> Callable[[], float]:
 
 
 def _uuid(torch: Any) -> str:
-    """Return the driver's name for the first GPU of PyTorch, without the prefix of the name. Return
-    "" if the name is unknown."""
+    """Return the driver's name for PyTorch's first GPU, without its prefix; "" if unknown."""
     return str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
 
 
 def _ours(gpus: Sequence[GpuReading], uuid: str) -> GpuReading:
-    """Return the entry in the driver's list of GPUs for the first GPU of PyTorch."""
+    """Return the first GPU of PyTorch in the driver's list of GPUs."""
     return next((gpu for gpu in gpus if uuid and gpu.gpu.endswith(uuid)), gpus[0])
 
 

@@ -7,9 +7,9 @@
 The server has the plugin and sends its data to the Tailspan of the first command. FOLDER contains
 the config.json and the tokenizer of Llama-3-8B. The weights are random.
 
-At each load level, a number of clients request responses of one length. Then the data that the
-engine and its GPUs reported during this level is read from the database of `tailspan up`. The first
-seconds of each level are left out. On a machine without a GPU, the GPU columns contain "–".
+At each load level, a number of clients request responses of one length. The data of the engine and
+its GPUs is read from the database of `tailspan up`, without the first seconds of each level. On a
+machine without a GPU, the GPU columns contain "–".
 """
 
 import argparse
@@ -48,8 +48,7 @@ NOTHING = "–"
 
 
 class Level(NamedTuple):
-    """The result of one load level. `account` is the account of the engine; None if the engine sent
-    no data."""
+    """The result of one load level. `account`: of the engine; None without data."""
 
     clients: int
     seconds: float
@@ -77,7 +76,7 @@ def load(port: int, model: str, clients: int, seconds: float, prompt: int, outpu
     def ask(client: int) -> None:
         number = 0
         while time.monotonic() < end_s:
-            # Prompts have no common prefix, so no part of a prompt is in a cache.
+            # Prompts have no common prefix, so no prefix is cached.
             words = f"{client} {number} {clients} " + "word " * prompt
             answer = send(port, Call(chat=False, prompt=words, max_tokens=output, model=model))
             if answer.status != 200:
@@ -90,14 +89,7 @@ def load(port: int, model: str, clients: int, seconds: float, prompt: int, outpu
 
 
 def level(engine: Engine, replica: str, clients: int, window: Window) -> Level:
-    """Return the data of one load level.
-
-    Args:
-        engine: the database.
-        replica: the replica.
-        clients: concurrent clients.
-        window: the time range in which the load was steady.
-    """
+    """Return the data of one load level."""
     mine = {"replica": replica}
     answered = request_table(
         engine, window, columns=["output_tokens", "cost_usd"], equals=mine

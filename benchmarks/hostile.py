@@ -4,10 +4,8 @@
 
 Three effects are measured: the memory of the collector, the delay of other senders' messages, and
 the time until the collector stops. The benchmark runs `tailspan up` without the explorer, with a
-token, on an empty SQLite database. Each attack is limited in count, bytes and time. The attacks
-come from the address 127.0.0.2, and the other sender has the address 127.0.0.1. Each result is
-printed with its limit. The exit status is 1 if a limit is exceeded. The benchmark takes about a
-minute.
+token, on an empty SQLite database. The attacks come from 127.0.0.2, and the other sender has the
+address 127.0.0.1. The exit status is 1 if a limit is exceeded. The benchmark takes about a minute.
 """
 
 import gzip
@@ -58,7 +56,7 @@ class Server(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A result and its limit. If the limit is None, the result is only printed."""
+    """A result and its limit; None if the result is only printed."""
 
     what: str
     value: float
@@ -106,8 +104,7 @@ def serving(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def peak_mb(server: Server) -> Iterator[Callable[[], float]]:
-    """Measure Tailspan's memory, and yield a function that returns the largest growth of this
-    memory in MB."""
+    """Measure Tailspan's memory. Yield a function that returns its largest growth in MB."""
     before, highest, over = memory_mb(server.process.pid), [0.0], threading.Event()
 
     def watch() -> None:
@@ -226,8 +223,8 @@ def stalled(server: Server) -> list[Result]:
         ).encode()
         with ExitStack() as stack, peak_mb(server) as grown:
             for number in range(count):
-                # The connections come from four addresses, because one address may open only half
-                # of the connections that the collector allows in total.
+                # From four addresses, because one may open only half of the connections that the
+                # collector allows.
                 source = (f"127.0.0.{2 + number % 4}", 0)
                 sender = stack.enter_context(
                     socket.create_connection(("127.0.0.1", server.http), 1, source_address=source)

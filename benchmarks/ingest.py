@@ -4,9 +4,10 @@
 
 The benchmark runs `tailspan up` without the explorer, on an empty SQLite database. One sender in a
 separate process waits for the acknowledgement of each batch. Batches have 512 spans in the plugin's
-encoding, with new ids and timestamps. The rows in the database are counted afterwards. With
-`--phoenix`, arize-phoenix is installed into a separate environment and receives the same spans.
-Phoenix acknowledges a batch before it commits the rows, so the rows in its database are counted.
+encoding, with new ids and timestamps. The rows in the database are counted afterwards.
+
+With `--phoenix`, arize-phoenix is installed into a separate environment and receives the same
+spans. Phoenix acknowledges a batch before it commits the rows.
 """
 
 import argparse
@@ -93,8 +94,7 @@ def cpu_s(pid: int) -> dict[str, float]:
 
 
 def spent_s(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Return the CPU time that each role used between two readings. Roles that used no CPU time are
-    left out."""
+    """Return the CPU time of each role between two readings, without roles that used none."""
     spent = {what: used - before.get(what, 0.0) for what, used in after.items()}
     return {what: used for what, used in spent.items() if used > 0}
 
@@ -110,17 +110,13 @@ def process_cpu_s(pid: int) -> float:
 
 
 def _module(pid: int) -> str:
-    """Return the module that `python -m` runs in a process."""
     words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     return words[words.index("-m") + 1] if "-m" in words else ""
 
 
 def _cpu_s(pid: int, first: int) -> float:
-    """Return the sum of two fields of a process' CPU times, starting at `first`.
-
-    The two fields are the CPU time of the process itself, or the CPU time of its ended child
-    processes.
-    """
+    """Return the sum of two fields of a process' CPU times, starting at `first`: of the process
+    itself, or of its ended child processes."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[first]) + int(fields[first + 1])) / os.sysconf("SC_CLK_TCK")
 

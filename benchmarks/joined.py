@@ -3,19 +3,19 @@
     python benchmarks/joined.py [--requests 60] [--concurrency 2] [--seed 1]
 
 Two vLLMs on this machine's CPU serve the tiny model, one for prefill and one for decode, behind
-`rig/disaggregation_proxy.py`. The client measures each request with its own stopwatch. The program
-sends the same number of requests to each of three proxies: one passes the trace context, one drops
-it, and one passes the context but no request id. It joins the rows of the requests twice: without
-and with the client's spans.
+`rig/disaggregation_proxy.py`. The client measures each request with its own stopwatch. The
+benchmark sends the same number of requests to each of three proxies: one passes the trace context,
+one drops it, and one passes the context but no request id. It joins the rows without and with the
+client's spans.
 
 The goal: every request is one joined request with both hops, and the sum of the request's phases
 differs from the stopwatch by at most 5 ms plus the duration of the delivery phase. Without the
 client's span, the sum does not contain the time between the client and the proxy. The client and
-the proxy have a higher priority than other processes on this machine, because in a fleet they would
-run on other machines and would not wait for the CPUs of the servers. The benchmark has the same
-requirements as `make vllm`, and takes about two minutes.
+the proxy have a higher priority than other processes, because in a fleet they would not wait for
+the CPUs of the servers. The benchmark has the same requirements as `make vllm`, and takes about two
+minutes.
 
-Before that, the program measures how long it takes to join as many rows as a question reads.
+Before that, it measures how long joining takes for as many rows as a question reads.
 """
 
 import argparse
@@ -57,11 +57,7 @@ PROXIES: Final = {
 @contextmanager
 def before_other_processes() -> Iterator[None]:
     """Give this thread, and the threads and processes that it starts, priority over other
-    processes.
-
-    In a fleet, the client and the router are not on the servers' machine, so they do not wait for
-    its CPUs. If the process lacks the permission for this, the priority stays unchanged.
-    """
+    processes, if the process has the permission."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except PermissionError:
@@ -155,8 +151,8 @@ def question_cost(folder: Path) -> str:
 
 
 def _row(number: int, first_ns: int) -> RequestTimeline:
-    """Return the row with this number. An even number gives a prefill row. The next number gives
-    the decode row of the same request."""
+    """Return the row with this number: an even number is a prefill row, the next one the decode row
+    of the same request."""
     request, decodes = divmod(number, 2)
     return RequestTimeline(
         trace_id=f"{request + 1:032x}",

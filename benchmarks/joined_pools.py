@@ -3,8 +3,8 @@
     python benchmarks/joined_pools.py [--seeds 1-10]
 
 Each fleet has two prefill servers and two decode servers behind a router. After four minutes, it
-has a fault for four minutes, or no fault. The program joins the rows, checks that the phases of
-each request sum to its end-to-end time, and explains the user's TTFT in the second half.
+has a fault for four minutes, or no fault. The benchmark joins the rows, checks that the phases of
+each request sum to its E2E, and explains the user's TTFT in the second half.
 
 The pool is right if the explanation lists the pool that contains the fault first. The cause is
 right if it is the first cause of this pool. Without a fault, the answer is right if no pool has an
@@ -44,8 +44,7 @@ POOLS: Final = {
     "load_exceeds_capacity": "prefill",
     "gpu_throttling": "prefill",
 }
-"""For each fault, the pool that contains it. The first replica is a prefill server. It has the slow
-GPU."""
+"""For each fault, its pool. The first replica, a prefill server, has the slow GPU."""
 BAR: Final = 0.9
 
 

@@ -3,9 +3,9 @@
     python benchmarks/ledger.py [--steps 3000]
 
 Each step takes 10 ms of a simulated clock, so every tenth step also computes and sends accounts.
-The result is the mean cost of those 200 consecutive steps that cost least in total, because other
-programs on the machine use a varying amount of CPU time. In a real server, the CPU caches are full
-of the model's data, so the ledger costs two to three times as much as this result.
+The result is the mean cost of the cheapest 200 consecutive steps, because other programs use a
+varying amount of CPU time. In a real server, the CPU caches are full of the model's data, so the
+ledger costs two to three times as much.
 """
 
 import argparse
@@ -31,7 +31,7 @@ class Waiting(list[Any]):
 
 
 def scheduler(ids: list[str], waiting: int, held: int) -> Any:
-    """Return a scheduler with a full batch, so that waiting requests continue to wait."""
+    """Return a scheduler with a full batch, so that requests wait."""
     queue = Waiting(
         SimpleNamespace(request_id=f"waiting-{number}", num_tokens=900) for number in range(waiting)
     )

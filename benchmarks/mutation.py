@@ -3,8 +3,8 @@
     python benchmarks/mutation.py [--mutants 12] [--only cost] [--survivors]
 
 The mutants are of core modules. A mutant is a copy of the project with one operator, constant or
-condition changed. A mutant is killed if a test of the changed module fails. A fixed seed draws the
-changes, so a score changes only if the module or its tests change.
+condition changed. It is killed if a test of the changed module fails. A fixed seed draws the
+changes.
 """
 
 import argparse
@@ -52,10 +52,8 @@ SAMPLE = {
         ("telemetry/test_sketches.py", "telemetry/test_quantiles.py"),
     ),
 }
-"""For each name, a module to change, and the tests (in `tests/`) that should then fail.
-
-The name is the seed of the changes, so that the changes stay the same when the module moves.
-"""
+"""For each name, a module to change, and the tests (in `tests/`) that should then fail. The name is
+the seed of the changes."""
 
 SEED = 18
 LIMIT_S = 300

@@ -2,13 +2,11 @@
 
     python benchmarks/names.py [--replicas 5000] [--tenants 1000] [--minutes 6]
 
-The requests of each minute are drawn as columns, and pass through Tailspan's rollup code into
-SQLite. Each replica serves one of 20 models, and each tenant uses two of these models. Then
-questions are asked about the minutes, and each answer is compared with the requests. If an answer
-names a label value, its count must include all requests with this value. In the last measurement,
-every label of every request has a new value.
-
-Prints each figure beside its limit. Exits with 1 if a figure is above its limit.
+The requests of each minute pass through Tailspan's rollup code into SQLite. Each replica serves one
+of 20 models, and each tenant uses two of them. Then questions are asked about the minutes: if an
+answer names a label value, its count must include all requests with this value. In the last
+measurement, every label of every request has a new value. The exit status is 1 if a figure is above
+its limit.
 """
 
 import argparse
@@ -80,8 +78,7 @@ def line(what: str, figure: float, unit: str, most: float) -> bool:
 
 
 def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: int) -> int:
-    """Build the rollups of some minutes, and ask questions about these minutes. Return the number
-    of failed checks."""
+    """Build the rollups of some minutes, and ask about them. Return the number of failed checks."""
     begin(engine)
     rng = np.random.default_rng(3)
     built_s = loaded_s = 0.0

@@ -7,18 +7,18 @@
 
 Three real servers run on this machine's CPU: without tracing, with vLLM's native tracing, and with
 Tailspan's plugin. With --server, they run on a GPU, which must have memory for all three. With
---engines 2, each server has two engines (--data-parallel-size). With --reasoning, each response
-begins with streamed reasoning, so the plugin must search each chunk for the first content.
+--reasoning, each response begins with streamed reasoning, so the plugin must search each chunk for
+the first content.
 
 In each round, every server gets the same load for a short turn, so that other programs on the
 machine disturb all servers equally. The servers are restarted for each block, because the memory
 layout of a process affects its speed.
 
-The CPU time is the time of the API server processes, with all their threads. It is measured from
-the start of a server's turn to the start of the next turn of the same server, so that exports after
-the turn are included. Before the load, the CPU time of each idle server is measured. It is
-subtracted from the results and printed. In each round, the difference between the servers is
-computed. The mean of these differences over all rounds is printed with a 95 % interval (bootstrap
+The CPU time is the time of the API server processes. It is measured from the start of a server's
+turn to the start of its next turn, so that exports after the turn are included. The CPU time of the
+idle server, measured before the load, is subtracted.
+
+The result is the mean difference between the servers in a round, with a 95 % interval (bootstrap
 over rounds).
 """
 
@@ -49,22 +49,17 @@ from rig.load import Call, send_all
 from rig.ports import free_port
 
 IDLE_S = 60.0
-"""Seconds for which an idle server is measured.
-
-The default interval of an export is five seconds, so this time contains 11 to 13 exports. An error
-of 1 ms of CPU time per second would change the CPU time per request by 0.3 ms, because a round
-takes about 18 s and has 60 requests.
-"""
+"""Seconds for which an idle server is measured: 11 to 13 exports at the default interval of five
+seconds. An error of 1 ms of CPU time per second would change the CPU time per request by 0.3 ms,
+because a round takes about 18 s and has 60 requests."""
 SETTLE_S = 6.0
 """Seconds after the last request until its exports are sent."""
 
 ENDS_SOON: dict[str, Any] = {"logit_bias": {str(thinking.END_ID): 4}, "seed": 1}
-"""The model has random weights. Each token that it produces ends the reasoning with a probability
-of about a tenth."""
+"""With random weights, each token ends the reasoning with a probability of about a tenth."""
 
 BLOCKS = "512"
-"""Number of KV blocks of each engine if a server has several engines. The blocks hold all requests
-of a turn: 65,536 tokens."""
+"""Number of KV blocks of each of several engines, for all requests of a turn: 65,536 tokens."""
 
 KINDS = ("plain", "native", "tailspan")
 
@@ -80,10 +75,7 @@ class Server:
     """The processes that run no engine."""
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds that all threads of the API server processes have used.
-
-        The resolution is one nanosecond.
-        """
+        """Return the CPU seconds that all threads of the API server processes have used."""
         total_ns = 0
         for process in self.front_ends:
             for thread in Path(f"/proc/{process}/task").iterdir():
@@ -104,8 +96,7 @@ class Turns:
     """Mean TPOT of each turn, measured by the client."""
 
     def cpu_per_request_s(self, requests: int) -> list[float]:
-        """Return the CPU seconds per request for each turn. The CPU time of the idle server is
-        subtracted."""
+        """Return the CPU seconds per request for each turn, without those of the idle server."""
         return [
             (cpu_then - cpu - self.idle_cpu_per_s * (then - at)) / requests
             for (at, cpu), (then, cpu_then) in pairwise(self.begun)
@@ -132,10 +123,7 @@ def start(kind: str, endpoint: str, command: Sequence[str], extra: Sequence[str]
     """Start a server of one kind, and wait until it serves requests.
 
     Args:
-        kind: one of `KINDS`.
-        endpoint: receives the telemetry.
         command: the command of another server; empty for the tiny model.
-        extra: further arguments of every server.
     """
     port = free_port()
     arguments = [*extra, *(["--otlp-traces-endpoint", endpoint] if kind == "native" else [])]
@@ -203,7 +191,7 @@ def block(
             server.kind: Turns((server.cpu_s() - before[server.kind]) / IDLE_S)
             for server in servers
         }
-        # The order of the servers does not change, so that a server's turns are one round apart.
+        # A fixed order, so that a server's turns are one round apart.
         draw.shuffle(servers)
         for number in range(rounds):
             for server in servers:

@@ -4,20 +4,18 @@
 
 Requests are sent to four replicas in rotation. Each replica has a cache of blocks of 16 tokens, and
 evicts the least recently used block first. The true hit rate is computed from the hash of each
-block. A prefix ladder has only a few of these hashes. For the first cache size, the number of
-cached tokens of each request is recorded. From the ladders and these numbers, the hit rate is
-computed for the first cache size, for a smaller and a larger cache, and for a router that prefers
-the replica with the longest cached prefix. The error is the computed hit rate minus the true hit
-rate.
+block, and the cached tokens of each request are recorded for the first cache size. A prefix ladder
+has only a few of these hashes. From the ladders and the cached tokens, the hit rate is computed for
+three cache sizes, and for a router that prefers the replica with the longest cached prefix. The
+error is the computed hit rate minus the true hit rate.
 
 Two seeded traces have the means of two traces that Qin et al. publish ("Mooncake", FAST 2025): a
 chat service with long conversations (12,035 prompt tokens, 343 output tokens, 40 % of the prompt
 tokens repeated), and agents with tool definitions (8,596, 182, 59 %). A third trace has short
 prompts: one of twelve system prompts of a few hundred tokens, and a question. A `--trace` is a file
 of that publication: one JSON object per line with `timestamp` (ms), `input_length`, `output_length`
-and `hash_ids`, one per 512 tokens. The project contains no such file.
-
-The program also prints the CPU time per request, over the rounds with the lowest times.
+and `hash_ids`, one per 512 tokens. The CPU time per request is that of the rounds with the lowest
+times.
 """
 
 import argparse
@@ -49,15 +47,11 @@ from telemetry.prefix_ladders import POSITIONS, Ladders
 BLOCK, PUBLISHED_BLOCK = 16, 512
 REPLICAS = 4
 RECORDED, SMALLER, LARGER = 40_000, 10_000, 160_000
-"""The cache sizes: numbers of blocks in each replica's cache. They are 640,000 tokens, a quarter of
-this number, and four times this number."""
+"""Blocks in each replica's cache: 640,000 tokens, a quarter of this, and four times this."""
 
 RECENT, SLACK = 40, 6
-"""The router counts how many of the last 40 requests each replica received.
-
-It selects the replica with the longest cached prefix, if this replica received at most 6 requests
-more than the replica that received the fewest requests.
-"""
+"""The router selects the replica with the longest cached prefix. But of the last 40 requests, this
+replica may have received at most 6 more than the replica with the fewest."""
 
 CHARS_LIMIT = 200
 LONGEST = 8_192
@@ -70,12 +64,12 @@ class Trace(NamedTuple):
     prompt_tokens: list[int]
     output_tokens: list[int]
     blocks: list[np.ndarray]
-    """The hash of each whole block of prompt and output. A hash depends on all earlier blocks
-    too."""
+    """The hash of each whole block of prompt and output. A hash also depends on all earlier
+    blocks."""
 
 
 class Text:
-    """A growing sequence of blocks. Equal beginnings have equal hashes."""
+    """A growing sequence of blocks."""
 
     def __init__(self, chance: random.Random, begins: "Text | None" = None) -> None:
         self._chance = chance
@@ -110,9 +104,7 @@ def dialogue(
     """Return the turns of a conversation. Each turn repeats the texts of all earlier turns.
 
     Args:
-        chance: draws lengths and pauses.
         text: the first prompt, which grows with each turn.
-        at_s: time of the first turn.
         answer_tokens: median and spread of a response's length.
         end: probability that a turn is the last.
         pause_s: mean time between a response and the next turn.
@@ -164,8 +156,7 @@ def agents(requests: int, seed: int) -> Trace:
 
 
 def questions(requests: int, seed: int) -> Trace:
-    """Return single questions, each of which follows a system prompt. The system prompts differ in
-    popularity."""
+    """Return single questions after system prompts of different popularity."""
     chance = random.Random(seed)
     systems = []
     for _ in range(12):
@@ -194,8 +185,8 @@ def trace_of(turns: list[tuple[float, int, int, Text]], requests: int) -> Trace:
 
 
 def published(lines: Iterable[str], requests: int) -> Trace:
-    """Return a published trace. The trace's blocks of 512 tokens are divided into smaller blocks,
-    and responses get new hashes."""
+    """Return a published trace, whose blocks of 512 tokens are divided, and whose responses get new
+    hashes."""
     chance = random.Random(0)
     rows = sorted((json.loads(line) for line in lines), key=lambda row: row["timestamp"])
     prompts, outputs, blocks = [], [], []
@@ -213,8 +204,7 @@ def published(lines: Iterable[str], requests: int) -> Trace:
 
 
 def ladders_of(trace: Trace, positions: np.ndarray) -> Ladders:
-    """Return ladders with a rung at each of these positions. The first rung is the same in all
-    ladders."""
+    """Return ladders with a rung at each of these positions."""
     rungs = []
     for hashes in trace.blocks:
         contained = positions[: np.searchsorted(positions, len(hashes), side="right")]
@@ -227,7 +217,7 @@ def ladders_of(trace: Trace, positions: np.ndarray) -> Ladders:
 
 
 def found_tokens(trace: Trace, prefixes: Prefixes, blocks: int, router: str) -> np.ndarray:
-    """Return the cached tokens of each request, if requests are served one after another."""
+    """Return the cached tokens of each request, served one after another."""
     caches = [KvCache(blocks) for _ in range(REPLICAS)]
     recent: deque[int] = deque(maxlen=RECENT)
     found = np.zeros(len(trace.blocks), dtype=np.int64)

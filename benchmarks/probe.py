@@ -3,17 +3,15 @@
     python benchmarks/probe.py [--endpoints 100] [--seconds 30]
     python benchmarks/probe.py --vllm       network time alone, with a real vLLM and its plugin
 
-A test server in a separate process sends responses in the format of OpenAI's chat completions. The
-server measures the time from the end of each request to the first byte of its response, as
-Tailspan's plugin does in vLLM.
+A test server in a separate process sends OpenAI chat completions. It measures the time from the end
+of each request to the first byte of its response, as Tailspan's plugin does in vLLM.
 
 Schedule: `tailspan probe` probes each of 100 endpoints every 5 s. A response takes 4 s, so about 80
-probes are always in flight. The output is not read during this time. Lateness is the time from the
-scheduled to the real start. Then `--once` starts all probes at the same time.
+probes are always in flight. Lateness is the time from the scheduled to the real start. Then
+`--once` starts all probes at the same time.
 
 Network: probes go through `rig/network_proxy.py`, which adds known delays. The error is the network
-time (the client's first event minus the server's first byte) minus the delay that the proxy really
-added.
+time (the client's first event minus the server's first byte) minus the delay that the proxy added.
 
 Target values: memory below 100 MB; exactly one result for every scheduled time; a 99th percentile
 of the lateness of at most 1 % of the interval; a median error of at most 2 ms or 5 % of the delay.
@@ -94,8 +92,8 @@ def _finish(met: Sequence[bool]) -> NoReturn:
 
 
 def _network_of_vllm() -> list[bool]:
-    """Measure the network time of probes to a real vLLM. The prober and the vLLM share two cores,
-    but the vLLM is idle while a probe is in the network."""
+    """Measure the network time of probes to a real vLLM, which is idle while a probe is in the
+    network."""
     with (
         tempfile.TemporaryDirectory() as folder,
         collecting(Path(folder)) as otlp_port,
@@ -119,11 +117,8 @@ def _network_of_vllm() -> list[bool]:
 
 
 async def _serve(port: int) -> None:
-    """Serve until killed.
-
-    The path of a request contains the duration of its response. The path `/seen` returns the time
-    to the first byte of each request.
-    """
+    """Serve until killed. A request's path contains the duration of its response. `/seen` returns
+    the time to the first byte of each request."""
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # clients may disconnect
     seen: dict[str, float] = {}
 
@@ -221,13 +216,8 @@ def _at_once(port: int, endpoints: int) -> list[bool]:
 async def _network(
     port: int, path: str, seen_s: Callable[[Sequence[Probe]], dict[str, float]]
 ) -> list[bool]:
-    """Print the error of the network time for each delay.
-
-    Args:
-        port: the port of the server.
-        path: the path of the endpoint.
-        seen_s: returns the server's seconds until the first byte, by `probe-` and the trace id.
-    """
+    """Print the error of the network time for each delay. `seen_s` returns the server's seconds
+    until the first byte, by `probe-` and the trace id."""
     prober = Prober(
         "here",
         Budget(Limits(), lambda *_: None, None),
@@ -292,7 +282,6 @@ def _plan(folder: Path, port: int, endpoints: int, answer_s: float = ANSWER_S) -
 
 
 def _gaps_s(results: Sequence[dict[str, Any]]) -> list[float]:
-    """Return the time between consecutive starts of each endpoint."""
     by_endpoint: dict[str, list[float]] = {}
     for each in results:
         by_endpoint.setdefault(each["endpoint"], []).append(each["at"])

@@ -2,10 +2,9 @@
 
     python benchmarks/query.py [--requests 10000000] [--rows 1000000]
 
-The requests of the day are drawn minute by minute as columns, and pass through Tailspan's rollup
-code into SQLite. The rollups' sketches contain every request. No rows are written for these
-requests, because the rows would take 6 GB, and writing them would take five more minutes. A million
-other requests are written and read as rows. The cost of rollups is measured on these rows.
+The requests of a day pass through Tailspan's rollup code into SQLite, minute by minute. No rows are
+written for them, because these would take 6 GB and five more minutes. A million other requests are
+written and read as rows, on which the cost of rollups is measured.
 """
 
 import argparse
@@ -202,7 +201,7 @@ def rows(number: int, folder: Path) -> None:
     page = tuple(stores.PAGE)
     many = tuple(dict.fromkeys([*page, *(c for c in REQUEST_COLUMNS if c not in IDS)]))[:MANY]
     print(f"rows are read as columns, the quick way: {slow_because(engine) or 'yes'}")
-    engine.dispose()  # this also closes the reader process, so the first query starts a new one
+    engine.dispose()  # this also ends the reader process
     began = time.perf_counter()
     request_columns(engine, ever, page)
     print(f"the first query, which starts the reader process: {time.perf_counter() - began:.2f} s")
@@ -218,8 +217,7 @@ _PARTS: dict[str, Any] = dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.1)
 
 
 def each_row(number: int) -> RequestTimeline:
-    """Return a request with every part of its phases. The requests arrive at a rate of a hundred
-    per second."""
+    """Return a request with every part of its phases. A hundred arrive per second."""
     row: RequestTimeline = stores.request(number)
     return replace(
         row,

@@ -3,11 +3,9 @@
     python benchmarks/replay.py
 
 The traffic is 10 requests/s on one replica, with the lengths and prefixes of the simulator's
-conversations. The loop is compiled before the measurement. There are three measurements: one replay
-on one core; a replay of five minutes of the same traffic with the loop in plain Python, as a
-reference; and 50 replays on two cores. Results are CPU time, so that other work on the machine has
-no effect. The elapsed time and the machine's load are also printed. The exit status is 1 if a limit
-is exceeded.
+conversations. The loop is compiled before the measurement. There are three measurements of CPU
+time: one replay on one core; a replay of five minutes of the same traffic with the loop in plain
+Python, as a reference; and 50 replays on two cores. The exit status is 1 if a limit is exceeded.
 """
 
 import argparse
@@ -57,10 +55,8 @@ def hour(duration_s: float = 3600.0) -> Arrivals:
 
 
 def warming_s() -> tuple[float, float]:
-    """Return the CPU seconds of a process that compiles the loop, and of the next process.
-
-    The next process finds the compiled loop in the cache.
-    """
+    """Return the CPU seconds of a process that compiles the loop, and of the next process, which
+    finds it in the cache."""
     code = "import time; from replay.loop import warm; warm(); print(time.process_time())"
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONPATH": str(ROOT)}
@@ -72,7 +68,7 @@ def warming_s() -> tuple[float, float]:
 
 
 def main() -> int:
-    """Print the measurements, and return 1 if a limit is exceeded."""
+    """Print the measurements. Return 1 if a limit is exceeded."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     compiling_s, loading_s = warming_s()
     print(f"warm(), once for each version: {compiling_s:.1f} s of CPU; then {loading_s:.1f} s")

@@ -4,8 +4,7 @@
 
 The benchmark writes a day of requests, three weeks old, into two databases: a new one, and one of
 an older version, whose tables are not divided into days. It deletes the day from both databases,
-without the usual pauses between batches. Then only the rows of today are left, and the benchmark
-divides the table of the older version into days.
+without the usual pauses between batches. Then it divides the table of the older version into days.
 """
 
 import argparse

@@ -4,8 +4,8 @@
 
 The benchmark measures fleets of several sizes, up to the limit of labels, with every feature
 enabled. In the last five minutes, every replica has served `--requests` requests from 20 tenants,
-with different latencies and with prices. Its engine and GPUs report every field. The formats are
-those that Prometheus requests: OpenMetrics with exemplars, and protobuf with native histograms.
+with prices. Its engine and GPUs report every field. The formats are those that Prometheus requests:
+OpenMetrics with exemplars, and protobuf with native histograms.
 """
 
 import argparse
@@ -242,10 +242,8 @@ def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
 
 
 def held_kb(number: int) -> float:
-    """Return the memory of a replica's windows in kB.
-
-    The windows of its model use the same amount, and so do the windows of its tenants.
-    """
+    """Return the memory of a replica's windows in kB. The windows of its model, and those of its
+    tenants, use the same amount."""
     now_unix_ns = time.time_ns()
     bulk = together(RequestRows.of(rows(0, number, now_unix_ns)), now_unix_ns)
     RecentLatencies().add(bulk)

@@ -4,8 +4,7 @@
 
 First, one replica with 5 requests/s is simulated. Its rows and samples are kept in memory, as in
 the cases of `diagnosis.py`. Then each cause is simulated, with two replicas and the traffic of the
-cause. Durations are CPU time of one core, so that other programs on the machine have no effect. The
-exit status is 1 if the speed is below the limit.
+cause. Durations are CPU time of one core. The exit status is 1 if the speed is below the limit.
 """
 
 import argparse
@@ -26,10 +25,8 @@ LIMIT = 100.0
 
 
 def measure(config: FleetConfig) -> tuple[float, int, int]:
-    """Return the simulated seconds of one replica per CPU second, and the number of rows.
-
-    The rows are requests and samples.
-    """
+    """Return the simulated seconds of one replica per CPU second, and the number of requests and
+    samples."""
     begun = time.process_time()
     dataset = run(config)
     took_s = time.process_time() - begun

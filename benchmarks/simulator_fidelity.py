@@ -2,12 +2,12 @@
 
     python benchmarks/simulator_fidelity.py [--seconds 60] [--rate 6]
 
-A real server on this machine's CPU serves a Poisson load of random prompts. The fitted step model,
-the model's error and the engine's arguments are read from the server's telemetry. A simulated
-engine with these values then serves the same requests. The output is the distance between the two
-distributions of each phase, in two metrics: Kolmogorov–Smirnov (0 equal, 1 disjoint) and
-Wasserstein-1 (the mean error, also as a share of the real mean). The times of the front end and of
-delivery are constants of the simulated server and are not fitted.
+A real server on this machine's CPU serves a Poisson load of random prompts. A simulated engine with
+the fitted step model, the model's error and the arguments from the server's telemetry then serves
+the same requests. The output is the distance between the two distributions of each phase:
+Kolmogorov–Smirnov (0 equal, 1 disjoint) and Wasserstein-1 (the mean error, also as a share of the
+real mean). The times of the front end and of delivery are constants of the simulated server and are
+not fitted.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def model_of(sample: EngineSample) -> StepModel:
 
 
 def simulated(rows: Sequence[RequestTimeline], engine: EngineConfig) -> list[RequestTimeline]:
-    """Return the results of the same requests, sent at the same times to the simulated engine."""
+    """Return the results of the same requests on the simulated engine."""
     first_ns = rows[0].received_unix_ns
     trace = tuple(
         TraceRow(

@@ -2,10 +2,9 @@
 
     python benchmarks/span_cost.py [--requests 4000]
 
-Tailspan's plugin is compared with vLLM's native tracing. Both run alternately in one process of the
-real vLLM's environment. The cost includes all work except sending over the network. It begins at
-the hook at the end of a request, ends with the serialised export, and includes the telemetry
-threads. For the plugin, the cost begins earlier, at the HTTP layer. The plugin also reports five
+Tailspan's plugin and vLLM's native tracing run alternately in one process of the real vLLM's
+environment. The cost begins at the hook at the end of a request (for the plugin, at the HTTP
+layer), ends with the serialised export, and includes the telemetry threads. The plugin reports five
 times as many values.
 """
 

@@ -50,13 +50,13 @@ from telemetry.engines import EngineSample
 
 RECORDER = Path(__file__).parent / "_step_recorder"
 WARM_S = 25.0
-"""Seconds in which the plugin fits its step model. Steps in this period are not used."""
+"""Seconds in which the plugin fits its step model. Steps in this time are not used."""
 HOG_S, PERIOD_S = 10.0, 30.0
 """In the disturbed run, CPU-bound processes run for `HOG_S` seconds of every `PERIOD_S` seconds."""
 PROMPT_TOKENS = 8, 6000
 OUTPUT_TOKENS = 4, 120
 ARGUMENTS = "--max-model-len", "8192"
-"""Long prompts are needed to measure the attention term, which grows with the squared length."""
+"""Long prompts show the attention term, which grows with the squared length."""
 WORK = (
     *("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total"),
     *("context_tokens_total", "decodes_total"),
@@ -83,8 +83,7 @@ class Served:
 def calls(seconds: float, rate_per_s: float, seed: int) -> Planned:
     """Return a Poisson load. The tiny model's tokeniser has one token per character.
 
-    A third of the prompts begin with the same tokens, so that some prefills begin after a cached
-    prefix.
+    A third of the prompts begin with the same tokens, so that some prefixes are cached.
     """
     draw = random.Random(seed)
     least, most = PROMPT_TOKENS

@@ -110,10 +110,7 @@ SIZE = {
 
 
 def measure(url: str, rows: int) -> str:
-    """Return rows written per second, rows read per second, and bytes per row.
-
-    Rows are submitted in batches, one after another, and read as Arrow.
-    """
+    """Return rows written per second, rows read (as Arrow) per second, and bytes per row."""
     engine = open_database(url)
     batches = [
         [request(number) for number in range(first, first + BATCH_ROWS)]

@@ -6,12 +6,12 @@
 
 The benchmark halves and doubles each numeric constant of `diagnosis/`, one after another, and
 explains the same simulated cases (`diagnosis.py`) again. The table shows, for each constant, in how
-many cases the outcome becomes wrong or right. If no outcome changes for a constant, the constant
-could be twice as large or half as large. So its exact value is not tuned to these cases.
+many cases the outcome becomes wrong or right. If no outcome changes, the constant is not tuned to
+these cases.
 
-The outcome of a case with one fault is right if the first named cause is the injected cause. With
-two faults, both causes must be among the first three. Without a fault, there must be no incident.
-The causes are not tested by replay.
+With one fault, the outcome is right if the first named cause is the injected cause. With two
+faults, both causes must be among the first three. Without a fault, there must be no incident. The
+causes are not tested by replay.
 """
 
 import argparse
@@ -55,7 +55,7 @@ class Constant:
 
     @property
     def label(self) -> str:
-        """The name of the constant, with the name of its module."""
+        """The name of the constant, after its module's."""
         return f"{self.module.removeprefix('diagnosis.')}.{self.name}"
 
 
@@ -86,11 +86,8 @@ def constants_in(module: str, source: str) -> Iterator[Constant]:
 
 
 def moved(value: Number, factor: float) -> Number:
-    """Return a value times a factor.
-
-    An integer result is rounded, and is at least 1. A share must stay below 1. If the product is 1
-    or more, return the middle between the share and 1 instead.
-    """
+    """Return a value times a factor. An integer result is rounded, and is at least 1. A share stays
+    below 1: if the product is 1 or more, the result is the middle between the share and 1."""
     if isinstance(value, int):
         return max(1, round(value * factor))
     if value < 1 <= value * factor:
@@ -100,7 +97,6 @@ def moved(value: Number, factor: float) -> Number:
 
 @cache
 def _sources() -> Mapping[str, str]:
-    """Return the source of each module of `diagnosis/`, by name."""
     names = [each.name for each in pkgutil.walk_packages(diagnosis.__path__, "diagnosis.")]
     files = {name: importlib.import_module(name).__file__ for name in names}
     return {name: Path(file).read_text() for name, file in files.items() if file}
@@ -118,8 +114,7 @@ def constants(only: str = "") -> list[Constant]:
 
 @cache
 def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
-    """For each name of a source module, return the modules that import it, and its name in each of
-    these modules."""
+    """Return the modules that import each name of a source module, and its name in each of them."""
     found: dict[tuple[str, str], list[tuple[ModuleType, str]]] = defaultdict(list)
     for module, source in _sources().items():
         for node in ast.walk(ast.parse(source)):
@@ -131,8 +126,7 @@ def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
 
 
 def _holders(constant: Constant) -> Sequence[tuple[ModuleType, str]]:
-    """Return the modules that define or import a constant. With each module, return the constant's
-    name in this module."""
+    """Return the modules that define or import a constant, with its name in each."""
     importing = _imports().get((constant.module, constant.name), ())
     return [(sys.modules[constant.module], constant.name), *importing]
 
@@ -160,8 +154,8 @@ def is_right(kind: str, causes: Sequence[str], answer: Explanation) -> bool:
 def asked(
     number: int, seed: int, kind: str, causes: tuple[str, ...], variants: Sequence[Variant]
 ) -> tuple[bool, list[Variant]]:
-    """Simulate a case. Return whether its outcome is right, and the variants of constants for which
-    this answer changes."""
+    """Simulate a case. Return whether its outcome is right, and the variants of constants that
+    change this."""
     case = drawn(number, seed, kind, causes)
     data = dataset.run(case.config)
     servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
@@ -226,7 +220,7 @@ def main() -> int:
 def table(
     every: Sequence[Constant], wrong: Mapping[Variant, int], right: Mapping[Variant, int]
 ) -> list[str]:
-    """Return the lines of the table. The constants that change the most outcomes are first."""
+    """Return the lines of the table, the constants that change the most outcomes first."""
 
     def effect(each: Constant) -> int:
         return sum(wrong.get((each, f), 0) + right.get((each, f), 0) for f in FACTORS)

@@ -3,12 +3,11 @@
     python benchmarks/timelines.py           the table
     python benchmarks/timelines.py --table   the same as Markdown, as in docs/benchmarks.md
 
-Each fault begins after seven hours of healthy traffic with one request per second. So the long
-windows of both rule sets are full of data when the fault begins. Series are scraped and rules are
-evaluated every 30 s, as in many installations. In Tailspan's generated rule file, paging rules are
-evaluated every 15 s. The result is the time from the fault's start to the first page. If a Tailspan
-alert is a ticket, the table marks it. "never" means that no alert fired in the observed time. The
-table also contains the observed time.
+Each fault begins after seven hours of healthy traffic with one request per second, which fill the
+long windows of both rule sets. Series are scraped and rules are evaluated every 30 s, as in many
+installations. Tailspan's generated rule file evaluates paging rules every 15 s. The result is the
+time from the fault's start to the first page. The table marks tickets of Tailspan. "never" means
+that no alert fired in the observed time.
 """
 
 import argparse
@@ -38,8 +37,8 @@ _RATE: Final = STEP_S
 """Requests per step, at one request per second."""
 
 Stretch = tuple[int, float | None]
-"""A stretch of time: its length in seconds, and the increase of the counter per step. The increase
-is None if the counter is absent."""
+"""A stretch of time: its length in seconds, and the counter's increase per step; None if the
+counter is absent."""
 
 QUESTIONS: Final = {
     "page": 'count(ALERTS{alertname=~"Tailspan.*",severity="page",alertstate="firing"})',
@@ -57,13 +56,10 @@ class Fault:
     """One fault, which is a row of the table.
 
     Args:
-        name: a description of the fault.
         lasts_s: the observed time in seconds.
         series: the values of each series, beginning with the first step of healthy traffic.
-        target: the target of the objective.
-        days: the objective's period in days.
-        bad: the query for bad events, or an empty text for Tailspan's own counters.
-        total: the query for all events, or an empty text for Tailspan's own counters.
+        bad: the query for bad events, or "" for Tailspan's own counters.
+        total: the query for all events, or "".
     """
 
     name: str
@@ -77,8 +73,8 @@ class Fault:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Seconds from the start of a fault to the first alert of each kind. None if no such alert
-    fired."""
+    """Seconds from the start of a fault to the first alert of each kind; None without such an
+    alert."""
 
     page_s: int | None
     ticket_s: int | None
@@ -118,10 +114,8 @@ def _excluded(reason: str) -> str:
 
 
 def own(lasts_s: int, events: Stretch, good: float | None, **others: str) -> dict[str, str]:
-    """Return Tailspan's series before and during a fault.
-
-    The series are all events, good events, and other series that change.
-    """
+    """Return Tailspan's series before and during a fault: all events, good events, and other series
+    that change."""
     whole_s = HEALTHY_S + lasts_s
     series = {
         "tailspan_build_info": gauge((whole_s, 1)),
@@ -268,7 +262,7 @@ def timeline(fault: Fault) -> Timeline:
     test = {
         "interval": f"{STEP_S}s",
         "input_series": [{"series": name, "values": v} for name, v in fault.series.items()],
-        # The test expects no alert, so promtool lists each timestamp that has an alert.
+        # The test expects no alert, so promtool lists each alert.
         "promql_expr_test": [
             {"expr": expr, "eval_time": f"{each}s", "exp_samples": []}
             for expr in QUESTIONS.values()

@@ -7,13 +7,11 @@ does. Then Debian's Chromium opens each page. Every round uses a new browser pro
 minute. Then the same address is opened again, as if by a second viewer. "answer" is the time until
 the page's first sentence is displayed. "all" is the time until the page's charts are drawn. Further
 actions (selecting another range, dragging over a chart) are measured until all charts are drawn.
-Durations are measured with the page's own clock. A measurement from outside the browser would be
-too long, because it waits until the page is idle. CPU time is that of the explorer's process and
-its reader processes.
+Durations are measured with the page's own clock, because a measurement from outside the browser
+waits until the page is idle. CPU time is that of the explorer's process and its reader processes.
 
-When the explorer starts, it reads the last day. The first line has two durations: the time that the
-explorer needs to read the last day, and the time that the Root cause page takes if it is opened
-before the last day has been read.
+When the explorer starts, it reads the last day. The first line has two durations: how long this
+takes, and how long the Root cause page takes if it is opened earlier.
 """
 
 import argparse
@@ -148,7 +146,7 @@ def pressed(tab: Any) -> float:
 
 
 def dragged(tab: Any) -> float:
-    """Return the seconds from dragging over a part of the heatmap until this part is explained."""
+    """Return the seconds from dragging over a part of the heatmap to its explanation."""
     area = tab.locator("[class*='st-key-chart_shape'] .nsewdrag").first.bounding_box()
     height = area["y"] + area["height"] / 2
     tab.mouse.move(area["x"] + area["width"] * 0.8, height)
@@ -175,9 +173,8 @@ class Times:
         self.cpu.append(cpu)
 
     def summary(self, bar_s: float) -> str:
-        """Return the text of a duration: its median, the median as a share of the limit, its
-        minimum and maximum, and the median CPU time.
-        """
+        """Return the text of a duration: median, share of the limit, minimum, maximum, and median
+        CPU time."""
         took = statistics.median(self.by_clock)
         return (
             f"{took:5.2f} s ({took / bar_s:.2f} of {bar_s:.0f} s; {min(self.by_clock):.2f} to"
@@ -193,11 +190,8 @@ def measure(
     actions: dict[str, Callable[[Any], float]],
     rounds: int,
 ) -> None:
-    """Measure a page and print its lines: first a line for opening the page, and then a line for
-    each action.
-
-    Each round uses a new browser profile.
-    """
+    """Measure a page, in a new browser profile each round. Print a line for opening the page, and
+    one for each action."""
     answers, whole, again = Times(), [], []
     takes = {name: Times() for name in actions}
     for each in range(rounds):
@@ -208,7 +202,7 @@ def measure(
             tab.set_default_timeout(120_000)
             before = cpu()
             answered, shown = opened(tab, link(each))
-            # Count only the first opening, because the page's data is cached afterwards.
+            # Count only the first opening: the page's data is cached afterwards.
             if name == next(iter(actions), ""):
                 answers.take(answered, cpu() - before)
                 whole.append(shown)

@@ -6,11 +6,10 @@ value.
 Each case is a simulated replica with its own traffic. The model is fitted only from the replica's
 telemetry. The effect of a change of the engine is predicted. Then the change is simulated twice:
 with the same arrivals, and with other traffic of the same kind ("new traffic"). For new traffic, a
-95 % interval should contain the true value in 90 to 98 % of the cases. For the same arrivals, the
-interval may be wider than necessary. The median width is printed with the coverage, because a wide
-interval contains any value. The error is compared with the error of the prediction "no change".
-Saturated cases, in which the changed replica cannot keep up, are counted separately. A saturated
-case counts as an error if the prediction does not report the saturation.
+95 % interval should contain the true value in 90 to 98 % of the cases. The median width is printed
+too, because a wide interval contains any value. The error is compared with the error of the
+prediction "no change". Saturated cases, in which the changed replica cannot keep up, are counted
+separately. They are errors if the prediction does not report the saturation.
 """
 
 import argparse
@@ -39,10 +38,8 @@ from store.queries import Window
 METRICS = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s")
 SHOWN = ("p50", "p99")
 QUEUE_S = 10.0
-"""A changed replica is saturated if its median queue time is at least this many seconds.
-
-The median is computed over a window of some minutes.
-"""
+"""A changed replica is saturated if its median queue time in the window is at least this many
+seconds."""
 
 
 @dataclass(frozen=True)

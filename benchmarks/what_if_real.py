@@ -7,13 +7,12 @@ A real server serves the same seeded arrivals twice. The difference between thes
 noise of the measurement. By default, the server runs the tiny model on this machine's CPU. With
 --server, the given command starts the server, for example on a GPU. The effect of the change is
 predicted from the telemetry of the first run. Then a server with the change serves the same
-arrivals. The error of a prediction is within the target if it is at most 1.5 times the noise. If
-this is less than 10 % at P50 or 20 % at P99, an error up to this percentage is within the target.
-The goal is that the error is within the target in four of five cases, and that no saturated case is
-predicted as safe.
+arrivals. The error of a prediction is within the target if it is at most 1.5 times the noise, or at
+most 10 % at P50 and 20 % at P99. The goal is that the error is within the target in four of five
+cases, and that no saturated case is predicted as safe.
 
 Two other predictions are also printed: "no change", and "M/M/c", a queue with as many servers as
-the engine runs requests at the same time.
+the engine has running requests.
 """
 
 import argparse
@@ -53,8 +52,8 @@ WARM_S = 25.0
 
 @dataclass(frozen=True)
 class Run:
-    """The configuration of a real run: the engine's arguments, the factor of the request rate, and
-    the number of servers."""
+    """A real run: the engine's arguments, the factor of the request rate, and the number of
+    servers."""
 
     seats: int
     arguments: tuple[str, ...] = ()
@@ -113,8 +112,6 @@ def calls(seconds: float, rate_per_s: float, seed: int, tokens: tuple[int, int])
 
     Args:
         seconds: length of the recorded load, after the warm-up.
-        rate_per_s: mean requests per second.
-        seed: seed of times and lengths.
         tokens: minimum and maximum output tokens of a request.
     """
     draw = random.Random(seed)
@@ -167,8 +164,8 @@ def mmc_wait_s(arrivals_per_s: float, service_s: float, servers: int, q: float) 
 
 
 def mmc(found: Recorded, run: Run, name: str, point: str) -> float:
-    """Return the prediction of an M/M/c queue: the measured latency, with the measured queue time
-    replaced by the queue time of the model."""
+    """Return the prediction of an M/M/c queue: the measured latency, with the queue time of the
+    model."""
     value = percentile(found, name, point)
     if name not in ("ttft_s", "e2e_s"):
         return value

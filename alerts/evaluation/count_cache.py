@@ -1,13 +1,11 @@
 """A cache of the counts of the newest steps of 15 s. A step is counted again only if requests were
 added to it.
 
-Counts of the newest ten minutes are not stored yet, because late requests may still arrive. Under
-high load, counting all of these requests again every 15 s would take most of the CPU time. In each
-transaction, the writer of requests stores a mark for each step that got requests
-(`store.alerting.slo_marks`). The mark contains the time at which the earliest of these requests was
-received. An evaluator removes the marks that it has read. So if two evaluators run, each of them
-misses the marks that the other one removed; a lease (`store.leases`) ensures that only one runs. A
-request that was sent twice counts once, because counts are computed from the stored rows.
+Counts of the newest ten minutes are not stored yet, because late requests may still arrive. Without
+the cache, counting them every 15 s would take most of the CPU time under high load. The writer of
+requests stores a mark for each step that got requests (`store.alerting.slo_marks`), with the
+receive time of the earliest of these requests. An evaluator removes the marks that it has read, so
+only one evaluator may run (`store.leases`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,20 +29,15 @@ REMEMBERED_S: Final = 2 * SETTLED_S
 
 
 class _Added(NamedTuple):
-    """The number of times that requests were added to a step, and the time at which the earliest of
-    these requests was received."""
+    """How often requests were added to a step, and the receive time of the earliest of them."""
 
     times: int
     from_unix_ns: int
 
 
 class CountCache:
-    """A cache of the counts of each step. The cache is correct only if no other process evaluates
-    objectives in the same database. The class is not thread-safe.
-
-    Args:
-        count: the function that counts the stored requests of a time range.
-    """
+    """Caches the counts of each step. Not thread-safe. The cache is correct only if no other
+    process evaluates objectives in the same database."""
 
     def __init__(self, count: Count = count_requests) -> None:
         self._count = count
@@ -54,8 +47,7 @@ class CountCache:
         self._known: dict[tuple[str, int], tuple[int, list[SloCount]]] = {}
 
     def add_marks(self, marks: Iterable[Mark]) -> None:
-        """Record the marked steps as changed, so that the next call of `count` counts these steps
-        again."""
+        """Record that the marked steps changed, so that `count` counts them again."""
         for mark in marks:
             if mark.source == PROBE_SOURCE:
                 continue
@@ -65,8 +57,7 @@ class CountCache:
             self._added[mark.until_unix_s] = _Added(before.times + 1, earliest_ns)
 
     def begin(self, now_s: int) -> None:
-        """Set the time since which every added request has a mark. Only the first call has an
-        effect."""
+        """Set the time since which every added request has a mark, unless it is already set."""
         if self._complete_from_s is None:
             self._complete_from_s = now_s
 
@@ -80,14 +71,13 @@ class CountCache:
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        """Return counts by step, as `counting.count_requests` does. `to_s` must be the end of a
-        step."""
+        """Return counts by step, as `counting.count_requests` does. `to_s` must end a step."""
         if isinstance(goodput, GoodProbes):  # probes are few, so they are counted again each time
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         self._forget(to_s - REMEMBERED_S)
         added, complete_from_s = self._added, self._complete_from_s
-        # Do not use the cache if there are several sources: a row from a better source may replace
-        # a row that counted in another step. The step of the replaced row gets no mark.
+        # With several sources, the cache may be wrong: a row from a better source may replace a row
+        # of another step, and that step gets no mark.
         if len(self._sources) > 1 or complete_from_s is None:
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         first_s = max(from_s // EVALUATION_S * EVALUATION_S, to_s - REMEMBERED_S)
@@ -121,9 +111,7 @@ class CountCache:
         return older + [count for each in steps for count in self._known[counted, each][1]]
 
     def _forget(self, until_s: int) -> None:
-        """Remove steps before `until_s` from the cache. The counts of these steps are usually
-        stored by now. If they are not, the requests of these steps are counted again, as after a
-        start."""
+        """Remove steps before `until_s`, whose counts are usually stored by now."""
         self._added = {step: each for step, each in self._added.items() if step > until_s}
         self._known = {key: each for key, each in self._known.items() if key[1] > until_s}
         if self._complete_from_s is not None:

@@ -5,8 +5,7 @@ A request counts in the step of 15 s in which it ended. A request in flight coun
 step of its last report if it already misses the objective (`in_flight_verdicts`). When the request
 ends, its row replaces the report. If a step ended more than `SETTLED_S` ago, its requests are
 counted once and the counts are stored. Newer steps are counted from the requests each time, because
-late requests may still arrive. Counting is idempotent: after a crash, the interrupted steps are
-counted again.
+late requests may still arrive.
 """
 
 from collections import Counter
@@ -50,25 +49,24 @@ from telemetry.requests import Source
 
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600
-"""The counts of a step are stored this many seconds after the step ended. By then, all of its
-requests are in the store, because senders stop retrying much earlier."""
+"""The counts of a step are stored this many seconds after it ended. Senders stop retrying much
+earlier, so all requests of the step are in the store by then."""
 LONGEST_REQUEST_S: Final = 3600
-"""Seconds. The stored counts do not include requests that ran longer than this. A longer request is
-counted only until the counts of its step are stored."""
+"""Seconds. The stored counts leave out requests that ran longer than this."""
 CHUNK_S: Final = 6 * 3600
 """Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
 """Maximum number of requests in memory."""
 EVALUATION_S: Final = STEP_S
 """The length of a step of stored counts, and the evaluator's interval. Every window is a multiple
-of it. So the stored counts of a window are equal to its counts from the requests."""
+of this length, so its stored counts are exact."""
 
 
 _ONE_BAD: Final = np.array([verdict is Verdict.BAD for verdict in VERDICTS], np.int64)
 
 
 class Count(Protocol):
-    """The signature of `count_requests` and of functions that replace it."""
+    """The signature of `count_requests`."""
 
     def __call__(
         self,
@@ -84,8 +82,8 @@ class Count(Protocol):
 
 
 def once(count: Count) -> Count:
-    """Return `count` with a cache: each time range is counted only once, even if the returned
-    function is called for every group of an objective."""
+    """Return `count` with a cache, so that the groups of an objective share one query per time
+    range."""
     known: dict[tuple[object, ...], list[SloCount]] = {}
 
     def remembered(
@@ -109,7 +107,7 @@ def once(count: Count) -> Count:
 def by_second() -> Count:
     """Return a function that counts in steps of one second, with a cache as in `once`.
 
-    Use the returned function for an instant that is not the end of a step of 15 s.
+    It serves instants that are not the end of a step of 15 s.
     """
     counted = once(count_requests)
 
@@ -131,9 +129,8 @@ class Tally(NamedTuple):
     """The counts of an objective over a time range.
 
     `history` counts the objective's events: requests, or time slices if the objective has them.
-    `real` is `history` without simulated requests; if there are no simulated requests, `real` is
-    the same object as `history`. `since_s` is the start of the counts, or None without counts.
-    `counts` are counts of requests, also if the objective has time slices.
+    `real` is `history` without simulated requests (the same object if there are none). `since_s` is
+    the start of the counts, or None without counts. `counts` always counts requests.
     """
 
     history: History
@@ -142,7 +139,7 @@ class Tally(NamedTuple):
     counts: Sequence[SloCount]
 
     def requests(self, after_s: int) -> Counts:
-        """Return the counts of requests that ended after `after_s`, an instant as in `excluded`."""
+        """Return the counts of requests that ended after `after_s`."""
         after = [each for each in self.counts if each.until_unix_s > after_s]
         bad = sum(each.bad for each in after)
         return Counts(bad, bad + sum(each.good for each in after))
@@ -151,8 +148,7 @@ class Tally(NamedTuple):
         """Return the number of excluded requests that ended after an instant, by reason.
 
         Args:
-            after_s: the instant in unix seconds. If `read_tally` received `instants`, it must be
-                one of them.
+            after_s: unix seconds; one of the `instants` that `read_tally` received, if any.
         """
         return {
             name: sum(getattr(each, name) for each in self.counts if each.until_unix_s > after_s)
@@ -172,17 +168,14 @@ def read_tally(
     """Return the counts of an objective in (from, to]. Does not write to the store.
 
     Args:
-        engine: the database, from `open_database`.
-        goodput: the indicator to count.
         from_s: start in unix seconds.
         to_s: end in unix seconds.
-        count: the function that counts the requests of steps that are not stored yet. None means
+        count: the function that counts the requests of steps that are not stored yet. None for
             `by_second`.
-        instants: if given, the caller may read the history only for ranges that start and end at
-            one of these instants, at `from_s` or at `to_s`. The database then returns only one sum
-            of the stored counts for each interval between two adjacent instants, even if the
-            interval is a month long. None allows any range. If the objective has time slices, the
-            database always returns one sum per slice.
+        instants: if given, the history may be read only between these instants, `from_s` and
+            `to_s`. The database then returns one sum for each interval between adjacent instants,
+            which is fast for long ranges. None allows any range. With time slices, the database
+            always returns one sum per slice.
     """
     slices = goodput.slices
     if slices:
@@ -224,7 +217,6 @@ def read_tally(
 
 
 def _own(goodput: GoodEvents, counts: list[SloCount]) -> list[SloCount]:
-    """Return only the counts of the group that the objective describes."""
     group = goodput.group_key
     return [each for each in counts if each.group == group] if group else counts
 
@@ -236,15 +228,12 @@ def _buckets(counts: Iterable[SloCount]) -> list[Bucket]:
 def step_counts(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, step_s: int
 ) -> list[Bucket]:
-    """Return the counts in (from, to] by step. The database adds up stored counts. Does not write
-    to the store.
+    """Return the counts in (from, to] by step. Does not write to the store.
 
     For an objective with groups, the counts are the sum of all groups. With time slices, the events
     of a step are the slices that end in it.
 
     Args:
-        engine: the database, from `open_database`.
-        goodput: the indicator to count.
         from_s: start in unix seconds; a multiple of the step.
         to_s: end in unix seconds. If it is not a multiple of the step, the last step is shorter.
         step_s: a multiple of `EVALUATION_S`.
@@ -265,7 +254,6 @@ def step_counts(
 def _request_steps(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, step_s: int
 ) -> list[Bucket]:
-    """Return the counts of requests by step, with the arguments of `step_counts`."""
     definitions = [goodput.digest]
     if goodput.by and not goodput.part:
         first = groups.key(groups.other(goodput.by))
@@ -302,7 +290,7 @@ def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | N
     """Store the counts of each step that ended more than `SETTLED_S` ago and has no stored counts
     yet.
 
-    If the objective is one of several groups, the counts of all groups are stored together.
+    The counts of all groups of an objective are stored together.
     """
     until_s = (now_s - SETTLED_S) // EVALUATION_S * EVALUATION_S
     definition, keys = goodput.digest, [""]
@@ -315,8 +303,8 @@ def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | N
         if kept is None:
             return
     elif kept.until_unix_s > until_s and (oldest_s := _oldest_s(engine, goodput)) is not None:
-        # The clock was ahead at the time of this count, so later requests are missing from it.
-        # Steps before the oldest request in the store cannot be counted again.
+        # The clock was ahead at the time of this count, so it lacks later requests. Only steps
+        # since the oldest stored request can be counted again.
         whole_s = -(-(oldest_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
@@ -333,10 +321,8 @@ def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | N
 
 
 def first_stretch(engine: Engine, goodput: GoodEvents) -> Counted | None:
-    """Return an empty time range that ends just before the oldest request or probe.
-
-    Counting begins there. Return None if there are no requests or probes.
-    """
+    """Return an empty time range that ends just before the oldest request or probe, where counting
+    begins. Return None if there are no requests or probes."""
     oldest_s = _oldest_s(engine, goodput)
     if oldest_s is None:
         return None
@@ -357,8 +343,7 @@ def count_requests(
     reported in it. Simulated requests are counted separately. If the objective is one of several
     groups, the result has the counts of every group.
 
-    Requests that were received before `received_from_s` are not read. Pass None if the earliest
-    time of receipt is unknown.
+    Requests that were received before `received_from_s` are not read; None reads all.
     """
     if isinstance(goodput, GoodProbes):
         return count_probes(engine, goodput, from_s, to_s, bucket_s, LONGEST_REQUEST_S)
@@ -373,8 +358,7 @@ def count_requests(
     keys = [""]
     if part:
         keys = [groups.key(each) for each in (groups.other(goodput.by), *part.groups)]
-    # If prefill and decode are on different servers, a user's request has two rows, which are
-    # joined.
+    # With separate prefill and decode servers, a user's request has two rows, which are joined.
     roles = known_roles(engine, to_s * SECOND_NS)
     if roles:
         columns = list(dict.fromkeys([*columns, *USER_COLUMNS]))
@@ -382,8 +366,7 @@ def count_requests(
     start_s = max(0, from_s - LONGEST_REQUEST_S if received_from_s is None else received_from_s)
     window = Window(min(start_s, to_s) * SECOND_NS, to_s * SECOND_NS)
     for some in in_parts(engine, window, AT_ONCE):
-        # Do not fetch requests that ended before `from_s`. Nearly all requests that were received
-        # before `from_s` had also ended by then.
+        # Do not fetch requests that ended before `from_s`.
         table = request_columns(engine, some, columns, ended_after_unix_ns=from_s * SECOND_NS)
         if roles:
             table = users_requests(engine, table, roles)
@@ -425,8 +408,8 @@ def count_requests(
 def _bad_in_flight(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
 ) -> Counter[tuple[int, bool, int]]:
-    """Count the bad requests in flight that were last reported in (from, to]. The keys are the
-    bucket, whether the requests are simulated, and the index of their group."""
+    """Count the bad requests in flight that were last reported in (from, to]. The keys are bucket,
+    simulated, and index of the group."""
     part = goodput.part
     whole = part.whole if part else goodput
     assert isinstance(whole, Goodput)
@@ -451,12 +434,8 @@ def _bad_in_flight(
 
 
 def _oldest_s(engine: Engine, goodput: GoodEvents) -> int | None:
-    """Return the time at which the counts begin, in unix seconds.
-
-    For an objective on probes, this is the time of the oldest probe. For an objective on requests,
-    this is the time of the oldest request, or of the oldest report of a request in flight if that
-    report is older.
-    """
+    """Return the time at which the counts begin, in unix seconds: the time of the oldest probe, of
+    the oldest request, or of an older report of a request in flight."""
     if isinstance(goodput, GoodProbes):
         known = [oldest_probe_unix_ns(engine)]
     else:

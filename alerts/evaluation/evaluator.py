@@ -2,16 +2,14 @@
 are the same as those of the generated Prometheus rules.
 
 The evaluator evaluates each multiple of 15 s once. After a pause, it continues with the missed
-instants, so a restart changes no result. The caller passes the current time
-(`telemetry.corroborated_time`).
+instants, so a restart changes no result.
 
 If the clock was ahead and is then corrected, the last evaluation of an objective lies in the
 future. In this case, evaluation resumes after the newest incident in the past, but goes back by at
-most `LONGEST_PAUSE_S`. It is safe to evaluate an instant twice, because both evaluations write the
-same incidents. Incidents that began in the future are ended.
+most `LONGEST_PAUSE_S`. Incidents that began in the future are ended.
 
-The writer marks the steps of the requests it stores (`store.alerting.slo_marks`), so late requests
-are counted even if they arrived while this process was stopped. Past incidents do not change.
+Late requests are counted even if they arrived while this process was stopped, because the writer
+marks their steps (`store.alerting.slo_marks`). Past incidents do not change.
 """
 
 import time
@@ -49,35 +47,30 @@ from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
 
 LONGEST_PAUSE_S: Final = 6 * 3600
-"""Missed instants that are older than this many seconds are not evaluated, because an alert would
-come too late to help."""
+"""Missed instants that are older than this many seconds are not evaluated: such an alert is too
+late to help."""
 BEHIND_S: Final = 60
 """If the last evaluation lies more than this many seconds in the future, the clock was wrong, and
-evaluation resumes in the past. If the last evaluation is less far in the future, the evaluator
-waits."""
+evaluation resumes in the past. Otherwise, the evaluator waits."""
 RECOUNT_SHARE: Final = 10
-"""If a recount of old requests takes longer than the evaluation interval, the evaluator waits for
-this many times the duration of the recount before it starts the next one. So a sender of old
-requests cannot delay a page."""
+"""If a recount of old requests takes longer than the evaluation interval, the next recount waits
+for this many times that duration. So a sender of old requests cannot delay a page."""
 ARRIVAL_S: Final = 15
-"""An instant is evaluated this many seconds later, so that the rows of requests that ended just
-before it have arrived."""
+"""An instant is evaluated this many seconds later, so that the last rows before it have arrived."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
 """Maximum number of transactions whose marks are read at a time. Collectors commit up to a hundred
 transactions per second."""
 
 
 class Evaluator:
-    """Evaluates objectives against a store.
+    """Evaluates objectives from the store.
 
     Args:
-        engine: the database, from `open_database`.
-        objectives: objectives to evaluate; objectives that Prometheus counts are skipped.
-        keep_s: the retention of requests, or None for unlimited retention. Steps whose requests
-            were deleted are not counted again.
-        alone: True if no other process evaluates objectives in the same database while this one
-            does. If False, another evaluator may remove marks, so counts are not cached. None means
-            True if only one process can write to the database, and otherwise False.
+        objectives: those that Prometheus counts are skipped.
+        keep_s: the retention of requests, or None for unlimited retention.
+        alone: True if no other process evaluates objectives in the same database at the same time.
+            If False, counts are not cached. None means True if only one process can write to the
+            database.
         elapsed_s: a monotonic clock that measures the duration of recounts.
     """
 
@@ -99,7 +92,7 @@ class Evaluator:
         self.take_over()
 
     def take_over(self) -> None:
-        """Discard cached data that another evaluator may have changed since the last evaluation."""
+        """Discard cached data, because another evaluator may have changed the database."""
         self._cache = CountCache()
         self._count: Count = self._cache.count if self._alone else count_requests
         self._recount_from_s = self._elapsed_s()
@@ -114,14 +107,13 @@ class Evaluator:
         self.places.read(self._objectives)
 
     def evaluate(self, now_s: int) -> list[Incident]:
-        """Evaluate all instants up to `now_s`. Return the incidents that changed: those that are
-        open, and those that ended.
+        """Evaluate all instants up to `now_s`. Return the open incidents, and those that ended.
 
         Raises:
             StoreUnavailable: the database cannot be used; the next call continues.
         """
         changed: list[Incident] = []
-        # The clock of the server that sent the newest request may be ahead of this machine's clock.
+        # The server that sent the newest request may have a clock that is ahead.
         newest_ns = newest_request_unix_ns(self._engine) or 0
         self._cache.begin(max(now_s, newest_ns // SECOND_NS))
         begun_s = self._elapsed_s()
@@ -142,8 +134,7 @@ class Evaluator:
         return changed
 
     def _recount(self, now_s: int) -> bool:
-        """Mark the steps that received requests since the last call, so that they are counted
-        again.
+        """Find the steps that received requests since the last call, and count these steps again.
 
         Returns:
             True if steps that ended more than 2 · `SETTLED_S` ago are counted again now. If these
@@ -153,7 +144,6 @@ class Evaluator:
         from_s = settled_s if self._elapsed_s() < self._recount_from_s else None
         old = False
         while marks := read_marks(self._engine, TRANSACTIONS_AT_ONCE, from_s):
-            # The counting below sees all rows of these marks, because they are already committed.
             self._cache.add_marks(marks)
             old |= min(mark.until_unix_s for mark in marks) - EVALUATION_S < settled_s
             probes = [mark for mark in marks if mark.source == PROBE_SOURCE]
@@ -164,13 +154,12 @@ class Evaluator:
         return old
 
     def _oldest_s(self, marks: Sequence[Mark], now_s: int) -> int | None:
-        """Return the start of the earliest marked step, or None if no step is marked."""
         if not marks:
             return None
         oldest_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S
         if self._keep_s is None:
             return oldest_s
-        # Near the end of the retention, some requests of a step may already be deleted.
+        # Near the end of the retention, some of a step's requests may already be deleted.
         least_s = now_s - self._keep_s + LONGEST_REQUEST_S
         return max(oldest_s, least_s // EVALUATION_S * EVALUATION_S)
 
@@ -180,8 +169,8 @@ class Evaluator:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
         if before_s is None and first_stretch(self._engine, goodput) is None:
-            # Wait for the first request or probe: it may still end at this instant. An instant is
-            # evaluated only once, so it must not be evaluated too early.
+            # An instant is evaluated only once, so wait: the first request or probe may still end
+            # at it.
             return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
@@ -201,8 +190,7 @@ class Evaluator:
         keep_tally(self._engine, goodput, now_s, count)
         pairs = objective.policy.pairs
         if not incidents and not changed and first_s == until_s:
-            # Usually no alert fires. So check first whether one fires, with sums that the database
-            # computes from stored counts.
+            # Usually no alert fires, so check this first with sums that the database computes.
             quick = self._tally_at(objective, goodput, until_s, count)
             states = states_at(quick.history, until_s, objective.policy, objective.budget)
             if State.FIRING not in states.values():
@@ -240,7 +228,6 @@ class Evaluator:
     def _tally_at(
         self, objective: Objective, goodput: GoodEvents, at_s: int, count: Count
     ) -> Tally:
-        """Return the counts for all windows of an objective that end at an instant."""
         edges = window_edges(objective, at_s)
         return read_tally(self._engine, goodput, min(edges), at_s, count, instants=edges)
 
@@ -254,8 +241,7 @@ class Evaluator:
     ) -> None:
         rows = []
         if changed:
-            # The counts of the whole period are needed only to compute the share of the budget that
-            # a burn spent.
+            # Only the share of the budget that a burn spent needs the counts of the whole period.
             from_s = min(
                 min(each.began_s, objective.period_at(each.last_s).start_s) for each in changed
             )
@@ -279,8 +265,8 @@ def _incident(row: IncidentRow) -> Incident:
 
 
 def _correct(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
-    """Correct the open incidents after instants in the future were evaluated by mistake. End the
-    incidents that began in the future."""
+    """End the incidents that began in the future, and correct the open ones, after instants in the
+    future were evaluated by mistake."""
     for severity, each in list(incidents.items()):
         if each.fired_s > until_s:
             del incidents[severity]

@@ -1,11 +1,10 @@
 """Choose the groups of an objective that are counted separately. These groups have a *place*; all
-other groups are counted as `other`.
-
-Clients can invent names, so the number of places and the number of stored candidates are limited:
+other groups are counted as `other`. Clients can invent names, so places and stored candidates are
+limited:
 
 - a free place goes to the group that had requests in the largest number of hours, because invented
-  names rarely repeat. If several groups had requests in equally many hours, the group with the most
-  requests gets the place;
+  names rarely repeat. If two groups had equally many hours, the one with more requests gets the
+  place;
 - a group loses its place only to a group that had requests in more than twice as many hours. So a
   burst of invented names cannot replace a tenant that has had requests for half a day;
 - a group with an open incident keeps its place.
@@ -37,17 +36,16 @@ from store.queries import Window, newest_request_unix_ns
 
 HOUR_S: Final = 3600
 REMEMBERED_HOURS: Final = 24
-"""For each candidate, its hours with requests are stored for this many hours."""
+"""The hours with requests of each candidate are stored for this many hours."""
 MOST_CANDIDATES: Final = 20 * PLACES
 """Maximum number of candidates per objective."""
 ACTIVITY_S: Final = 7 * 86_400
-"""Whether a group keeps its place depends on the number of hours with requests in the last week.
-The last day would be too short, because some groups have no requests at weekends."""
+"""A week. Whether a group keeps its place depends on its hours with requests in the last week,
+because some groups have no requests at weekends."""
 EVERY_S: Final = 300
 """Interval in seconds at which places are assigned again."""
 FIRST_S: Final = HOUR_S
-"""The first assignment reads the requests of only this many seconds, so that a start does not read
-a day of requests."""
+"""The first assignment reads the requests of only this many seconds, so that a start is fast."""
 
 
 class Candidates:
@@ -101,10 +99,8 @@ def give(
     """Choose the groups to count separately. Free places go to the most active candidates.
 
     Args:
-        candidates: groups with or without a place.
         placed_hours: for each group that has a place, its number of hours with requests.
         fixed: groups that keep their place.
-        places: number of places.
     """
     placed: list[Group] = []
     removed: list[Group] = []
@@ -151,15 +147,8 @@ def _add(
     codes: np.ndarray,
     at_unix_ns: np.ndarray,
 ) -> None:
-    """Add the groups of the rows that the objective selects to the candidates.
-
-    Args:
-        candidates: receives the groups.
-        goodput: the indicator of the objective.
-        table: (n,) rows with the columns of the groups.
-        codes: (n,) the verdict on each row.
-        at_unix_ns: (n,) the time of each row.
-    """
+    """Add the groups of the rows that the objective selects to the candidates. `codes` and
+    `at_unix_ns` are (n,) the verdict on each row and its time."""
     none = groups.other(goodput.by)
     hours = at_unix_ns // (HOUR_S * SECOND_NS)
     found: dict[tuple[Group, int], int] = {}
@@ -177,12 +166,7 @@ def _add(
 
 
 class Places:
-    """Assigns places to the groups of objectives, based on the stored requests.
-
-    Args:
-        engine: the database, from `open_database`.
-        places: number of places for each objective.
-    """
+    """Assigns places to the groups of objectives, based on the stored requests."""
 
     def __init__(self, engine: Engine, places: int = PLACES) -> None:
         self._engine = engine
@@ -229,8 +213,8 @@ class Places:
         stretches = placed_groups(self._engine, definition)
         since = stretches.pop(other, None)
         candidates = self._candidates.setdefault(definition, Candidates())
-        # Read requests from before the last assignment again, because a request is stored only when
-        # it ends. If an hour is read twice, it is still added only once.
+        # Read again from before the last assignment, because a request is stored only when it ends.
+        # An hour that is read twice is added once.
         from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
         look(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
         placed = {groups.read_key(each): each for each in stretches}
@@ -255,7 +239,6 @@ class Places:
             place_groups(self._engine, definition, new)
 
     def _burning(self, objective: Objective, placed: Iterable[Group]) -> frozenset[Group]:
-        """Return the groups that have an open incident, among the given groups."""
         by = objective.by
         return frozenset(
             each
@@ -268,8 +251,7 @@ def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
     """Return one objective for each group that has a place, `other` first. Does not write to the
     store.
 
-    Before the first evaluation, no group has a place. In this case, the result contains the groups
-    that would get a place.
+    Before the first evaluation, the result contains the groups that would get a place.
     """
     goodput = objective.indicator
     assert isinstance(goodput, GoodEvents)
@@ -292,9 +274,8 @@ def _newest_unix_ns(engine: Engine, goodput: GoodEvents) -> int | None:
 
 
 def expanded(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Replace each objective that has groups with one objective per group. If the engine is
-    restricted to what a reader may see, leave out the groups that the reader may not see. Does not
-    write to the store."""
+    """Replace each objective that has groups with one objective per group. Leave out the groups
+    that the engine's reader may not see. Does not write to the store."""
     found: list[Objective] = []
     for each in objectives:
         grouped = isinstance(each.indicator, GoodEvents) and each.indicator.by

@@ -1,9 +1,8 @@
 """Verdicts on requests in flight: a request that already misses an objective is bad before it ends.
 
-For a request in flight, the TTFT (or a lower bound of it) and a lower bound of E2E are known. If
-these already miss the objective, the request is bad, no matter how it ends (`docs/decisions/074`).
-Other fields, such as the time per token or the outcome, are undecided until the end. A request in
-flight is never good.
+For a request in flight, TTFT (or a lower bound of TTFT) and a lower bound of E2E are known. If
+these values already miss the objective, the request is bad (`docs/decisions/074`). Other fields,
+such as TPOT or the outcome, are undecided until the end. A request in flight is never good.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,8 +49,7 @@ def columns_of_reports(
 def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
     """Return which ended requests were already bad when they were last reported in flight.
 
-    The result for a request depends only on its stored row, so it is the same after a restart and
-    in another collector.
+    The result depends only on the stored rows, so it is the same after a restart.
     """
     if not rows.is_known("reported_in_flight_s"):
         return np.zeros(len(rows), bool)
@@ -64,13 +62,11 @@ def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
 def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> BoolArray:
     """Return which requests were bad at a given age.
 
-    If a request's group is not yet certain, the request is not counted as bad, because it could
-    belong to another group.
+    A request whose group is not yet certain is not counted as bad.
 
     Args:
         goodput: the objective, not one of its groups.
-        columns: the columns in `KNOWN`. If the TTFT is larger than the age, it counts as unknown,
-            because the request had no first token yet at that age.
+        columns: the columns in `KNOWN`. A TTFT that is larger than the age counts as unknown.
         age_s: (n,) ages in seconds; NaN if the request was not reported.
 
     Returns:

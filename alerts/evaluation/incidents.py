@@ -1,10 +1,9 @@
 """Incidents: one per burn, with start, peak and end. Pure.
 
-A burn begins before its alert. Its start is the instant at which the rate of bad events most likely
-rose from the rate that just meets the objective to the rate that just triggers the alert. This
-change point is computed as a cumulative sum (CUSUM). The incident is over when there has been no
-alert for `QUIET_S` seconds. The end of the incident is then the time of the last alert. So an alert
-that briefly stops and starts again creates no second incident.
+A burn begins before its alert. Its start is the most likely instant at which the rate of bad events
+rose from the rate that just meets the objective to the rate that just alerts. A cumulative sum
+(CUSUM) gives this instant. The incident is over after `QUIET_S` seconds without an alert. Its end
+is the time of the last alert. So an alert that stops only briefly creates no second incident.
 
 Source: E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; for counts J. M. Lucas,
 "Counted data CUSUM's", Technometrics 27, 1985.
@@ -30,13 +29,11 @@ class Incident:
 
     Args:
         slo: the objective's name.
-        severity: page or ticket.
         began_s: when the budget began to burn too fast.
         fired_s: time of the first alert.
         last_s: time of the last alert.
-        peak_burn: the highest burn rate during alerts, over the severity's first long window.
-        peak_s: when the burn rate was highest.
-        ended_s: equal to `last_s` once the incident is over; None before.
+        peak_burn: the highest burn rate during alerts, over the severity's shortest long window.
+        ended_s: `last_s` once the incident is over; None before.
         simulated: True if there would have been no alert without simulated requests.
     """
 
@@ -61,11 +58,7 @@ def advance(
     """Evaluate one severity at an instant.
 
     Args:
-        open_incident: the open incident, or None.
-        objective: the objective.
-        severity: page or ticket.
         history: the counts, at least as far back as the longest window.
-        at_s: the instant.
 
     Returns:
         The incident as of this instant, with `ended_s` if it is over. None if there is no incident.
@@ -88,13 +81,11 @@ def advance(
 
 
 def _began_s(history: History, budget: float, factor: float, at_s: int, longest_s: int) -> int:
-    """Return the most likely instant at which the rate of bad events rose from the budget's rate to
-    the rate that alerts.
+    """Return the most likely start of a burn.
 
-    For each instant t, take the number of bad events since t, and subtract the reference rate times
-    the number of all events since t. The result is the t with the largest difference. For counts,
-    the reference rate is the difference of the two rates divided by the difference of their
-    logarithms (Lucas, 1985).
+    The start is the instant t that maximises bad(t) − k · all(t). bad(t) and all(t) are the numbers
+    of events since t. With the rate r₀ of the budget and the rate r₁ that alerts, k = (r₁ − r₀) /
+    (ln r₁ − ln r₀) (Lucas, 1985).
     """
     reference = budget * ((factor - 1) / log(factor) if factor > 1 else 1)
     began_s = end_s = at_s
@@ -109,13 +100,10 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
 
 
 def budget_spent(incident: Incident, history: History, objective: Objective) -> Fraction | None:
-    """Return the share of the period's budget that a burn spent.
+    """Return the share of the period's budget that a burn spent; None without events.
 
-    Return None if there are no events.
-
-    If a part of the period has no data, it is assumed to have good traffic with the same request
-    rate. If a burn spans two calendar periods, the result is the share of the later period's
-    budget.
+    Time without data counts as good traffic with the same request rate. If a burn spans two
+    calendar periods, the result is the share of the later period's budget.
     """
     until_s = incident.last_s
     span = objective.period_at(until_s)

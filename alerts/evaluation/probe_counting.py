@@ -26,11 +26,8 @@ def count_probes(
     If the objective is one of several groups, the result has the counts of every group.
 
     Args:
-        engine: the database, from `open_database`.
-        indicator: the indicator to count.
         from_s: start in unix seconds.
         to_s: end in unix seconds.
-        bucket_s: the length of a bucket.
         lead_s: a probe that was due longer than this before `from_s` is not counted.
     """
     part = indicator.part
@@ -72,7 +69,6 @@ def _hours(from_s: int, to_s: int) -> Iterator[Window]:
 def _cells(
     until_s: np.ndarray, place: np.ndarray, codes: np.ndarray
 ) -> Iterator[tuple[tuple[int, int, int], int]]:
-    """Yield each bucket, index of a group and verdict with its number of probes."""
     cells, numbers = np.unique(
         np.column_stack([until_s, place, codes]).astype(np.int64), axis=0, return_counts=True
     )

@@ -2,13 +2,12 @@
 
 - A probe that was not sent (`missed`, `over_budget`) is not selected.
 - A probe that the prober stopped (`abort`) is excluded.
-- Any other probe without a complete answer is bad, even if the server refused it (4xx). This is the
-  same condition as that of `tailspan_probe_success`.
+- Any other probe without a complete answer is bad, even if the server refused it (4xx).
+  `tailspan_probe_success` has the same condition.
 - If `good` needs an unknown value, the probe is excluded. For example, an answer that contains only
   reasoning has no first content.
 - If a cache in front of the model answered (`cached`), the durations of the answer count as
-  unknown, because the model did not produce the answer. The outcome and the durations of the
-  connection setup are known.
+  unknown. The outcome and the durations of the connection setup are known.
 """
 
 from collections.abc import Sequence
@@ -47,11 +46,8 @@ def table_of_probes(probes: Sequence[Probe], columns: Sequence[str]) -> pa.Table
 
 
 def lasted_s(table: pa.Table) -> pa.ChunkedArray:
-    """Return the time from the intended start of each probe to its end or failure.
-
-    Args:
-        table: has `WAIT_PARTS`.
-    """
+    """Return the time from the intended start of each probe to its end or failure. `table` has
+    `WAIT_PARTS`."""
     first, *rest = (pc.fill_null(table[name], 0.0) for name in WAIT_PARTS)
     for each in rest:
         first = pc.add(first, each)
@@ -59,8 +55,8 @@ def lasted_s(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _wait_s(table: pa.Table) -> pa.ChunkedArray:
-    """Return the whole wait of each probe in seconds. It is null if the connection of the probe was
-    never established."""
+    """Return the whole wait of each probe in seconds. It is null if the connection was never
+    established."""
     return pc.if_else(pc.is_null(table["e2e_s"]), pa.scalar(None, pa.float64()), lasted_s(table))
 
 
@@ -68,8 +64,6 @@ def judge_probes(where: Expression | None, good: Expression, table: pa.Table) ->
     """Return the verdict on each probe.
 
     Args:
-        where: selects the probes; None for all.
-        good: the condition that a good probe meets.
         table: has the columns of `columns_of_probes(where, good)`.
 
     Returns:

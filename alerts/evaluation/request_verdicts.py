@@ -2,18 +2,17 @@
 good.
 
 Expressions use Kleene's three-valued logic: a comparison with an unknown value is unknown. An
-expression that contains an unknown comparison is unknown too, unless its other comparisons decide
-it.
+expression with an unknown comparison is unknown, unless its other comparisons decide it.
 
 - If `where` is unknown, the request is not selected. A request with an unknown tenant matches
   neither `tenant == "a"` nor `tenant != "a"`; `tenant is unknown` selects it.
 - If `good` is unknown, the request is neither good nor bad, and is counted as excluded.
 
-A request is bad regardless of its latencies if it failed, or if the server refused it with 429, 5xx
-or without a status. A request refused for the client's mistake (another 4xx) is excluded. If the
-client cancelled the request, its latencies are lower bounds (docs/decisions/012). A cancelled
-request is bad if these bounds already miss the objective. It is good if no continuation of the
-response could have missed the objective. Otherwise it is excluded.
+A failed request is bad, and so is a request that the server refused with 429, 5xx or without a
+status. A request refused for the client's mistake (another 4xx) is excluded. If the client
+cancelled the request, its latencies are lower bounds (docs/decisions/012). The request is bad if
+these bounds miss the objective. It is good if no continuation of the response could miss the
+objective. Otherwise it is excluded.
 
 Source: METHODS, Google SRE Workbook ch. 2 (what counts as a valid event).
 """
@@ -30,8 +29,7 @@ from telemetry.requests import Outcome, RequestTimeline
 
 
 class Verdict(StrEnum):
-    """The verdict on a selected request. Only good and bad requests enter the ratio; all other
-    verdicts exclude the request."""
+    """The verdict on a selected request. All verdicts except good and bad exclude the request."""
 
     GOOD = "good"
     BAD = "bad"
@@ -56,7 +54,7 @@ OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """A lower bound of a duration that had not ended when it was measured."""
+    """A lower bound of a duration that had not ended."""
 
     value_s: float
 
@@ -102,16 +100,14 @@ def _evaluate(expression: Expression, request: RequestTimeline) -> bool | None:
 
 
 BELOW_ANY: Final = float("-inf")
-"""Stands for the time between tokens of a response that has only one token. This constant is less
-than any limit, so it meets every limit."""
+"""The time between tokens of a response with only one token. It meets every limit."""
 
 
 AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}
-"""For each phase, the phase that follows it. If a cancelled request has no value for the following
-phase, the phase was still running when the client cancelled. The duration of the phase is then a
-lower bound."""
+"""For each phase, the phase that follows it. If the following phase has no value, the client
+cancelled during this phase, and its duration is a lower bound."""
 CUT_SHORT: Final = ("decode_s", "delivery_s", "e2e_s")
-"""If the client cancelled, these fields are lower bounds, because the response was not complete."""
+"""Fields that are lower bounds if the client cancelled."""
 
 
 def _value(field: str, request: RequestTimeline) -> Literal | AtLeast | None:

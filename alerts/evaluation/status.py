@@ -16,19 +16,15 @@ class Status:
     """The status of an objective at an instant; None means unknown.
 
     Args:
-        objective: the objective.
-        at_s: the instant, in unix seconds.
         since_s: start of the counts, or None if there are no counts.
-        span: start and end of the period.
         period: the counts from the period's start to now.
         covered: the share of the period that the counts cover.
-        budget_left: share of the period's budget that is left; negative if overspent.
+        budget_left: negative if overspent.
         burns: burn rates by window length in seconds.
-        exhausted_in_s: seconds until the budget is spent. They are computed with the burn rate of
-            one window: the long window of the shortest pair that pages. None if unknown, or if the
-            budget lasts until a calendar period ends.
+        exhausted_in_s: seconds until the budget is spent, at the burn rate of the long window of
+            the shortest pair that pages. None if unknown, or if the budget lasts until a calendar
+            period ends.
         states: for each pair, whether it fires, or why it does not.
-        excluded: number of excluded requests by reason.
     """
 
     objective: Objective
@@ -65,15 +61,13 @@ class Status:
 
 
 def window_edges(objective: Objective, at_s: int) -> set[int]:
-    """Return the starts of the alert windows that end at an instant. The start of the period is not
-    included."""
+    """Return the starts of the alert windows that end at an instant."""
     lengths = {length for pair in objective.policy.pairs for length in (pair.long_s, pair.short_s)}
     return {at_s - length for length in lengths}
 
 
 def status_edges(objective: Objective, at_s: int) -> set[int]:
-    """Return the starts of all windows that the status at an instant needs: the period and the
-    alert windows."""
+    """Return the starts of all windows that the status at an instant needs."""
     return window_edges(objective, at_s) | {objective.period_at(at_s).start_s}
 
 
@@ -81,8 +75,7 @@ def exhausted_in_s(
     objective: Objective, left: Fraction | None, burning: Fraction | None, at_s: int
 ) -> Fraction | None:
     """Return how many seconds the budget lasts at this burn rate. Return None if the burn rate is
-    0, or if a calendar period ends before the budget is spent, because the next period has a new
-    budget."""
+    0, or if a calendar period ends before the budget is spent."""
     if left is None or burning is None:
         return None
     span = objective.period_at(at_s)
@@ -99,15 +92,7 @@ def status_at(
     excluded: Mapping[str, int],
     at_s: int,
 ) -> Status:
-    """Return an objective's status.
-
-    Args:
-        objective: the objective.
-        history: the objective's counts over the whole period.
-        since_s: start of the counts.
-        excluded: number of excluded requests by reason.
-        at_s: the instant.
-    """
+    """Return an objective's status. `history` has the counts of the whole period."""
     pairs = objective.policy.pairs
     lengths = sorted({length for pair in pairs for length in (pair.long_s, pair.short_s)})
     windows = {length: history.window(length, at_s) for length in lengths}
@@ -132,7 +117,7 @@ def status_at(
 
 
 def _left(counts: Counts, covered: Fraction, budget: Fraction) -> Fraction | None:
-    """Return the share of the budget that is left. If a part of the period has no data, it is
-    assumed to have good traffic with the same request rate."""
+    """Return the share of the budget that is left. Time without data counts as good traffic with
+    the same request rate."""
     left = budget_left(counts, budget)
     return None if left is None else 1 - (1 - left) * covered

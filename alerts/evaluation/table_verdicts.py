@@ -1,12 +1,11 @@
 """Verdicts on many requests: the same rules as in `request_verdicts`, applied to the columns of an
 Arrow table.
 
-Nulls follow Arrow's Kleene logic. A property test checks that both modules return the same
-verdicts.
+Nulls follow Arrow's Kleene logic.
 
 A request without an outcome is in flight (`in_flight_verdicts`). The durations of a request in
-flight are lower bounds, as after a cancellation. If a value is not available yet, a comparison with
-it is undecided, not "unknown".
+flight are lower bounds, as after a cancellation. A comparison with a value that does not exist yet
+is undecided, not "unknown".
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -40,8 +39,7 @@ ALSO_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "itl_max_s": ("delivery_s",),
     **{field: (after,) for field, after in AFTER.items()},
 }
-"""For each field, the additional columns that are needed to compare the field if the client
-cancelled the request."""
+"""For each field, the additional columns that are needed if the client cancelled the request."""
 
 VERDICTS: Final = tuple(Verdict)
 """The verdicts in the order of the codes of `judge_table`."""
@@ -80,8 +78,6 @@ def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> 
     """Return the verdict on each request.
 
     Args:
-        where: selects the requests; None for all.
-        good: the condition that a good request meets.
         table: has the columns of `columns_of(where, good)`.
 
     Returns:
@@ -147,7 +143,6 @@ def holds(
     A value is true, false, or null if it is unknown.
 
     Args:
-        expression: the expression.
         leaf: returns the value of a comparison for each row.
     """
     match expression:
@@ -171,8 +166,7 @@ def _combined(join: pc.Function, found: list[pa.ChunkedArray]) -> pa.ChunkedArra
 def _values(
     field: str, table: pa.Table, aborted: pa.ChunkedArray
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
-    """Return a field's values, and a mask that is true for each value that is only a lower
-    bound."""
+    """Return a field's values, and a mask that is true for lower bounds."""
     values = table[field]
     if field in ("ttft_s", "first_content_s"):
         none_yet = pc.equal(pc.fill_null(table["output_tokens"], 0), 0)
@@ -200,11 +194,8 @@ def _values(
 def _until_it_left(
     field: str, values: pa.ChunkedArray, table: pa.Table
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the times between tokens of incomplete responses, and a mask that is true for each
-    exact value.
-
-    A time also includes the wait for the token that did not come before the client left.
-    """
+    """Return the times between tokens of incomplete responses, and a mask that is true for exact
+    values. A time includes the wait for the token that did not come."""
     tokens, wait_s = table["output_tokens"], table["delivery_s"]
     if field == "tpot_s":
         some = pc.if_else(pc.equal(tokens, 0), pa.scalar(None, tokens.type), tokens)

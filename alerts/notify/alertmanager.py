@@ -1,9 +1,8 @@
 """Messages for Alertmanager's v2 API.
 
 While an alert fires, it is sent again every minute, as Prometheus does. Alertmanager resolves the
-alert four minutes after the last message. The labels are equal to the labels of the generated
-Prometheus rules. So the routes in Alertmanager apply to both alerts, and Alertmanager merges
-Tailspan's alert with the same alert from Prometheus.
+alert four minutes after the last message. The labels are equal to those of the generated Prometheus
+rules, so that Alertmanager routes both alerts alike and merges them.
 
 Source: Alertmanager, api/v2/openapi.yaml, `postableAlert`; Prometheus, rules/manager.go
 (`ValidUntil`: four times the resend delay).

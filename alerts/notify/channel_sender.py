@@ -61,11 +61,8 @@ class ChannelSender:
     """Delivers the messages of one channel.
 
     Args:
-        engine: the database, from `open_database`.
-        channel: the channel.
-        send: sends one request and returns the response.
         newest: returns the message of a row of the outbox, with the current numbers.
-        clock_s: returns the present time in unix seconds.
+        clock_s: returns the time in unix seconds.
         chance: returns a random number in [0, 1) for the jitter.
     """
 
@@ -101,8 +98,7 @@ class ChannelSender:
         """Try each due message once.
 
         Args:
-            stop: called before each message. If it returns True, the remaining messages are not
-                tried.
+            stop: called before each message; True stops.
             term: the token of the lease on notifications (`store.leases`).
 
         Raises:

@@ -1,4 +1,4 @@
-"""Data types of notification channels and of the requests that are sent through them. Pure.
+"""Data types of notification channels and their requests. Pure.
 
 Each kind of channel has a module that renders a message as an HTTP request.
 """
@@ -25,11 +25,8 @@ class Channel:
 
     Args:
         name: unique name; it appears in the outbox, in the log and on `/metrics`.
-        kind: the type of the receiver.
-        severities: the severities that the channel receives.
         url: the address; may contain a token.
         key: PagerDuty's routing key, or the key that signs a webhook's body.
-        authorization: the value of the Authorization header.
     """
 
     name: str
@@ -41,7 +38,7 @@ class Channel:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Secrets to remove from a receiver's response before the response is displayed."""
+        """Secrets to remove from a receiver's response before its display."""
         secrets = (self.url, self.key, self.authorization)
         return tuple(each.reveal() for each in secrets if each is not None)
 

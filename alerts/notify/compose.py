@@ -27,12 +27,9 @@ def compose(
     """Return the message about an incident.
 
     Args:
-        incident: the incident.
-        objective: its objective.
         status: the objective's status at the last alert of the incident, or after its end.
         history: the objective's counts, at least over the longest window.
         explorer_url: the explorer's address for the link; None for no link.
-        simulated: whether the data comes from the simulator.
         likely_cause: the likely cause in one sentence; None if unknown.
     """
     own = {

@@ -1,7 +1,7 @@
 """Read `notify.yaml`: the channels, and the severities that each channel receives.
 
-Parsing is strict: an error gives file, line and key. An address or a key is either in the file
-itself (`url`) or in an environment variable or another file (`url_env`, `url_file`). Error messages
+Parsing is strict: an error gives file, line and key. An address or a key is in the file itself
+(`url`), in an environment variable (`url_env`) or in another file (`url_file`). Error messages
 never contain addresses or keys.
 """
 
@@ -44,7 +44,7 @@ def load_configuration(path: Path, environ: Mapping[str, str]) -> Configuration:
     """Read a file.
 
     Args:
-        path: the file; paths in it are relative to its folder.
+        path: paths in the file are relative to its folder.
         environ: the environment variables that `…_env` refers to.
 
     Raises:
@@ -116,7 +116,7 @@ def _check_url(reader: Reader, url: Secret) -> None:
 
 
 def _check_exposure(reader: Reader, kind: Kind, url: Secret, authorization: Secret | None) -> None:
-    """Raise an error if a credential would be sent to another machine over unencrypted HTTP, unless
+    """Raise an error if the channel would send a credential unencrypted to another machine, unless
     the channel allows this."""
     if reader.flag(INSECURE_KEY, False):
         return

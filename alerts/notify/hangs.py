@@ -1,8 +1,8 @@
 """Add notifications to the outbox when an engine hangs and when the hang ends.
 
-`store.replicas.hung_replicas` detects a hang, with the limit of the rule `TailspanEngineHung`. Only
-the outbox stores the open hangs: a hang is open while its `firing` row has no `resolved` row. So a
-restart neither repeats a message nor loses the message about the end.
+`store.replicas.hung_replicas` detects a hang, with the limit of the rule `TailspanEngineHung`. A
+hang is open while its `firing` row in the outbox has no `resolved` row. So a restart neither
+repeats nor loses a message.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,20 +18,18 @@ from store.replicas.hung_replicas import Hung, progress, reported_since
 
 SEVERITY: Final = "page"
 SILENT_S: Final = 300
-"""A hang is over if its replica has sent no sample for this many seconds. A collector can ask a
-sender to wait, but the sender tries again within 300 s (`tailspan_vllm.export.retry`). So if no
-sample arrives for longer, the replica is gone."""
+"""A hang is over if its replica has sent no sample for this many seconds. A sender retries within
+300 s (`tailspan_vllm.export.retry`), so the replica is gone by then."""
 MOST_OPEN: Final = 20
-"""Maximum number of hangs with open notifications. If more engines hang, no notifications are sent
-for the additional hangs; the Overview page and the Prometheus rule still report these hangs."""
+"""Maximum number of hangs with open notifications. The Overview page and the Prometheus rule also
+report further hangs."""
 
 
 class Hangs:
     """Compares the hung replicas with the outbox, and adds the missing notifications.
 
     Args:
-        engine: the database, from `open_database`.
-        channels: all channels; those that receive no pages are ignored.
+        channels: those that receive no pages are ignored.
         explorer_url: returns the explorer's address for links; None for no link.
     """
 
@@ -94,7 +92,6 @@ class Hangs:
         return [_row(HANG + hung.replica, message, name, now_s) for name in self._channels]
 
     def _missing_rows(self, begun: Sequence[Notification], now_s: int) -> list[Notification]:
-        """Return the rows to add for channels that were configured after the hang began."""
         has = {row.channel for row in begun}
         rows = [replace(begun[0], channel=name) for name in self._channels if name not in has]
         return [_row(row.slo, loads(row.message), row.channel, now_s) for row in rows]

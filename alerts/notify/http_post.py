@@ -1,10 +1,9 @@
 """Send a message over HTTP, in one attempt.
 
 Receivers are not trusted. An attempt has a total time-out and reads only the beginning of a
-response. An attempt follows no redirect, because only the configured address may receive the
-message and the keys. Secrets are removed from the response before the response is displayed.
-HTTPS_PROXY and NO_PROXY configure the proxies. Certificates come from the system or from
-SSL_CERT_FILE.
+response. It follows no redirect, because only the configured address may receive the message and
+the keys. Secrets are removed from the response before its display. HTTPS_PROXY and NO_PROXY
+configure the proxies. Certificates come from the system or from SSL_CERT_FILE.
 """
 
 import logging
@@ -29,7 +28,6 @@ READ_S: Final = 10.0
 WHOLE_S: Final = 15.0
 """Time-out of a whole attempt in seconds, from name resolution to the last byte of the response."""
 MOST_BYTES: Final = 4_096
-"""Maximum number of bytes that are read from a response."""
 SHOWN: Final = 200
 LONGEST_RETRY_AFTER_S: Final = 3_600.0
 
@@ -48,8 +46,8 @@ class Answer:
 
     Args:
         status: the HTTP status, or None if there was no response.
-        text: the beginning of the response without secrets, or the reason why there is no response.
-        retry_after_s: the seconds that the receiver asks to wait; None if it does not ask.
+        text: the beginning of the response without secrets, or why there is none.
+        retry_after_s: the seconds that the receiver asks to wait, or None.
         final: True if a retry is useless.
     """
 
@@ -78,7 +76,6 @@ class Sender:
     """Sends the messages of one channel, one request at a time.
 
     Args:
-        channel: the channel.
         whole_s: the total time-out of an attempt in seconds.
     """
 
@@ -91,10 +88,9 @@ class Sender:
 
     def __call__(self, post: Post) -> Answer:
         """Send one request; failures are returned, not raised."""
-        # Socket time-outs apply to single reads: a receiver that sends one byte per second would
-        # block for ever, and name resolution has no time-out. So the attempt runs in a thread. If
-        # it takes too long, the thread is abandoned, and the next attempt fails until that thread
-        # has ended.
+        # Socket time-outs apply to single reads, so a receiver that sends one byte per second would
+        # block for ever. Name resolution has no time-out. So the attempt runs in a thread. If it
+        # takes too long, the thread is abandoned, and attempts fail until this thread has ended.
         if self._running is not None and self._running.is_alive():
             return Answer(None, "the previous attempt has not ended yet")
         answers: SimpleQueue[Answer] = SimpleQueue()
@@ -172,7 +168,6 @@ def _error_reason(error: Exception) -> str:
 
 
 def _visible_answer(channel: Channel, status: int, body: str) -> str:
-    """Return the beginning of a response without secrets."""
     if 300 <= status < 400:
         return "a redirect, which is not followed: configure its target address instead"
     for secret in sorted(_confidential(channel), key=len, reverse=True):
@@ -193,8 +188,8 @@ def _confidential(channel: Channel) -> set[str]:
 
 
 def retry_after_s(value: str | None, clock: Callable[[], float]) -> float | None:
-    """Return the wait in seconds from a Retry-After header (seconds or a date), at most an hour.
-    Return None if the header is invalid or missing."""
+    """Return the seconds of a Retry-After header (a number or a date), at most an hour; None if the
+    header is invalid or missing."""
     if value is None:
         return None
     value = value.strip()

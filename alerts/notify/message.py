@@ -1,8 +1,8 @@
 """The data of a message about an incident, without addresses and keys of channels.
 
 Messages are stored as JSON in the outbox; `loads` is the inverse of `dumps`. Unknown values are
-None. A text may contain input from a tenant, such as its name in a likely cause. So each text is
-reduced to one line of visible characters.
+None. A text may contain input from a tenant, such as the tenant's name, so each text is reduced to
+one line of visible characters.
 """
 
 import json
@@ -24,8 +24,7 @@ class Transition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A pair of windows with the burn rate of each. The pair alerts if both rates exceed the
-    factor."""
+    """A pair of windows with the burn rate of each."""
 
     long_s: int
     short_s: int
@@ -36,7 +35,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """A pair of windows whose alert is suppressed by a guard (`low_traffic` or `cold_start`)."""
+    """A pair of windows whose alert a guard (`low_traffic` or `cold_start`) suppresses."""
 
     windows: Windows
     guard: str
@@ -44,8 +43,8 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """An engine that takes no steps while requests are in flight. The values come from the engine's
-    last report."""
+    """An engine that takes no steps while requests are in flight. The values are from its last
+    report."""
 
     replica: str
     model: str | None
@@ -68,24 +67,18 @@ class Message:
         slo: the objective's name, with its group if the objective has groups
             (`chat{tenant="acme"}`), or `hang:` and a replica. `slo`, `severity` and `fired_unix_s`
             identify the incident.
-        group: the fields of that group with their values.
-        statement: the objective in one sentence.
         began_unix_s: when the budget began to burn too fast.
         fired_unix_s: time of the first alert.
         as_of_unix_s: the instant at which the numbers of the message were computed.
         ended_unix_s: time of the last alert; None while the incident is open.
-        burn: the burn rate over the long window of the pair that fired. This window is `window_s`
-            seconds long and contains `events` events, of which `bad` were bad.
+        burn: the burn rate over the long window of the pair that fired. The window has `window_s`
+            seconds and `events` events, of which `bad` were bad.
         counted_in: the plural noun for an event, such as "requests".
-        budget_left: the share of the period's budget that is left; negative if overspent.
-        budget_spent: the share of the period's budget that this incident spent.
+        budget_left: a share of the period's budget; negative if overspent.
+        budget_spent: the share that this incident spent.
         exhausted_in_s: seconds that the remaining budget lasts at this burn rate.
-        fired_by: the pairs that fire.
-        likely_cause: a sentence from the diagnosis; None if unknown.
-        link: the address of the explorer's page about the incident.
         hang: the hang that the message reports; None for a burn.
-        simulated: True if the data comes from the simulator.
-        test: True if the message only tests the channel and there is no incident.
+        test: True if the message only tests the channel.
         update: True if the same message was sent before, but without a likely cause.
     """
 
@@ -133,8 +126,7 @@ class Message:
 
     @property
     def incident(self) -> str:
-        """The identifier of the incident. All messages about an incident have the same
-        identifier."""
+        """The identifier of the incident. It is the same in all messages."""
         if self.test:
             return f"{self.slo}/{self.severity}/test"
         return f"{self.slo}/{self.severity}/{self.fired_unix_s}"

@@ -29,8 +29,8 @@ _ADDRESS: Final = re.compile(r"(?<=[a-z0-9]):(?=//)", re.IGNORECASE)
 def unlinked(text: str) -> str:
     """Return the text without mentions, links and images that a chat would interpret.
 
-    One character of each is replaced by a character that looks similar: in `@channel` and `<!here>`
-    (Slack, Mattermost, Discord, Teams), in `[text](address)`, and in bare addresses.
+    One character of each is replaced by a similar one: in `@channel` and `<!here>` (Slack,
+    Mattermost, Discord, Teams), in `[text](address)`, and in bare addresses.
     """
     text = _BRACKET.sub("‹", _MENTION.sub("＠", text))
     return _ADDRESS.sub("꞉", _LINK.sub("] ", text))
@@ -69,7 +69,7 @@ def _title(message: Message) -> str:
 
 
 def facts(message: Message) -> list[tuple[str, str]]:
-    """Return the facts as pairs of heading and text. The link is not included."""
+    """Return the facts as pairs of heading and text, without the link."""
     found: list[tuple[str, str | None]] = [
         ("What", _description(message)),
         ("How bad", _how_bad(message)),
@@ -107,7 +107,7 @@ def moment(unix_s: int) -> str:
 
 
 def length(seconds: float) -> str:
-    """Return a duration as text with about two digits: 40 s, 12 min, 3.5 h, 2.1 d."""
+    """Return a duration with about two digits: 40 s, 12 min, 3.5 h, 2.1 d."""
     for unit, size_s, until_s in (("s", 1, 60), ("min", 60, 7_200), ("h", 3_600, 172_800)):
         if seconds < until_s:
             value = seconds / size_s

@@ -1,11 +1,11 @@
 """Add notifications of incidents and hangs (`alerts.notify.hangs`) to the outbox, one per channel.
 
-The notifier compares the stored incidents with the outbox. So no notification is lost in a crash,
-and a newly configured channel also receives the open incidents. If an incident ended before its
-first notification, no notification is added.
+The notifier compares the stored incidents with the outbox. So a crash loses no notification, and a
+new channel also receives the open incidents. If an incident ended before its first notification, no
+notification is added.
 
-A message is sent at once, even if the likely cause is not known yet. When the cause is found, the
-`firing` message is sent again as an update to each channel that received it without the cause.
+A message is sent at once, even without the likely cause. When the cause is found, the `firing`
+message is sent again, as an update, to each channel that received it without the cause.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,11 +44,7 @@ class Notifier:
     """Compares the stored incidents with the outbox.
 
     Args:
-        engine: the database, from `open_database`.
-        objectives: the objectives whose incidents are sent.
-        channels: the channels.
         explorer_url: returns the explorer's address for links; None for no link.
-        simulated: returns True if the data comes from the simulator.
         likely_cause: returns an incident's likely cause, or None if the cause is not known yet.
             Must not block.
     """
@@ -88,8 +84,7 @@ class Notifier:
         )
 
     def enqueue(self, now_s: int) -> None:
-        """Add new notifications to the outbox. Update the burn rates and counts in notifications
-        that have not been sent yet.
+        """Add new notifications to the outbox. Update the numbers in unsent notifications.
 
         Raises:
             StoreUnavailable: the database cannot be used; the next call catches up.
@@ -116,8 +111,8 @@ class Notifier:
     def newest(self, row: Notification) -> str:
         """Return a row's message. If the incident is open, the numbers are at most a minute old.
 
-        Callable from any thread. This method does not store the new numbers, because only the
-        sender of the row's channel may write the row.
+        Callable from any thread. Does not store the new numbers, because only the channel's sender
+        may write the row.
         """
         if row.transition != Transition.FIRING:
             return row.message
@@ -201,8 +196,7 @@ class Notifier:
 
 
 def _lacks_cause(row: Notification) -> bool:
-    """Return whether the row was delivered without a cause and is not scheduled to be sent
-    again."""
+    """Return whether the row was delivered without a cause and is not due to be sent again."""
     if row.state != Delivery.DELIVERED or row.next_unix_s is not None:
         return False
     try:

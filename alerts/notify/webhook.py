@@ -1,8 +1,8 @@
 """Messages for a webhook as JSON, described by `webhook.schema.json`.
 
 With a key, the request is signed: `Tailspan-Signature: t=…,v1=…`. t is the sending time in unix
-seconds, so that the receiver can reject a signature that is replayed later. v1 is the HMAC-SHA256
-in hex of t, a full stop and the body.
+seconds, with which the receiver can reject a replayed signature. v1 is the HMAC-SHA256 in hex of t,
+a full stop and the body.
 """
 
 import hmac
@@ -14,14 +14,12 @@ from alerts.notify.message import Message
 from alerts.notify.message_text import text, title
 
 VERSION = 1
-"""Version of the message format. Increase it when a key is removed or its meaning changes, but not
-when a key is added."""
+"""Version of the message format. Increase it when a key is removed or gets another meaning."""
 SIGNATURE = "Tailspan-Signature"
 
 
 def render(channel: Channel, message: Message, now_s: int) -> Post:
-    """Return the request that posts the message and its text. The request of a retry has the same
-    id as the first request."""
+    """Return the request that posts the message and its text. A retry has the same id."""
     key = f"{message.incident}/{message.transition}{'/update' if message.update else ''}"
     document = {
         "version": VERSION,

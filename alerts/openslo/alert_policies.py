@@ -1,9 +1,9 @@
 """Read OpenSLO's AlertPolicy and AlertCondition as burn-rate policies.
 
 A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair of windows. The burn
-rate must be above `threshold` over two windows. The burn rate over `lookbackWindow` shows that
-enough of the budget was spent. The burn rate over `alertAfter` shows that the burn continues.
-Without `alertAfter`, the short window is a twelfth of the long window.
+rate must be above `threshold` over both windows. `lookbackWindow` is the long window and
+`alertAfter` the short window. Without `alertAfter`, the short window is a twelfth of the long
+window.
 
 Source: OpenSLO 1.0, "AlertCondition"; Google SRE Workbook, ch. 5, "Multiwindow, Multi-Burn-Rate
 Alerts", for the twelfth.
@@ -44,10 +44,7 @@ class AlertPolicy:
     """The contents of an AlertPolicy document.
 
     Args:
-        name: the document's name.
         where: the document's file and line.
-        pairs: the window pairs of its conditions.
-        when_no_data: True if missing counters trigger an alert.
     """
 
     name: str
@@ -90,11 +87,6 @@ def read_condition(spec: Reader) -> Pair:
 def read_policy(spec: Reader, name: str, conditions: Mapping[str, Reader]) -> AlertPolicy:
     """Return the policy of an AlertPolicy document.
 
-    Args:
-        spec: the spec of the document.
-        name: the document's name.
-        conditions: specs of the known AlertConditions, by name.
-
     Raises:
         DocumentError: the document is not an AlertPolicy, or it refers to an unknown condition.
     """
@@ -116,8 +108,8 @@ def read_policy(spec: Reader, name: str, conditions: Mapping[str, Reader]) -> Al
 
 
 def read_target(spec: Reader) -> None:
-    """Check an AlertNotificationTarget. The document has no effect, because `notify.yaml`
-    configures notifications."""
+    """Check an AlertNotificationTarget, which has no effect: `notify.yaml` configures
+    notifications."""
     spec.text("target")
 
 
@@ -138,11 +130,6 @@ def policies_of(
     slo: Reader, policies: Mapping[str, Reader], conditions: Mapping[str, Reader]
 ) -> tuple[AlertPolicy, ...]:
     """Return the AlertPolicies that an SLO contains or refers to; empty if there are none.
-
-    Args:
-        slo: the spec of the SLO.
-        policies: specs of the AlertPolicies that were read, by name.
-        conditions: specs of the AlertConditions that were read, by name.
 
     Raises:
         DocumentError: a policy is malformed or unknown.
@@ -187,8 +174,8 @@ def resolved(
 ) -> Policy:
     """Return the policy of one objective.
 
-    If the objective has AlertPolicies, the result contains their conditions. Otherwise, the result
-    is the built-in policy for the objective's period.
+    The policy has the conditions of the objective's AlertPolicies. Without AlertPolicies, it is the
+    built-in policy for the objective's period.
 
     Raises:
         DocumentError: a condition can never be met, not even by a total failure.
@@ -196,8 +183,7 @@ def resolved(
     built_in = policy_for(period_s, 1 - target)
     if not chosen:
         return built_in
-    # If two conditions have the same windows, the lower threshold alerts first. The other condition
-    # has no effect and is dropped.
+    # With the same windows, the lower threshold alerts first, so the other condition is dropped.
     lowest: dict[tuple[int, int, int], Pair] = {}
     for pair in sorted(
         (pair for each in chosen for pair in each.pairs), key=lambda pair: pair.factor

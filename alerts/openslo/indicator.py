@@ -28,12 +28,12 @@ _SOURCE: Final = ("metricSourceRef", "type", "spec")
 _QUERY: Final = ("query", "promql", "by")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 MOST_LABELS: Final = 5
-"""Maximum number of labels that define groups. With more labels, each group would have too few
-events for a budget."""
+"""Maximum number of labels that define groups. With more, groups have too few events for a
+budget."""
 
 
 def sli_spec(spec: Reader, slis: Mapping[str, Reader]) -> Reader:
-    """Return the spec of the indicator, which is inline or in a referenced SLI."""
+    """Return the spec of the inline or referenced indicator."""
     if ("indicator" in spec) == ("indicatorRef" in spec):
         raise spec.error("indicator", "give indicator or indicatorRef: one of them, not both")
     if "indicator" in spec:
@@ -50,10 +50,6 @@ def sli_spec(spec: Reader, slis: Mapping[str, Reader]) -> Reader:
 
 def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
     """Return the indicator of an SLI.
-
-    Args:
-        sli: the spec of an SLI.
-        sources: the type of each DataSource that was read, by name.
 
     Raises:
         DocumentError: the SLI is malformed, or its kind is not supported.
@@ -100,8 +96,7 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
 
 
 def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:
-    """Return the groups that are always counted separately. They are given as values of the only
-    field of `by`."""
+    """Return the groups that always have a place: values of the only field of `by`."""
     if "reserved" not in selection:
         return ()
     if len(by) != 1:
@@ -121,7 +116,6 @@ def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:
 
 
 def _labels(source: Reader) -> tuple[str, ...]:
-    """Return the Prometheus labels that define groups."""
     spec = source.inner("spec", _QUERY)
     if "by" not in spec:
         return ()
@@ -161,7 +155,6 @@ def _source(ratio: Reader, key: str) -> Reader:
 
 
 def _source_type(source: Reader, sources: Mapping[str, str]) -> str:
-    """Return the type of a source, which is given inline or by the referenced DataSource."""
     if "type" in source or "metricSourceRef" not in source:
         return source.choice("type", TYPES).lower()
     wanted = source.text("metricSourceRef")

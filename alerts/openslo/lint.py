@@ -9,9 +9,9 @@ from alerts.fields import PROBE_DURATIONS
 from alerts.objectives import GoodEvents, Objective
 
 LONGEST_LIMIT_S: Final = 600.0
-"""Highest plausible latency limit in seconds. OpenAI's clients time out after ten minutes, so no
-request takes long enough to miss a higher limit. If a limit is higher, the author probably meant
-milliseconds. Source: the default timeout of openai-python."""
+"""Highest plausible latency limit in seconds. OpenAI's clients time out after ten minutes (the
+default of openai-python), so no request misses a higher limit. The author of a higher limit
+probably meant milliseconds."""
 
 
 def notes(objective: Objective) -> Iterator[str]:

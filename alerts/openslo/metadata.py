@@ -37,7 +37,7 @@ def name_of(metadata: Reader) -> str:
 
 
 def labels_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
-    """Return the labels with the names that they have in Prometheus.
+    """Return the labels with their names in Prometheus.
 
     The items of a sequence are joined by commas. Characters that Prometheus does not allow in a
     label name become _: `example.com/team` becomes `example_com_team`.

@@ -1,8 +1,8 @@
 """Read OpenSLO v1 strictly: an error gives file, line, key, the given value and the allowed values.
 
-Every document is checked, even if no other document refers to it. A key that is not supported is an
-error if ignoring it would change the objective (a threshold outside the expression, composite
-weights). Notification targets are checked, and a note states that they have no effect.
+Every document is checked, even if no other document refers to it. An unsupported key is an error if
+ignoring it would change the objective (a threshold outside the expression, composite weights). A
+note states that notification targets have no effect.
 
 Source: OpenSLO 1.0, github.com/OpenSLO/OpenSLO.
 """
@@ -40,8 +40,8 @@ from alerts.strict_yaml import Items, Node, Reader, read_documents
 
 VERSION: Final = "openslo/v1"
 ENVIRONMENT_KEY: Final = "TAILSPAN_OBJECTIVES"
-"""The environment variable that lists the files and folders of the active objectives, separated as
-in PATH."""
+"""The environment variable with the files and folders of the active objectives, separated as in
+PATH."""
 OBJECTIVES: Final = Path(__file__).parents[1] / "objectives"
 """The folder of the default objectives, which are active if the user configures none."""
 
@@ -74,7 +74,7 @@ class Findings:
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """Return the YAML files in `paths`. Folders are searched with their subfolders.
+    """Return the YAML files in `paths`. Subfolders are included.
 
     Raises:
         FileNotFoundError: a path does not exist, or a folder contains no YAML file.
@@ -107,7 +107,7 @@ def load(paths: Iterable[Path]) -> Spec:
 
 
 def inspect(paths: Iterable[Path]) -> Findings:
-    """Return the objectives of files and folders, with every error instead of only the first."""
+    """Return the objectives of files and folders, with every error."""
     texts: dict[str, str] = {}
     errors: list[AlertsError] = []
     for path in files_of(paths):
@@ -136,8 +136,8 @@ def inspect_texts(texts: Mapping[str, str]) -> Findings:
 
 
 class _Collected:
-    """The documents of all files by kind and name. All documents are collected before any of them
-    is checked, because a document may refer to a later document."""
+    """The documents of all files by kind and name. All are collected before any is checked, because
+    a document may refer to a later one."""
 
     def __init__(self) -> None:
         self.errors: list[AlertsError] = []
@@ -186,12 +186,10 @@ class _Collected:
         for objective in objectives.values():
             self._notes += lint.notes(objective)
         spec = Spec(tuple(objectives.values()), tuple(self._notes))
-        # Documents that an SLO refers to are read again for each reference, so equal errors are
-        # removed.
+        # Referenced documents are read again for each reference, so equal errors are removed.
         return Findings(spec, tuple({str(each): each for each in self.errors}.values()))
 
     def _sources(self) -> dict[str, str]:
-        """Return the type of each DataSource by its name."""
         sources: dict[str, str] = {}
         for name, spec in self._specs["DataSource"].items():
             try:
@@ -202,7 +200,6 @@ class _Collected:
         return sources
 
     def _check_others(self, sources: Mapping[str, str]) -> None:
-        """Record the errors of documents that no SLO refers to."""
         conditions = self._specs["AlertCondition"]
         for kind, specs in self._specs.items():
             for name, spec in specs.items():
@@ -292,8 +289,8 @@ def _slo(
             policy = over_slices(policy, slices, each)
         made.append(
             Objective(
-                # The name contains the target, not the position in the list. So the names of the
-                # other objectives stay the same if an objective is inserted.
+                # The name contains the target, not the position, which changes when an objective is
+                # inserted.
                 name=name if len(objectives) == 1 else f"{name}-{_suffix(written)}",
                 display_name=each.text("displayName", metadata.text("displayName", name)),
                 service=spec.text("service"),

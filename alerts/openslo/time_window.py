@@ -21,9 +21,8 @@ LONGEST_PERIOD_S: Final = 366 * DAY_S
 
 SLICED: Final = "Timeslices"
 METHODS: Final = ("Occurrences", SLICED)
-"""The budgeting method `RatioTimeslices` is not supported, for two reasons. A slice with one
-request has the same weight as a slice with a thousand requests. And the method gives no count of
-bad events, which the low-traffic guard needs."""
+"""`RatioTimeslices` is not supported. It gives a slice with one request the weight of a slice with
+a thousand requests. It also has no count of bad events, which the low-traffic guard needs."""
 SLICE: Final = ("timeSliceTarget", "timeSliceWindow")
 
 _CALENDAR: Final = re.compile(rf"([1-9][0-9]{{0,2}})([{''.join(NOMINAL_DAYS)}])", re.ASCII)
@@ -33,8 +32,8 @@ def read_period(spec: Reader) -> tuple[int, Calendar | None]:
     """Return the period of an SLO.
 
     Returns:
-        The length in seconds, and the calendar, which is None for a rolling period. The length of a
-        calendar period is its nominal length.
+        The length in seconds (nominal for a calendar period), and the calendar, which is None for a
+        rolling period.
 
     Raises:
         DocumentError: the period is malformed or not supported.
@@ -96,8 +95,7 @@ _START: Final = (
 
 
 def read_slices(objective: Reader, sliced: bool) -> Slices | None:
-    """Return the time slices of an objective. Return None if the objective has no time slices, so
-    that each request or probe is an event.
+    """Return the time slices of an objective; None if each request or probe is an event.
 
     Raises:
         DocumentError: the slices are malformed, missing, or given without `Timeslices`.
@@ -120,8 +118,8 @@ def read_slices(objective: Reader, sliced: bool) -> Slices | None:
 
 
 def over_slices(policy: Policy, slices: Slices, objective: Reader) -> Policy:
-    """Return a policy for an objective with time slices. If the given policy requires at least N
-    bad events, the returned policy requires bad slices with a total length of at least N minutes.
+    """Return a policy for an objective with time slices. A minimum of N bad events becomes a
+    minimum of N minutes in bad slices.
 
     Raises:
         DocumentError: a window of the policy is not a whole number of slices.
@@ -150,9 +148,8 @@ def read_share(
     """Return a share as an exact fraction, and as display text.
 
     Args:
-        reader: reads the mapping that contains the key.
-        key: the key of the share as a number below 1.
-        percent_key: the key that may give the share in percent instead.
+        key: for the share as a number below 1.
+        percent_key: for the share in percent.
         all_allowed: True if the share may be 1.
 
     Raises:

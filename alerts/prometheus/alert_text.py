@@ -35,8 +35,7 @@ def subject(objective: Objective) -> str:
 
 
 def alerting_burn(objective: Objective, pair: Pair) -> str:
-    """Return the name of the series that exists while a window pair alerts. The name is unique
-    among the pairs of the objective."""
+    """Return the name of the series that exists while a window pair alerts."""
     window = durations.render(pair.long_s)
     if sum(each.long_s == pair.long_s for each in objective.policy.pairs) > 1:
         window += f"_{durations.render(pair.short_s)}_{pair.severity}"
@@ -49,8 +48,8 @@ def what(objective: Objective) -> str:
 
 
 def fired_by(objective: Objective, pair: Pair) -> str:
-    """Return the template that expands to a pair's burn rates and counts. If the pair does not
-    alert, the template expands to nothing."""
+    """Return the template that expands to a pair's burn rates and counts. It expands to nothing if
+    the pair does not alert."""
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)
 
     def value(series: str, form: str) -> str:
@@ -75,8 +74,7 @@ def fired_by(objective: Objective, pair: Pair) -> str:
 
 
 def budget_left(objective: Objective) -> str:
-    """Return the template that expands to the remaining budget and to the time that the remaining
-    budget lasts."""
+    """Return the template that expands to the remaining budget and how long it lasts."""
     left = queried(objective, vocabulary.BUDGET_LEFT)
     lasts = queried(objective, vocabulary.EXHAUSTED_IN)
     period = objective.period_text
@@ -89,7 +87,7 @@ def budget_left(objective: Objective) -> str:
 
 
 def first_step(objective: Objective) -> str:
-    """Return the sentence that states what the reader of the alert should do first."""
+    """Return the sentence on what to do first."""
     if isinstance(objective.indicator, GoodProbes):
         return (
             "First: open dashboard_url, or run `tailspan outside`. Both show which regions and"

@@ -1,8 +1,8 @@
 """Rules that record an objective's target and the remaining budget of its period.
 
-The counts of a period are sums over recorded counts, not over raw series. The recorded counts are
-those of the shortest window, sampled five times per window. So a query over a month always reads
-43,200 samples, and the first result appears within a minute.
+The counts of a period are sums over the recorded counts of the shortest window, sampled five times
+per window. So a query over a month reads 43,200 samples, and the first result appears within a
+minute.
 
 PromQL has no time zones and no ranges of varying length, so the rules contain the boundaries of
 calendar periods for `YEARS` years. The start of the period is a label of the recorded series, and
@@ -23,21 +23,20 @@ from alerts.prometheus.rulefile import Recording, number
 from telemetry import durations
 
 BUDGET_INTERVAL = "2m"
-"""Evaluation interval of the budget rules. The interval may be long, because a budget changes
-slowly. It must be below 5 min, because Prometheus ignores samples that are older than 5 min."""
+"""Evaluation interval of the budget rules. It must be below 5 min, because Prometheus ignores
+samples that are older than 5 min."""
 
 OVERLAP = 5
 """Number of samples of the recorded counts within each window."""
 
 YEARS: Final = 3
-"""The rules contain calendar boundaries for this many years after the current year. If the period
-is a week, there are about 200 boundaries."""
+"""The rules contain calendar boundaries for this many years after the current year."""
 ENDS_SOON_S: Final = 90 * DAY_S
 """Seconds before the last boundary at which an alert asks the user to generate the rules again."""
 
 _LABEL: Final = vocabulary.PERIOD_LABEL
 _OF_EACH: Final = f"on ({vocabulary.SLO}) group_left ()"
-"""A PromQL matching clause: joins the single series of an objective with the series of all its
+"""A PromQL matching clause that joins the single series of an objective with the series of its
 groups."""
 
 
@@ -45,10 +44,7 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
     """Return the recording rules of an objective's budget.
 
     Args:
-        objective: the objective.
-        window_s: length of the shortest recorded window, at least a minute.
-        now_s: the current time in unix seconds. The rules contain calendar boundaries from the
-            current year on.
+        window_s: length of the shortest window, at least a minute.
     """
     calendar = objective.calendar
     window = durations.render(window_s)
@@ -97,8 +93,7 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
             vocabulary.coverage(period),
             f"clamp_max({summed(vocabulary.SEEN, 'count_over_time')} * {step_s} / {length}, 1)",
         ),
-        # The part of a period without data is assumed to have good traffic with the same request
-        # rate.
+        # Time without data counts as good traffic with the same request rate.
         (
             vocabulary.BUDGET_LEFT,
             f"1 - {bad} / ({events} > 0) / {number(objective.budget)} * {coverage}",
@@ -142,8 +137,8 @@ def _year_s(now_s: int, more: int = 0) -> int:
 
 
 def _boundaries(calendar: Calendar, now_s: int) -> Iterator[tuple[str, str]]:
-    """Yield two recorded series: the start and the end of the current period. Each is a pair of the
-    series' name and a PromQL expression that uses time()."""
+    """Yield the names and PromQL expressions of two series: the start and the end of the current
+    period."""
     bounds = list(calendar.boundaries(_year_s(now_s), horizon_s(now_s)))
     for name, values in (
         (vocabulary.PERIOD_START, bounds[:-1]),

@@ -1,9 +1,8 @@
 """The Prometheus rules of an objective: recorded series and alerts.
 
 Good and bad events are recorded separately for each window. Conditions compare products instead of
-quotients. So a window without events does not give NaN, and no rounding hides that a burn rate of
-14.44 is above 14.4. The rules make the same decisions as `alerts.burnrate`: the tests run the rules
-and the module on the same histories.
+quotients, so a window without events does not give NaN. The rules make the same decisions as
+`alerts.burnrate`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,34 +30,24 @@ from alerts.prometheus.rulefile import Alert, Group, Recording, literal, number
 from telemetry import durations
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
-"""The evaluation interval of each severity. Tickets need less frequent evaluations, because the
-burn rate over 3 days barely changes in 15 s."""
+"""The evaluation interval of each severity."""
 
 STEP_S: Final = durations.parse_s(INTERVAL["page"])
-"""The evaluation interval in seconds. The first sample in a window may be this much later than the
-window's start."""
+"""The evaluation interval in seconds. The first sample of a window may be this late."""
 
 BLIND_FOR: Final = "15m"
-"""An alert fires only after an objective has been blind for this time, which is a quarter of the
-hour that is checked. A new deployment can correct the fault in this time."""
+"""An alert fires only after an objective has been blind for this time, in which a new deployment
+can correct the fault. The time is a quarter of the hour that is checked."""
 
 SHORTEST_ABSENCE_S: Final = 120
 """Minimum time, in seconds, that counters must be absent before an alert fires. A restart of a
-scrape target misses one or two scrapes. The default scrape interval is a minute."""
+target misses one or two scrapes; the default interval is a minute."""
 
 
 def burn_groups(
     objective: Objective, counted: Counted, explorer_url: str, now_s: int
 ) -> list[Group]:
-    """Return the rules of one objective, with one rule group per severity.
-
-    Args:
-        objective: the objective.
-        counted: the expressions that count the objective's events.
-        explorer_url: the explorer's address for the alerts' links.
-        now_s: the current time in unix seconds. The rules contain calendar boundaries from the
-            current year on.
-    """
+    """Return the rules of one objective, with one rule group per severity."""
     rules = _Rules(objective, counted, explorer_url, now_s)
     return list(rules.groups())
 
@@ -133,7 +122,6 @@ class _Rules:
         return Recording(name, self._arms([(pair, needed)]), self._labels)
 
     def _any_alerting(self, pairs: Sequence[Pair]) -> str:
-        """Return the expression of the burn rate of the shortest pair that alerts."""
         names = (alerting_burn(self._objective, pair) for pair in pairs)
         return "\nor\n".join(map(self._series, names)) + "\n"
 
@@ -154,8 +142,7 @@ class _Rules:
         )
 
     def _held_back(self, severity: str, pairs: Sequence[Pair]) -> list[Alert]:
-        """Return the `info` alerts that fire while a guard suppresses an alert. Each of them names
-        the guard and the reason."""
+        """Return the `info` alerts that fire while a guard suppresses an alert."""
         minimum = self._policy.minimum_bad_events
         over = {
             pair: [
@@ -175,7 +162,7 @@ class _Rules:
                 )
             ]
         ]
-        # This `info` alert does not fire while any pair of the same severity fires.
+        # Does not fire while any pair of the same severity fires.
         but = f"unless (\n{self._any_alerting(pairs)})\n"
         name = subject(self._objective)
         return [
@@ -274,11 +261,8 @@ class _Rules:
         return Alert(alert, expr, {**theirs, **own}, annotations, for_=for_)
 
     def _arms(self, conditions: Sequence[tuple[Pair, Sequence[str]]]) -> str:
-        """Return an expression that returns the burn rate over the long window for each pair of
-        windows.
-
-        For a pair, it returns a result only while all conditions of the pair are met.
-        """
+        """Return an expression with the long window's burn rate of each pair whose conditions are
+        all met."""
         arms = []
         for pair, needed in conditions:
             burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))
@@ -310,9 +294,7 @@ def absent_for_s(objective: Objective, counted: Counted) -> int:
     """Return how many seconds counters may be missing before an alert fires.
 
     Missing counters may hide a total failure. So the result is the time after which a total failure
-    would alert: 2 minutes for a target of 99.9 %, 8 minutes for 99 %. `counted.outlived_s` is
-    subtracted from this time, because `counted.present` still has a result for `counted.outlived_s`
-    seconds after the counters have disappeared.
+    would alert (2 minutes for a target of 99.9 %, 8 minutes for 99 %), minus `counted.outlived_s`.
     """
     first = objective.policy.pairs[0].severity
     urgent = [pair for pair in objective.policy.pairs if pair.severity == first]

@@ -2,8 +2,7 @@
 
 A collector names a limited number of tenants on `/metrics`, and counts all others as `other`. So a
 sum over collectors is complete only for a tenant that every collector names. The recorded series
-contains these tenants by name. It counts the requests of all other tenants as `other`, so that the
-sum over the series is the number of all requests.
+names these tenants, and counts the requests of all other tenants as `other`.
 """
 
 from typing import Final

@@ -27,16 +27,13 @@ def tailspan_rules(
 ) -> str:
     """Return the rules file for a Prometheus that scrapes Tailspan.
 
-    If all objectives use Prometheus queries, the file contains only the objectives' rules. In this
-    case, Prometheus perhaps does not scrape Tailspan, and the other rules would page because
-    Tailspan is absent.
+    If all objectives use Prometheus queries, the file contains only the objectives' rules.
+    Prometheus may not scrape Tailspan then, and the other rules would page because Tailspan is
+    absent.
 
     Args:
-        objectives: the objectives.
-        explorer_url: the explorer's address for the alerts' links.
         selector: matchers for each of Tailspan's series, from `read_selector`.
-        now_s: the current time in unix seconds; the rules contain calendar boundaries from the
-            current year on. None uses the system clock.
+        now_s: the current time in unix seconds; None for the system clock.
     """
     groups = _objectives(objectives, of_tailspan, explorer_url, selector, now_s)
     if not objectives or any(isinstance(each.indicator, GoodEvents) for each in objectives):
@@ -81,7 +78,7 @@ def _objectives(
         if each.indicator.slices:
             counted = Sliced(counted, each.indicator.slices)
         groups = burn_groups(each, counted, explorer_url, now_s)
-        # Users' queries are not changed, because they contain their own matchers.
+        # Users' queries have their own matchers.
         ours = isinstance(each.indicator, GoodEvents)
         made += matched_groups(groups, selector) if ours else groups
     return made

@@ -49,8 +49,7 @@ class Counted(Protocol):
 
     @property
     def outlived_s(self) -> int:
-        """Number of seconds that `present` still has a result after the counters have
-        disappeared."""
+        """Seconds that `present` still has a result after the counters disappeared."""
 
     @property
     def present(self) -> str:
@@ -58,8 +57,8 @@ class Counted(Protocol):
 
     @property
     def places(self) -> str | None:
-        """An expression that returns the groups that have a place. None if Prometheus does not
-        assign places."""
+        """An expression with the groups that have a place. None if Prometheus does not assign
+        places."""
 
     def events(self, window: str) -> str:
         """Return the expression that counts all events."""
@@ -70,7 +69,7 @@ class Counted(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OwnCounters:
-    """Tailspan's own counters, which compare each request with the exact threshold."""
+    """Tailspan's own counters, which count with the exact threshold."""
 
     slo: str
     by: tuple[str, ...] = ()
@@ -242,8 +241,7 @@ def _single(goodput: Goodput, where: str) -> Comparison:
 
 
 def _le(histogram: Histogram, comparison: Comparison, where: str) -> str:
-    """Return a regular expression for the label `le` of the bound. The expression matches `1` and
-    `1.0`, because both spellings are in use."""
+    """Return a regular expression for the label `le` of the bound, which may be `1` or `1.0`."""
     threshold = float(comparison.value)
     if threshold not in histogram.bounds_s:
         below = max((bound for bound in histogram.bounds_s if bound < threshold), default=None)

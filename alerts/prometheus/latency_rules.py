@@ -4,10 +4,10 @@ These rules create tickets and not pages, because a P99, unlike a burn rate, doe
 many users are affected or for how long. The quantiles come from `/metrics`. They have an error of
 at most 1 %.
 
-Each quantile is computed over the requests of all replicas of a model; it is not an average of the
-replicas' quantiles. If there are too few requests for a P99, `/metrics` has a lower quantile
-instead, such as a P95. If this lower quantile is above the limit, the P99 is above the limit too.
-So the rule uses the highest available quantile of a model.
+Each quantile is computed over the requests of all replicas of a model. If there are too few
+requests for a P99, `/metrics` has a lower quantile instead, such as a P95. If this lower quantile
+is above the limit, the P99 is above the limit too. So the rule uses the highest available quantile
+of a model.
 """
 
 from typing import Final, NamedTuple
@@ -67,8 +67,7 @@ LIMITS: Final = (
         " Add capacity, or limit admission.",
     ),
 )
-"""The limits. If a limit does not suit a service, define an objective instead and silence the
-alert."""
+"""The limits. If one does not suit a service, define an objective and silence the alert."""
 
 
 def latency_group(explorer_url: str) -> Group:

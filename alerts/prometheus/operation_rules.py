@@ -1,7 +1,7 @@
 """Rules on the operation of Tailspan itself: evaluation, notifications and leases.
 
-The recorded series are 1 or 0. `alerts/operating/` has objectives on them. If Tailspan does not
-run, no objective is evaluated, so the series that records whether the evaluation is on time is 0.
+The recorded series are 1 or 0. `alerts/operating/` has objectives on them. While Tailspan does not
+run, the series on the evaluation is 0.
 """
 
 from typing import Final
@@ -11,12 +11,11 @@ from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, lite
 EVALUATION_ON_TIME: Final = "operation:tailspan_evaluation_on_time:bool"
 NOTIFICATION_ON_TIME: Final = "operation:tailspan_notification_on_time:bool"
 LAG_S: Final = 60
-"""An evaluation is on time up to this delay: four evaluation intervals of 15 s. If another
-collector takes over the lease, an interval may be up to 18 s longer."""
+"""An evaluation is on time up to this delay: four evaluation intervals of 15 s. Another collector
+takes over the lease within 18 s."""
 DELAY_S: Final = 60
 """A notification is on time up to this delay. The first retry is due after 5 s
-(`alerts/notify/retry.py`). So if a notification is late, several attempts to deliver it have
-failed."""
+(`alerts/notify/retry.py`), so several attempts to deliver a late notification have failed."""
 
 
 def operation_group(explorer_url: str) -> Group:

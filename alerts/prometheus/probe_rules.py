@@ -1,8 +1,8 @@
 """Rules on probes: an endpoint cannot be reached, is slow from one region only, or has a
 certificate that expires soon; or a prober stops reporting.
 
-The rules have no alerts if no prober has ever reported. Two regions are compared if their files of
-probes use the same name for an endpoint.
+The rules have no alerts if no prober has ever reported. Regions are compared if their files use the
+same name for an endpoint.
 """
 
 from typing import Final
@@ -12,14 +12,13 @@ from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, lite
 WAIT: Final = "probe:tailspan_wait:seconds"
 """The time that a client waits for the whole answer, including the set-up of its connection."""
 SLOWER: Final = "2"
-"""A wait is slow if it is longer than the usual wait times this factor. The rule on cache hits uses
-the same factor: half of the usual hits."""
+"""A wait is slow above this multiple of the usual wait. The rule on cache hits has the same
+factor."""
 NOTICED_S: Final = "0.1"
 """Nielsen, Usability Engineering, 1993, ch. 5: below 0.1 s a delay is not noticed."""
 CERTIFICATE_S: Final = 7 * 86_400
-"""An ACME client renews a certificate when a third of its validity is left. This is 15 days for a
-certificate that is valid for 45 days (Let's Encrypt, "Integration Guide"). If only 7 days are left,
-the renewal has failed for a week."""
+"""An ACME client renews a certificate when a third of its validity is left: 15 of 45 days (Let's
+Encrypt, "Integration Guide"). With 7 days left, the renewal has failed for a week."""
 
 REMEMBERED: Final = "1h"
 """How long the alert on a silent prober lasts. After that, the prober was probably removed on
@@ -33,10 +32,10 @@ SILENT: Final = (
     f"unless on (region) sum by (region) (increase({_RESULTS}{_UNSENT}[{REMEMBERED}])) > 0\n"
     f"and on (region) max by (region) (sum by (region, endpoint, model) ({_RESULTS}{_SENT})) > 1\n"
 )
-"""The expression has a result for a prober that stopped reporting. The exporter omits the results
-of an endpoint after three missing probes, but not before 5 min have passed. `_SENT` excludes
-endpoints with a single result, because the interval between their probes is not known. `_UNSENT`
-excludes probers that still report, but send no probes because their budget is spent."""
+"""The expression has a result for a prober that stopped reporting. The exporter omits an endpoint's
+results after three missing probes, but at the earliest after 5 min. `_SENT` excludes endpoints with
+a single result, whose interval is unknown. `_UNSENT` excludes probers that still report, but send
+no probes because their budget is spent."""
 
 ENDPOINT: Final = label_text("endpoint")
 REGION: Final = label_text("region")

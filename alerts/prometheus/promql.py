@@ -2,8 +2,7 @@
 
 A query over counters is a counter (`name{…}`), a sum of counters, or an expression with the range
 `[{{.window}}]`. A query over gauges is a gauge, a sum or a count of gauges, or an expression with
-this range. promql-parser checks grammar and types. This module checks that the rules can count
-events with the query.
+this range. promql-parser checks grammar and types.
 """
 
 import re
@@ -20,8 +19,8 @@ from alerts.prometheus.rulefile import quoted
 WINDOW: Final = "{{.window}}"
 MAX_CHARACTERS: Final = 10_000
 MAX_PARTS: Final = 150
-"""Maximum number of brackets and operators in a query. The parser is recursive: it takes 0.3 s for
-150 nested brackets and crashes at a few thousand. The largest of Sloth's examples has 14."""
+"""Maximum number of brackets and operators in a query. The recursive parser takes 0.3 s for 150
+nested brackets and crashes at a few thousand. Sloth's largest example has 14."""
 
 RATES: Final = ("rate",)
 COUNTS: Final = ("increase", "sum_over_time", "count_over_time")
@@ -44,7 +43,7 @@ RATIO_ALLOWED: Final = (
 
 _PLACEHOLDER_S: Final = 7919
 """The range that replaces `{{.window}}` while a query is parsed. It is a prime number of seconds,
-so that a user's query does not contain the same range by chance."""
+which a user's query is unlikely to contain by chance."""
 _PLACEHOLDER: Final = timedelta(seconds=_PLACEHOLDER_S)
 
 ELEMENTWISE: Final = ("abs", "ceil", "clamp", "clamp_max", "clamp_min", "floor", "round")
@@ -66,11 +65,10 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
     """Check a query that counts events, and normalise it.
 
     Args:
-        text: as the user wrote it.
-        gauges: True if the query's plain series are gauges, so that the samples of a gauge are
-            added up. False if the series are counters.
-        by: labels that the query must preserve. For a sum or a count of a plain selector, the
-            labels are added to the query.
+        gauges: True if the query's plain series are gauges, whose samples are added up. False if
+            the series are counters.
+        by: labels that the query must preserve. They are added to a sum or a count of a plain
+            selector.
 
     Returns:
         The query with `{{.window}}` in each of its ranges, and whether the query returns a rate.
@@ -113,11 +111,8 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
 def read_ratio(text: str) -> Query:
     """Check that a query returns a ratio as a single series, and that every range is the window.
 
-    A query that can return several series is rejected. The mean of the ratios would be correct only
-    if all of the series had the same traffic, which cannot be checked here.
-
-    Args:
-        text: as the user wrote it.
+    A query that can return several series is rejected: the mean of their ratios would be wrong
+    unless all had the same traffic.
 
     Raises:
         ExpressionError: Prometheus would reject the query, or the query does not return such a
@@ -164,7 +159,7 @@ def check(text: str) -> None:
 
 
 def _normalised(text: str) -> str:
-    """Normalise the spelling of `{{.window}}` in a query, and convert raw strings to double quotes,
+    """Normalise the spelling of `{{.window}}` in a query. Convert raw strings to double quotes,
     because the parser and Prometheus treat raw strings differently."""
 
     def in_quotes(found: re.Match[str]) -> str:
@@ -204,11 +199,8 @@ _OVER_TIME: Final = {"sum": "sum_over_time", "count": "count_over_time"}
 
 
 def _plain(tree: promql.Expr) -> tuple[str, str] | None:
-    """Return the aggregation (sum or count) and the selector of a query that has no grouping. If
-    the query is only a selector, the aggregation is sum.
-
-    Return None for other queries.
-    """
+    """Return the aggregation (sum or count) and the selector of a query without grouping; None for
+    other queries. A mere selector has the aggregation sum."""
     tree, aggregation = _without_parentheses(tree), "sum"
     if isinstance(tree, promql.AggregateExpr) and str(tree.op) in _OVER_TIME and _ungrouped(tree):
         aggregation = str(tree.op)
@@ -224,8 +216,7 @@ def _ungrouped(tree: promql.AggregateExpr) -> bool:
 
 
 def _label_removing_aggregation(tree: promql.Expr, by: tuple[str, ...]) -> str | None:
-    """Return the first aggregation in the expression that removes one of these labels; None if
-    there is none."""
+    """Return the first aggregation that removes one of these labels, or None."""
     match tree:
         case promql.AggregateExpr() as each:
             found = re.fullmatch(r"(by|without)\s*\((.*)\)", str(each.modifier), re.DOTALL)
@@ -271,7 +262,7 @@ def _single(tree: promql.Expr) -> bool:
 
 
 def _instant(tree: promql.Expr) -> str | None:
-    """Return the first selector that has no range. Return None if every selector has a range."""
+    """Return the first selector that has no range, or None."""
     match tree:
         case promql.VectorSelector():
             return str(tree.prettify())
@@ -291,7 +282,6 @@ def _outermost(tree: promql.Expr, *, counts: bool = True) -> Iterator[promql.Cal
     call.
 
     Args:
-        tree: an expression.
         counts: True to reject functions that do not return counts.
 
     Raises:

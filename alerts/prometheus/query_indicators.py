@@ -1,10 +1,9 @@
 """Indicators from a user's Prometheus queries: two queries that count events, or a query that
 returns a ratio.
 
-If the objective has `by`, the groups with the most events in the last 6 h are counted separately:
-they have a place. When the groups are ranked, the events of a group that already has a place count
-twice, so that a group of similar size does not replace it. All groups without a place together form
-the group `other`.
+If the objective has `by`, the groups with the most events in the last 6 h have a place: they are
+counted separately. In this ranking, events of a group that already has a place count twice, so that
+a group of similar size does not replace it. All other groups form the group `other`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +23,7 @@ def summed(by: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Two queries from the objective: one counts all events, and the other one counts either the
-    good or the bad events."""
+    """The two queries of a `QueryRatio`."""
 
     ratio: QueryRatio
     slo: str
@@ -64,8 +62,7 @@ class Queries:
         return self._count(self.ratio.total, window)
 
     def bad(self, window: str) -> str:
-        """Return the expression that counts the bad events. It returns 0 if there is no series of
-        bad events."""
+        """Return the expression that counts the bad events: 0 if they have no series."""
         part, events, on = self._count(self.ratio.part, window), self.events(window), ""
         if self.ratio.by:
             events, on = self._recorded(vocabulary.events(window)), f"{self._on} "
@@ -89,7 +86,6 @@ class Queries:
         return f"{name}{{{vocabulary.SLO}={quoted(self.slo)}}}"
 
     def _as_other_group(self, expression: str) -> str:
-        """Return the expression with the labels of the group `other`."""
         for label in self.ratio.by:
             expression = f'label_replace({expression}, "{label}", "{OTHER}", "", "")'
         return expression
@@ -97,11 +93,7 @@ class Queries:
 
 def _count(query: Query, window: str, by: Sequence[str]) -> str:
     """Return the expression that counts a query's events: one result per group, or a single result
-    without labels.
-
-    The query is on separate lines, so that a comment at its end does not hide the rest of the
-    expression.
-    """
+    without labels. The query has its own lines, because it may end with a comment."""
     whole = f"{summed(by)}(\n{query.over(window)}\n)"
     return f"{whole} * {durations.parse_s(window)}" if query.per_second else whole
 
@@ -135,8 +127,8 @@ class Seconds:
         return f"count(\n{self.ratio.query.over('5m')}\n)"
 
     def events(self, window: str) -> str:
-        """Return the expression for all events. Its value is the window's length in seconds if the
-        ratio is a number; otherwise, it has no value."""
+        """Return the expression for all events: the window's length in seconds if the ratio is a
+        number, otherwise no value."""
         return f"0 * ({self._clamped_ratio(window)}) + {durations.parse_s(window)}"
 
     def bad(self, window: str) -> str:

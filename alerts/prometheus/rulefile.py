@@ -19,8 +19,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alerting rule. `for_` is the duration for which the condition must hold before the alert
-    fires."""
+    """An alerting rule. `for_`: how long the condition must hold before the alert fires."""
 
     alert: str
     expr: str
@@ -91,19 +90,14 @@ def quoted(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Escape a text for an annotation or a label, in which Prometheus expands Go templates.
-
-    Each opening brace is replaced by a template that expands to an opening brace.
-    """
+    """Escape a text for an annotation or a label, in which Prometheus expands Go templates."""
     return text.replace("{", '{{ "{" }}')
 
 
 def label_text(name: str) -> str:
-    """Return the template that expands to a label's value. The value may come from a client.
-
-    The template replaces line ends and angle brackets, because receivers such as Slack interpret
-    `<!here>` and `<https://…>` as mentions and links.
-    """
+    """Return the template that expands to a label's value. A client may have set the value. So line
+    ends and angle brackets are replaced: Slack interprets `<!here>` and `<https://…>` as mentions
+    and links."""
     return f'{{{{ $labels.{name} | reReplaceAll "[\\x00-\\x1f\\x7f<>]" "_" }}}}'
 
 

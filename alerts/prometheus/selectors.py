@@ -1,10 +1,9 @@
 """Label matchers that `tailspan slo rules --selector` adds to every raw series of Tailspan and
 vLLM.
 
-If a Prometheus scrapes the collectors of both production and staging, rules without a matcher would
-add them up. Matchers are not added to recorded series (`slo:…`), because these are computed from
-series that already have the matchers. Users' own queries are not changed either, because they have
-their own matchers.
+If a Prometheus scrapes the collectors of production and staging, rules without a matcher would add
+them up. Recorded series (`slo:…`) and users' own queries are not changed, because they already have
+matchers.
 """
 
 import re
@@ -24,21 +23,20 @@ MAX_CHARACTERS: Final = 1_000
 times per objective."""
 
 SET_BY_RULES: Final = frozenset({vocabulary.SLO, vocabulary.REASON, "outcome", "result"})
-"""Labels that a selector cannot contain. The rules already have matchers for these labels. With a
-second, different matcher for the same label, an expression would select no series, and no alert
-would fire."""
+"""Labels that a selector cannot contain, because the rules already match them. With two different
+matchers for a label, an expression would select no series, and no alert would fire."""
 
 _OPERATORS: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _OWN: Final = re.compile(
     r'"(?:[^"\\]|\\.)*"|(?<![a-zA-Z0-9_:])((?:tailspan_|vllm:)[a-zA-Z0-9_:]+)(\{\}?)?'
 )
-"""Matches a string, or a raw series of Tailspan or vLLM. Recorded series are not matched, because
-they have a prefix before `tailspan_` or `vllm:`."""
+"""Matches a string, or a raw series of Tailspan or vLLM. Recorded series have a prefix and do not
+match."""
 
 
 def read_selector(text: str) -> str:
-    """Check that a text contains only label matchers, and return the matchers in a normalised form.
+    """Return the label matchers of a text in a normalised form.
 
     Raises:
         ExpressionError: the text contains something other than matchers.

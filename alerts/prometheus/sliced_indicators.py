@@ -1,9 +1,9 @@
 """Time slices in PromQL: each slice is one event.
 
-Prometheus evaluates a subquery at multiples of its step, counted from unix time 0. The slices of
-`alerts.slices` end at the same instants. For example, `[1h:5m]` contains the twelve slices of 5
-minutes that ended in the last hour. The events of a slice are counted at its end, so Prometheus
-must scrape at least twice per slice.
+Prometheus evaluates a subquery at multiples of its step from unix time 0, where the slices of
+`alerts.slices` end. For example, `[1h:5m]` contains the twelve slices of 5 minutes that ended in
+the last hour. The events of a slice are counted at its end, so Prometheus must scrape at least
+twice per slice.
 """
 
 from collections.abc import Mapping
@@ -16,14 +16,12 @@ from alerts.prometheus.rulefile import number
 from alerts.slices import Slices
 
 ROUNDING: Final = Fraction(1, 1_000_000)
-"""Tolerance for rounding errors: increase() of two equal counters may return results that differ in
-the last digits."""
+"""Tolerance for rounding errors: increase() of equal counters may differ in the last digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """An indicator of time slices. Another indicator, `counted`, counts the events in each
-    slice."""
+    """An indicator of time slices. `counted` counts the events in each slice."""
 
     counted: Counted
     slices: Slices

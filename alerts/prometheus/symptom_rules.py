@@ -15,9 +15,8 @@ HUNG: Final = (
     "max by (model, replica) (tailspan_engine_in_flight_requests)\n"
     f"and max by (model, replica) (tailspan_engine_last_step_age_seconds) > {HUNG_S}\n"
 )
-"""An expression that returns the number of requests in flight of a replica, if its engines take no
-step. `HUNG_S` documents the limit. A front end with several engines reports the same number for
-each engine, so `max` is used."""
+"""An expression for the requests in flight of a replica whose engines take no step (limit:
+`HUNG_S`). It uses `max`, because a front end reports the same number for each of its engines."""
 
 MODEL: Final = label_text("model")
 REPLICA: Final = label_text("replica")
@@ -82,8 +81,8 @@ def symptom_groups(explorer_url: str) -> list[Group]:
             [
                 alert(
                     "TailspanQueueOutgrowsBatch",
-                    # Without the minimum of 1, the alert would also fire for an idle engine of
-                    # which one sample contains a request that is about to run.
+                    # The minimum of 1 prevents an alert on an idle engine, one of whose samples
+                    # contains a request that is about to run.
                     "avg_over_time(tailspan_engine_waiting_requests[5m])"
                     " > avg_over_time(tailspan_engine_running_requests[5m])\n"
                     "and avg_over_time(tailspan_engine_waiting_requests[5m]) >= 1\n",
@@ -119,7 +118,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 alert(
                     "TailspanCacheHitCollapse",
                     # The condition is: hits now / queries now < half of (hits before / queries
-                    # before). It is written with products instead of quotients.
+                    # before).
                     f"2 * {cache('hits', '10m')} * {cache('queries', '6h')}"
                     f" < {cache('hits', '6h')} * {cache('queries', '10m')}\n"
                     f"and {cache('hits', '6h')} > 0.2 * {cache('queries', '6h')}\n"
@@ -167,8 +166,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 ),
                 alert(
                     "TailspanNoEngines",
-                    # This alert fires only if Tailspan is scraped. If it is not scraped,
-                    # TailspanAbsent fires.
+                    # If Tailspan is not scraped, TailspanAbsent fires instead.
                     "absent(tailspan_engine_last_sample_timestamp_seconds)"
                     " and on () count(tailspan_build_info)",
                     "10m",
@@ -209,9 +207,9 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 alert(
                     "TailspanTaskDown",
                     "tailspan_task_up == 0",
-                    # A task that fails is started again at least once a minute. So if the alert
-                    # fires, the task has failed in at least five attempts, or its last success is
-                    # five minutes older than usual.
+                    # A failed task starts again at least once a minute. So at this alert, at least
+                    # five attempts have failed, or the last success is five minutes older than
+                    # usual.
                     "5m",
                     f"Tailspan's {label_text('task')} does not work",
                     "This component of Tailspan has failed for 5 min, although it is restarted"

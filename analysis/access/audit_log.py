@@ -1,6 +1,6 @@
 """Append to the audit log: one JSON object a line, for each sign-in and each read of a request.
 
-Several processes append to the same file. Each line is written with one call, so lines do not mix.
+Each line is written with one call, so lines of several processes do not mix.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ from store.private_files import FILE_MODE
 
 MOST_BYTES: Final = 16 * 2**20
 """Size at which the file is renamed to `FILE.1`, which replaces an earlier one. A line has at most
-1,500 bytes, so the two files together keep at least the newest 10,000 lines."""
+1,500 bytes, so the files keep at least the newest 10,000 lines."""
 LONGEST: Final = 256
 """Maximum number of characters of a text in the log."""
 
@@ -35,11 +35,10 @@ class Interface(StrEnum):
 
 
 class AuditLog:
-    """The audit log of one Tailspan.
+    """The audit log.
 
     Args:
         path: the file. Its folder must exist.
-        most_bytes: see `MOST_BYTES`.
     """
 
     def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
@@ -51,7 +50,7 @@ class AuditLog:
         """Record a sign-in.
 
         Args:
-            who: the person's e-mail address or subject, from the identity provider.
+            who: the person's e-mail address or subject.
             result: `accepted`, or why it was refused.
         """
         self._append({"event": "sign_in", "who": who, "result": result})
@@ -60,10 +59,7 @@ class AuditLog:
         """Record that a reader asked for a single request.
 
         Args:
-            interface: the interface that the reader used.
             who: the person, or the token's number and role.
-            request: the id that was asked for.
-            found: whether the reader received it.
         """
         event = {"event": "read_request", "interface": interface, "who": who, "request": request}
         self._append({**event, "found": found})
@@ -72,7 +68,7 @@ class AuditLog:
         texts = {
             key: each[:LONGEST] if isinstance(each, str) else each for key, each in event.items()
         }
-        # JSON in ASCII: control characters, line ends and bidirectional marks are escaped.
+        # ASCII, so that control characters, line ends and bidirectional marks are escaped.
         line = json.dumps({"time": round(time.time(), 3), **texts}, ensure_ascii=True)
         try:
             self._write(line.encode() + b"\n")

@@ -7,8 +7,8 @@ from analysis.access.roles_file import Role, Roles
 from store.access.access import Access
 
 MOST_VALUES: Final = 1_000
-"""Maximum number of values of a claim. If a person has more than 200 groups, Microsoft Entra ID
-sends a link to the groups instead of the groups."""
+"""Maximum number of values of a claim. For more than 200 groups, Microsoft Entra ID sends a link
+instead."""
 LONGEST_VALUE: Final = 1_024
 
 
@@ -20,8 +20,6 @@ def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: boo
     """Return what a person may see, or None if the claims give the person no role.
 
     Args:
-        claims: the identity token's claims.
-        roles: the roles.
         unverified: True if an e-mail address gives a role even if the provider has not verified the
             address.
 
@@ -42,7 +40,6 @@ def _grants_role(claims: Mapping[str, Any], role: Role, *, unverified: bool) -> 
 
 
 def _values(claims: Mapping[str, Any], name: str, *, unverified: bool) -> frozenset[str]:
-    """Return the values of a claim; none if the claim is absent."""
     if name == "email" and claims.get("email_verified") is not True and not unverified:
         return frozenset()
     given = claims.get(name)

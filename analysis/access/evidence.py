@@ -1,5 +1,4 @@
-"""Restrict an explanation of slow requests to what a reader may see: the requests that are
-explained, and the evidence."""
+"""Restrict an explanation of slow requests and its evidence to what a reader may see."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,11 +15,7 @@ _NAMES = frozenset({"tenant", "model", "lora", "route"})
 
 def explained_where(engine: Engine, where: Mapping[str, str | None]) -> Mapping[str, str | None]:
     """Return the labels that select the requests to explain. If the reader may see only one tenant,
-    the result contains this tenant.
-
-    Args:
-        engine: the database, from `open_database`, or a restricted one.
-        where: the chosen labels.
+    they include this tenant.
 
     Raises:
         NotAllowed: the labels select requests that the reader may not see.
@@ -41,11 +36,7 @@ def explained_where(engine: Engine, where: Mapping[str, str | None]) -> Mapping[
 
 
 def require_all_tenants(engine: Engine, what: str) -> None:
-    """Check that a reader may see the requests of all tenants.
-
-    Args:
-        engine: the database, from `open_database`, or a restricted one.
-        what: the operation that needs all tenants; the error message begins with it.
+    """Check that a reader may see the requests of all tenants. An error message begins with `what`.
 
     Raises:
         NotAllowed: the reader may not see the requests of all tenants.
@@ -58,9 +49,8 @@ def require_all_tenants(engine: Engine, what: str) -> None:
 
 
 def thresholds_for(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Return the objectives whose latency thresholds a reader may apply to requests. These are the
-    objectives that the reader may see, and the objectives that name no tenant, model, adapter or
-    route."""
+    """Return the objectives whose latency thresholds a reader may apply to requests. They are those
+    that the reader may see, and those that name no tenant, model, adapter or route."""
     access = access_of(engine)
     if access is None or not access.limits_rows:
         return tuple(objectives)

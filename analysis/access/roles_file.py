@@ -31,9 +31,8 @@ class Role:
 
     Attributes:
         name: the name, which tokens use.
-        claims: for each claim, the values that give the role. One of these values is enough. Empty
-            for a role that only tokens can have.
-        grant: what the role may see.
+        claims: for each claim, the values of which one gives the role. Empty for a role that only
+            tokens can have.
     """
 
     name: str
@@ -60,7 +59,7 @@ def load_roles(path: Path) -> Roles:
     """Read a roles file.
 
     Args:
-        path: path of the file. A relative path of the audit log starts at the file's folder.
+        path: a relative path of the audit log starts at this file's folder.
 
     Raises:
         DocumentError: the file is invalid.
@@ -75,7 +74,7 @@ def load_roles(path: Path) -> Roles:
 def roles_in_force() -> Roles | None:
     """Return the roles of this process, or None if all readers see everything.
 
-    Raises the errors of `load_roles`.
+    Raises as `load_roles`.
     """
     path = os.environ.get(ROLES_KEY)
     return load_roles(Path(path)) if path else None

@@ -1,5 +1,4 @@
-"""Choose the objectives that a reader may see. A reader may see an objective if the reader may see
-all of its requests."""
+"""Choose the objectives that a reader may see: those of which the reader may see all requests."""
 
 from collections.abc import Sequence
 
@@ -16,13 +15,7 @@ from store.access.restricted import access_of, restricted
 def restricted_with_objectives(
     engine: Engine, access: Access, objectives: Sequence[Objective]
 ) -> Engine:
-    """Return an engine that is restricted to the rows and the objectives that a reader may see.
-
-    Args:
-        engine: the database, from `open_database`.
-        access: what the reader may see.
-        objectives: the objectives in force.
-    """
+    """Return an engine that is restricted to the rows and the objectives that a reader may see."""
     if not access.limits_rows:
         return restricted(engine, access)
     found = [each for each in expanded(engine, objectives) if is_visible(each, access)]
@@ -31,12 +24,7 @@ def restricted_with_objectives(
 
 
 def visible_objectives(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Return the objectives with at least one group that the reader may see.
-
-    Args:
-        engine: may be restricted to what one reader may see.
-        objectives: all objectives.
-    """
+    """Return the objectives with at least one group that the reader may see."""
     access = access_of(engine)
     if access is None or not access.limits_rows:
         return tuple(objectives)

@@ -34,15 +34,10 @@ class BudgetAnswer:
     """How the slow requests spent the budget.
 
     Attributes:
-        question: the question.
-        requests: the number of requests received.
-        measured: the number of requests whose latency is divided into layers, by extent (`Extent`).
+        measured: the number of requests whose latency is divided into layers, by extent.
         left_out: the number of requests that are not counted, by reason.
-        extent: how much of the latency the answer covers.
         spending: the layers, or None if there are too few requests.
         needed: the least number of requests for this percentile.
-        replicas: the number of replicas that served the requests.
-        simulated: whether data comes from the simulator.
     """
 
     question: BudgetQuestion
@@ -65,16 +60,9 @@ class BudgetAnswer:
 
 
 def answer_budget(engine: Engine, question: BudgetQuestion) -> BudgetAnswer:
-    """Return how much of a budget each layer used.
-
-    If the budget has layers outside the server, only requests with a client's span are used. If
-    there are too few of these requests, all requests are used, and the layers outside the server
-    are unknown.
-
-    Args:
-        engine: the database, from `open_database`.
-        question: the question.
-    """
+    """Return how much of a budget each layer used. If the budget has layers outside the server,
+    only requests with a client's span are used. If there are too few, all requests are used, and
+    the layers outside the server are unknown."""
     budget, window = question.budget, question.window
     requests = request_table(engine, window, equals=question.equals, columns=COLUMNS)
     found = measure(engine, window, requests, budget.latency)

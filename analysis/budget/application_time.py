@@ -1,9 +1,8 @@
 """The time that an application spent before and after a call to a model, by operation.
 
 Pure. Only spans of the process that made the call are used, so all instants come from one clock.
-Each nanosecond belongs to one operation. If operations are nested, it is the innermost operation.
-If operations run in parallel, it is the operation that began last. Time in which only an agent or a
-workflow runs, and time between two operations, is `other`.
+Each nanosecond belongs to one operation: the innermost, and of parallel operations the one that
+began last. Time in which only an agent or a workflow runs, and time between operations, is `other`.
 """
 
 import heapq
@@ -26,15 +25,15 @@ def around(span_id: str, trace: Sequence[ApplicationOperation]) -> Around | None
     """Return the time around one call of a trace.
 
     The time before a call begins at the trace's first operation, or at the end of the previous
-    call. Time between two calls counts as time before the second call. The time after a call ends
-    with the trace's last operation.
+    call. The time after a call ends with the trace's last operation.
 
     Args:
         span_id: the client's span of the call.
-        trace: all operations of the trace, in any order. Repeated spans count once.
+        trace: all operations of the trace, in any order.
 
-    Returns: None if `trace` has no span of the call or no other operation. Also None if the trace
-    has so many operations that some of them were not stored.
+    Returns:
+        None if `trace` has no span of the call, no other operation, or so many operations that some
+        were not stored.
     """
     spans = {each.span_id: _Span.of(each) for each in trace}
     call = spans.pop(span_id, None)
@@ -71,7 +70,6 @@ class _Span:
 
 
 def _divide_range(spans: Sequence[_Span], from_ns: int, to_ns: int) -> dict[Operation, int]:
-    """Divide the nanoseconds of a time range among the operations of the spans."""
     inside = sorted(
         (each for each in spans if each.start_ns < to_ns and each.end_ns > from_ns),
         key=lambda each: each.start_ns,

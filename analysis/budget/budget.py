@@ -19,7 +19,7 @@ BEYOND_TTFT: Final = ("decode", "after")
 """The layers that come after the first token."""
 
 AROUND: Final = ("before", "after")
-"""The layers of the application. The time of these layers is divided by operation."""
+"""The layers of the application, whose time is divided by operation."""
 
 OPERATIONS: Final = (
     *(Operation.VALIDATION, Operation.EMBEDDINGS, Operation.RETRIEVAL, Operation.TOOL),
@@ -35,7 +35,7 @@ PARTS: Final = tuple(
     for layer in LAYERS
     for part in ([f"{layer}.{each}" for each in OPERATIONS] if layer in AROUND else [layer])
 )
-"""The measured parts of a latency. The parts sum to the latency."""
+"""The measured parts of a latency, which sum to the latency."""
 
 
 def parts_of(line: str) -> tuple[str, ...]:
@@ -48,14 +48,10 @@ class Budget:
     """A latency budget.
 
     Attributes:
-        name: the name of the file without its ending, or the name of the preset.
-        latency: `ttft` or `e2e`, as the user of the application experiences it: with the layers
-            outside the server.
-        percentile: the percentile that must be within the total.
-        total_ns: the whole budget.
-        layers_ns: the budget of a layer, or of one operation of a layer (`before.retrieval`). The
-            sum of these budgets is at most the total.
-        source: where the total comes from.
+        latency: `ttft` or `e2e`, with the layers outside the server.
+        name: the file's name without its ending, or the preset's name.
+        layers_ns: the budget of each layer, or of an operation of a layer (`before.retrieval`).
+            They sum to at most the total.
     """
 
     name: str

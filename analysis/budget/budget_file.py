@@ -1,4 +1,4 @@
-"""Reads a budget from YAML. An error names the line, the key, the value and what is allowed."""
+"""Read a budget from YAML. Errors name the line, the key, the value and what is allowed."""
 
 from functools import cache
 from pathlib import Path
@@ -57,11 +57,6 @@ def read_budget(path: Path) -> Budget:
 
 def parse_budget(text: str, file: str, name: str) -> Budget:
     """Parse a budget.
-
-    Args:
-        text: the YAML.
-        file: the file's name, for errors.
-        name: the budget's name.
 
     Raises:
         DocumentError: the text is not a budget, or its layers exceed its total.

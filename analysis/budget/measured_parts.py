@@ -2,8 +2,8 @@
 network or the application.
 
 The parts of a request sum to its latency. The known part of a latency has one of three extents: the
-server alone, the server with the network, or both of these with the application around the call.
-All requests of an answer have the same extent, so that their latencies can be compared.
+server; the server and the network; the server, the network and the application. All requests of an
+answer have the same extent, so that their latencies can be compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class Extent(IntEnum):
 
     SERVER = 0
     NETWORK = 1
-    """The server's latency, and the time in the network, which is computed from a client's span."""
+    """The server's latency, and the time in the network, from a client's span."""
     APPLICATION = 2
     """The server's latency, the time in the network, and the application's time around the call."""
 
@@ -52,10 +52,9 @@ class Measured:
     Attributes:
         seconds: (n, parts) the parts in the order of `PARTS`; 0 for parts beyond the extent.
         extents: (n,) the `Extent` of each request.
-        not_streamed: the number of requests without a TTFT, because their answer was not streamed.
-        unanswered: the number of requests without a complete answer, for E2E.
-        without_phases: the number of requests whose phases are unknown.
-        replicas: the number of replicas that served the requests.
+        not_streamed: requests without a TTFT, because their answer was not streamed.
+        unanswered: requests without a complete answer, for E2E.
+        without_phases: requests whose phases are unknown.
     """
 
     seconds: FloatArray
@@ -91,8 +90,6 @@ def measure(engine: Engine, window: Window, requests: pa.Table, latency: str) ->
     """Return the parts of each request's latency.
 
     Args:
-        engine: the database, from `open_database`.
-        window: the window of the requests.
         requests: a table with `COLUMNS`.
         latency: `ttft` or `e2e`.
     """
@@ -126,8 +123,7 @@ def measure(engine: Engine, window: Window, requests: pa.Table, latency: str) ->
 def _around(
     engine: Engine, window: Window, requests: pa.Table, ends: bool, seconds: FloatArray
 ) -> NDArray[np.int64]:
-    """Write the seconds of the parts outside the server into `seconds`, and return the extent of
-    each request."""
+    """Write the seconds outside the server into `seconds`. Return each request's extent."""
     extents = np.zeros(requests.num_rows, dtype=np.int64)
     found = pairs(engine, window, requests, whole=ends)
     spans = _spans(found)

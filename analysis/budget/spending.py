@@ -1,8 +1,8 @@
 """Compare the parts of the slow requests with a budget.
 
-Pure. The tail is the slowest share of the requests, as in `diagnosis/latency/tail.py`. The mean
-latency of the tail is the sum of the mean times of its parts. Percentiles are not used for the
-parts, because the sum of the parts' percentiles differs from the percentile of the latency.
+Pure. The tail is the slowest share of the requests, as in `diagnosis/latency/tail.py`. Its mean
+latency is the sum of the mean times of the parts. Percentiles of the parts do not sum to the
+percentile of the latency.
 
 Source: expected-shortfall allocation, Tasche 1999.
 """
@@ -29,13 +29,11 @@ class Line:
 
     Attributes:
         layer: the layer, or `unassigned`.
-        budget_s: the budget of this layer in seconds, or None if the budget does not name this
-            layer.
-        spent_s: the mean seconds of this layer in the tail, or None if unknown.
+        budget_s: its budget in seconds, or None.
+        spent_s: its mean seconds in the tail, or None if unknown.
         operations: the mean seconds of each operation, for a layer of the application.
         within_s: what the percentile of the latency would have been if this layer had used at most
-            its budget in each request, and the other layers had not changed. None if the layer does
-            not overspend.
+            its budget in each request. None if the layer does not overspend.
     """
 
     layer: str
@@ -58,12 +56,8 @@ class Spending:
     """The tail's spending. The lines with a budget sum to `mean_s`.
 
     Attributes:
-        lines: the layers, and last `unassigned`, which is the sum of the layers without a budget.
-        requests: the number of requests.
-        tail_requests: the number of requests in the tail.
+        lines: the layers, and last `unassigned`: the sum of the layers without a budget.
         total_s: the total budget, less the budgets of layers whose time is unknown.
-        percentile_s: the percentile of the latency.
-        mean_s: the mean latency of the tail.
         within_ratio: the share of requests within `total_s`.
     """
 
@@ -82,7 +76,7 @@ class Spending:
 
     @property
     def largest(self) -> Sequence[Line]:
-        """The layers with the most time, at most three. The layer with the most time is first."""
+        """The at most three layers with the most time, the longest first."""
         spent = [line for line in self.lines if line.spent_s and line.layer != UNASSIGNED]
         return sorted(spent, key=lambda line: -(line.spent_s or 0.0))[:MOST_NAMED]
 
@@ -95,8 +89,7 @@ class Spending:
 
 
 def least_requests(percentile: str) -> int:
-    """Return how many requests are needed so that the tail of a percentile has at least
-    `MIN_TAIL_REQUESTS` requests."""
+    """Return how many requests a tail of `MIN_TAIL_REQUESTS` requests needs."""
     share = _share(percentile)
     return next(
         number for number in range(1, 10**6) if ceil(number * share - 1e-9) >= MIN_TAIL_REQUESTS
@@ -107,9 +100,7 @@ def spend(budget: Budget, seconds: FloatArray, known: Sequence[str]) -> Spending
     """Return how much of the budget each layer used in the tail.
 
     Args:
-        budget: the budget.
         seconds: (n, parts) seconds that each request spent in each part; n is at least 1.
-        known: the names of the layers that were measured.
     """
     latency_s = seconds[:, parts_in(known)].sum(axis=1)
     number = ceil(latency_s.size * _share(budget.percentile) - 1e-9)

@@ -1,5 +1,5 @@
-"""Compare two sides: read the requests of both sides from the database, decide whether the latency
-is worse, and add independent evidence."""
+"""Compare two sides: read their requests, decide whether the latency is worse, and add independent
+evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -58,15 +58,13 @@ class CompareAnswer(Decided):
     notes: Sequence[str]
     simulated: bool
     expected: Expected | None = None
-    """The effect that `what-if` predicted for this change before the change was made."""
+    """The effect that `what-if` predicted for this change before it was made."""
 
 
 def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = True) -> CompareAnswer:
     """Compare two sides.
 
     Args:
-        engine: the database, from `open_database`.
-        question: the sides, the latency, the percentile and the margin.
         replay: whether to compute the total change by replay, which takes some seconds.
 
     Raises:
@@ -100,8 +98,8 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 
     Raises:
         CompareError: a side has too many requests, or both sides have the same request.
-        NotAllowed: the reader may not see the requests of all tenants. A comparison needs these
-            requests, because they are a part of the load.
+        NotAllowed: the reader may not see the requests of all tenants. All requests are a part of
+            the load.
     """
     require_all_tenants(engine, "a comparison")
     before, after = (_read(engine, side, question) for side in (question.before, question.after))
@@ -126,13 +124,7 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 def decided(
     sides: Sequence[Chosen], question: CompareQuestion, processes: Processes | None
 ) -> Decided:
-    """Decide whether the latency of a question is worse. Pure.
-
-    Args:
-        sides: the requests before and after the change.
-        question: the latency, the percentile and the margin.
-        processes: from `read_processes`.
-    """
+    """Decide whether the latency of a question is worse. Pure."""
     criteria = Criteria(
         QUANTILES[question.quantile], question.margin, question.looks, floor_of(question.metric)
     )
@@ -148,7 +140,6 @@ def decided(
 
 
 def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
-    """Read all requests of a side's range and of the time before it."""
     lead = _with_lead(side.window)
     if number := too_many(engine, side.window, MOST_READ):
         raise CompareError(
@@ -166,8 +157,7 @@ def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
 
 
 def too_many(engine: Engine, window: Window, most: int) -> int | None:
-    """Return the number of requests that must be read for a range if the number exceeds `most`.
-    Otherwise, return None."""
+    """Return the number of requests to read for a range if it exceeds `most`, otherwise None."""
     number = request_count(engine, _with_lead(window))
     return number if number > most else None
 
@@ -183,7 +173,6 @@ def _rows_of_side(of: Requests, side: Side) -> BoolArray:
 
 
 def _refuse_common(before: Requests, after: Requests, chosen: Sequence[BoolArray]) -> None:
-    """Raise an error if a request belongs to both sides."""
     sides = []
     for each, rows in zip((before, after), chosen, strict=True):
         table = each.table.select(list(IDENTITY)).filter(pa.array(rows))
@@ -199,8 +188,8 @@ def _settled(
 ) -> tuple[int, str | None]:
     """Return the end of the complete data in unix nanoseconds, and a note if data is left out.
 
-    A request is stored only when it has ended. So among the requests that were received shortly
-    before the newest request, the slow ones are still missing.
+    A request is stored only when it has ended. So shortly before the newest request, slow requests
+    are still missing.
     """
     newest = newest_unix_ns(engine)
     lasted_s = (before.ended_s - before.instants.received_s)[chosen[0]]
@@ -216,7 +205,6 @@ def _settled(
 def _coefficients(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen]
 ) -> Coefficients | None:
-    """Fit the steps of the engines that served each side."""
     stretches = []
     for side, of in zip(sides, (question.before, question.after), strict=True):
         samples = samples_of(sample_table(engine, of.window))
@@ -231,8 +219,8 @@ def _coefficients(
 def _expected(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen], found: Decision
 ) -> Expected | None:
-    """Return the stored what-if prediction of the change. Return None if there is none, or if the
-    sides are not two separate ranges of all requests."""
+    """Return the stored what-if prediction of the change. Return None without a prediction, or if
+    the sides are not two separate ranges of all requests."""
     known = [] if question.overlap or question.labels else predictions(engine)
     if not known:
         return None

@@ -60,8 +60,6 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def _coefficients(answer: CompareAnswer) -> dict[str, Any] | None:
-    """Return each step coefficient by name, before and after the change, and the ratio of the
-    steps' busy times."""
     found = answer.coefficients
     if found is None:
         return None
@@ -75,8 +73,6 @@ def _coefficients(answer: CompareAnswer) -> dict[str, Any] | None:
 
 
 def _restart(answer: CompareAnswer) -> dict[str, Any] | None:
-    """Return how much processes of the same configuration differ, or None if the same processes
-    served both sides."""
     found = answer.restart
     if found is None:
         return None
@@ -89,8 +85,6 @@ def _restart(answer: CompareAnswer) -> dict[str, Any] | None:
 
 
 def _predicted(answer: CompareAnswer) -> dict[str, Any] | None:
-    """Return the prediction of what-if for the change, as ratios of the percentile before the
-    change."""
     found = answer.expected
     if found is None:
         return None

@@ -1,9 +1,9 @@
 """Divide the difference of an objective's attainment into the effects of mix, load and change. The
-module `parts` divides the difference of a percentile into the same effects.
+module `parts` does the same for a percentile. Pure.
 
-Pure. Each request after the change is matched with requests before the change whose expected
-latencies are similarly close to the objective's thresholds. The share of good requests among the
-matches estimates the attainment that the same requests would have had before the change.
+Each request after the change is matched with requests before the change whose expected latencies
+are similarly close to the objective's thresholds. The share of good matches estimates the
+attainment of the same requests before the change.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class AttainmentParts:
     before: float
     after: float
     mix: float | None
-    """None if too few requests can be compared. The other parts are None in this case too."""
+    """If too few requests can be compared, all parts are None."""
     load: float | None
     change: float | None
 
@@ -53,8 +53,7 @@ def attainment_of(objective: Objective, before: Chosen, after: Chosen) -> Attain
 
     Args:
         objective: its indicator must be a `Goodput`.
-        before: the requests before the change, with the columns of the objective.
-        after: the requests after the change.
+        before, after: with the columns of the objective.
     """
     indicator = objective.indicator
     if not isinstance(indicator, Goodput):
@@ -74,7 +73,6 @@ def attainment_of(objective: Objective, before: Chosen, after: Chosen) -> Attain
 
 
 def _good_and_counted(side: Chosen, indicator: Goodput) -> tuple[BoolArray, BoolArray]:
-    """Return which requests are good, and which are good or bad."""
     codes = judge_table(indicator.where, indicator.good, side.requests.table)
     good = codes == VERDICTS.index(Verdict.GOOD)
     return good, side.rows & (good | (codes == VERDICTS.index(Verdict.BAD)))

@@ -29,19 +29,17 @@ from telemetry.quantiles import least_number
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 LEAST_REQUESTS: Final = 100
-"""Minimum number of requests on each side, and minimum effective number of requests before the
-change. With fewer requests, the 95 % interval of a P50 is wider than P40 to P60."""
+"""Minimum number of requests on each side, and minimum effective number before the change. With
+fewer, the 95 % interval of a P50 is wider than P40 to P60."""
 LEAST_COMPARED: Final = 0.5
-"""Minimum share of the requests after the change that can be compared. With a smaller share, the
-verdict would be about a minority of the requests."""
+"""Minimum share of the requests after the change that can be compared."""
 LEAST_FOR_WORSE: Final = 0.1
-"""The minimum share for the verdict `worse`. It is lower than `LEAST_COMPARED`, because on a much
-slower server so many requests run at the same time that most requests have no counterpart before
-the change. A deployment pipeline must stop even if only the few requests that can be compared are
-clearly worse."""
+"""The minimum share for the verdict `worse`. It is lower than `LEAST_COMPARED`: on a much slower
+server so many requests run together that most have no counterpart before the change. A deployment
+pipeline must then stop too."""
 MOST_COMPARED: Final = 10_000
-"""Maximum number of requests of a side. If there are more, only every 2nd, 3rd or nth request is
-used, so that the intervals are computed within seconds."""
+"""Maximum number of requests of a side, so that the intervals take seconds. If there are more, only
+every nth request is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,8 @@ class Criteria:
     q: float
     margin: float = MARGIN
     looks: bool = True
-    """True if the interval must remain valid when the result is computed repeatedly while data
-    arrives (several looks). False if the result is computed only once."""
+    """True if the interval must stay valid when the result is computed again and again while data
+    arrives (several looks)."""
     floor_s: float = 0.0
     """Seconds that are added to both percentiles before the ratio is computed, because most
     queueing times are 0."""
@@ -63,7 +61,7 @@ class Criteria:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The verdict, and the numbers that it is based on. Unknown numbers are None."""
+    """The verdict and its numbers; None if unknown."""
 
     verdict: CompareVerdict
     before_s: float | None
@@ -76,8 +74,7 @@ class Decision:
     curve: Sequence[LoadPoint] = ()
     reasons: Sequence[str] = ()
     uncompared: Sequence[str] = ()
-    """Descriptions of the requests after the change that have no counterpart before it, with their
-    shares."""
+    """Requests after the change without a counterpart before it: descriptions and shares."""
     blocks: int = 0
     """Number of blocks of time on the side that has fewer blocks."""
     log_error: float | None = None
@@ -109,13 +106,7 @@ def thinned(size: int) -> IntArray:
 
 
 def decide(before: Observed, after: Observed, criteria: Criteria) -> Decision:
-    """Compare two sides.
-
-    Args:
-        before: the requests before the change.
-        after: the requests after the change. A group has the same number as in `before`.
-        criteria: the percentile, the margin, and whether the interval must hold for repeated looks.
-    """
+    """Compare two sides. A group has the same number on both sides."""
     found = comparison_of(before, after, criteria)
     return found if isinstance(found, Decision) else decided(found, criteria)
 
@@ -196,8 +187,8 @@ def _blocks(found: Comparison) -> int:
 
 
 def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None:
-    """Return the interval of after / before − 1, without `floor_s` in the percentiles. Return None
-    if the percentile before is 0."""
+    """Return the interval of after / before − 1, without `floor_s` in the percentiles. None if the
+    percentile before is 0."""
     if not parts.equal_s > 0:
         return None
     return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))
@@ -225,7 +216,6 @@ def _too_short(found: Comparison) -> list[str]:
 
 
 def _too_different(found: Comparison, least: int, least_share: float) -> list[str]:
-    """Return why the sides are too different to be compared."""
     compared = int(found.comparable.sum())
     share = compared / found.comparable.size
     if share >= least_share and compared >= least and found.effective >= LEAST_REQUESTS:

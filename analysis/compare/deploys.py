@@ -1,8 +1,8 @@
 """Compare the latencies before and after the latest deploy automatically.
 
-The range before a deploy is fixed. The range after the deploy grows in a few steps. So a page that
-is always open computes only one comparison for each step. The intervals remain valid although the
-comparison is repeated.
+The range before a deploy is fixed. The range after the deploy grows in a few steps, so an open page
+computes one comparison for each step. The intervals remain valid although the comparison is
+repeated.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,13 @@ from telemetry.quantiles import least_number
 
 STEPS_S: Final = (60, 120, 240, 480, 960, 1_920, 3_600)
 """The lengths of the range after a deploy. Each step has about twice as many requests as the
-previous step, so its interval is narrower by a factor of 1.4. All steps together take about twice
-as long as the last step alone."""
+previous step, so its interval is narrower by a factor of 1.4."""
 LONGEST_S: Final = STEPS_S[-1]
 MOST_REQUESTS: Final = 50_000
 """Maximum number of requests to read on each side. A comparison uses 10,000 of them. Two latencies
 of 50,000 requests take about 4 s of CPU time."""
 QUANTILE: Final = "p99"
-"""The percentile to compare. The pages show this percentile, and it decides whether a usual
-objective (99 % good) is met."""
+"""The percentile to compare. It decides whether a usual objective (99 % good) is met."""
 DEFAULT_METRICS: Final = ("ttft", "tpot")
 _NS: Final = 10**9
 _ORDER: Final = (
@@ -45,15 +43,14 @@ _ORDER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Deploy:
-    """A change of the servers, and the range before the change with which the range after the
-    change is compared."""
+    """A change of the servers, and the range before it to compare with."""
 
     change: ServerChange
     before: Window
 
     def after(self, to_unix_ns: int) -> Window | None:
-        """Return the longest range of `STEPS_S` that begins at the deploy and ends at or before an
-        instant, or None if the shortest one has not passed yet."""
+        """Return the longest range of `STEPS_S` that begins at the deploy and ends by an instant;
+        None before the shortest range has passed."""
         begun_ns = self.change.to_unix_ns
         passed = [each for each in STEPS_S if each * _NS <= to_unix_ns - begun_ns]
         return Window(begun_ns, begun_ns + passed[-1] * _NS) if passed else None
@@ -61,8 +58,7 @@ class Deploy:
 
 @dataclass(frozen=True, slots=True)
 class DeployAnswer:
-    """The ranges that were compared, and the decision on each latency. The latency with the worst
-    verdict is first."""
+    """The compared ranges, and the decision on each latency, the worst verdict first."""
 
     deploy: Deploy
     before: Window
@@ -82,8 +78,7 @@ def latest_deploy(engine: Engine, window: Window) -> Deploy | None:
 
 
 def metrics_of_interest(objectives: Sequence[Objective]) -> tuple[str, ...]:
-    """Return the latencies that the objectives' conditions contain. Return TTFT and TPOT if no
-    objective has a condition on a latency."""
+    """Return the latencies in the objectives' conditions; TTFT and TPOT if there are none."""
     goodputs = [each.indicator for each in objectives if isinstance(each.indicator, Goodput)]
     found = dict.fromkeys(each.value for goodput in goodputs for each in metrics_of(goodput))
     return tuple(found) or DEFAULT_METRICS
@@ -93,12 +88,6 @@ def compare_deploy(
     engine: Engine, deploy: Deploy, after: Window, metrics: Sequence[str]
 ) -> DeployAnswer:
     """Compare latencies before and after a deploy.
-
-    Args:
-        engine: the database, from `open_database`.
-        deploy: from `latest_deploy`.
-        after: from `Deploy.after`.
-        metrics: the latencies, such as ttft.
 
     Raises:
         CompareError: the ranges cannot be compared.
@@ -116,7 +105,7 @@ def compare_deploy(
 
 
 def missing(found: Decided) -> int:
-    """Return the minimum number of further requests after the deploy that a verdict needs."""
+    """Return how many further requests after the deploy a verdict needs."""
     return max(0, least_requests(found.question.quantile) - found.requests_after)
 
 
@@ -130,6 +119,4 @@ def _length_ns(window: Window) -> int:
 
 
 def _rank(found: Decided) -> tuple[int, float]:
-    """Return the key to sort by: the worst verdict first, and the largest increase first among
-    equal verdicts."""
     return _ORDER.index(found.decision.verdict), -(found.decision.change_ratio or 0.0)

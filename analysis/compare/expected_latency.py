@@ -1,8 +1,8 @@
 """The expected latency of a request on the server before the change.
 
 Pure. The expected latency is a sum of non-negative terms, one for each kind of work, like the
-duration of an engine step. Its coefficients are fitted to the requests before the change. With this
-single number, requests of different sizes and under different load can be compared.
+duration of an engine step. Its coefficients are fitted to the requests before the change. With the
+expected latency, requests of different sizes and under different load are comparable.
 
 Source: Hansen, "The prognostic analogue of the propensity score", Biometrika 2008.
 """
@@ -18,9 +18,9 @@ _ROUNDS: Final = 4
 """Number of times that the fit is repeated with new weights. After three repetitions, the
 coefficients change by less than 1 %."""
 _FAR: Final = 2.0
-"""If the deviation of a request is more than this many times the median deviation, the request has
-a lower weight. For normally distributed noise, 2 medians are 1.35 standard deviations, which is the
-usual choice (Huber, Robust Statistics, 1981)."""
+"""A request whose deviation is more than this many times the median deviation has a lower weight.
+For normal noise, 2 medians are 1.35 standard deviations, the usual choice (Huber, Robust
+Statistics, 1981)."""
 _LEAST: Final = 1e-6
 """The smallest expected latency, in seconds. Some queueing times are 0."""
 
@@ -28,11 +28,11 @@ _LEAST: Final = 1e-6
 class ExpectedLatency:
     """A sum of terms that is fitted to the measured latencies.
 
-    The fit minimises relative errors. Large errors have a lower weight, so that the fit does not
-    change much because of a few requests that a stall delayed.
+    The fit minimises relative errors. Large errors have a lower weight, so that a few requests that
+    a stall delayed change little.
 
     Args:
-        terms: (n, k) the amount of each kind of work, for each request before the change.
+        terms: (n, k) the work of each request before the change, by kind.
         values_s: (n,) the measured latencies.
     """
 
@@ -50,9 +50,5 @@ class ExpectedLatency:
             weights = np.minimum(1.0, _FAR * usual / np.maximum(off, 1e-12)) / expected**2
 
     def of(self, terms: FloatArray) -> FloatArray:
-        """Return the expected latencies in seconds.
-
-        Args:
-            terms: (m, k) the amount of each kind of work.
-        """
+        """Return (m,) the expected latencies in seconds of (m, k) terms."""
         return np.asarray(np.maximum(terms / self._scales @ self._coefficients, _LEAST))

@@ -1,11 +1,11 @@
 """Intervals of the change, from resampled blocks of time.
 
-Pure. Requests of the same second share their engine steps, so their latencies are not independent.
-Therefore blocks of time are drawn, not single requests. Each draw repeats all fits to the requests.
+Pure. Requests of the same second share engine steps, so their latencies are not independent.
+Therefore blocks of time are drawn, not single requests. Each draw repeats all fits.
 
 A gate in a deployment pipeline looks at the result many times. The default interval therefore
-contains the true change at all looks together with a probability of 95 %, not only at a single
-look. It is wider by a factor that depends on the number of blocks after the change.
+contains the true change at all looks together with a probability of 95 %. It is wider by a factor
+that depends on the number of blocks after the change.
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of
@@ -29,15 +29,15 @@ BLOCKS: Final = 20
 """Target number of blocks in a window."""
 SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
-"""Minimum and maximum length of a block in seconds. A short window is divided into short blocks, so
-that there are enough blocks to estimate the variance."""
+"""Minimum and maximum length of a block in seconds. A short window has short blocks, so that there
+are enough of them to estimate the variance."""
 LEAST_BLOCKS: Final = 8
 """Minimum number of blocks on each side that have requests."""
 MODEL_ERROR: Final = 0.007
-"""Standard deviation of the error of the expected latencies, as a ratio. This error is the same in
-all draws, so the spread of the draws does not include it. When the intervals for one look were
-computed without this error, they contained the true change in 70 to 100 % of 20 pairs of simulated
-windows, depending on the latency and the change."""
+"""Standard deviation of the error of the expected latencies, as a ratio. It is the same in all
+draws, so their spread does not include it. Without it, the intervals for one look contained the
+true change in 70 to 100 % of 20 pairs of simulated windows, depending on the latency and the
+change."""
 ERROR: Final = 0.05
 """Probability that the interval misses the change: at one look, or at any of all looks."""
 TUNED_BLOCKS: Final = 20
@@ -61,7 +61,7 @@ def block_s(duration_s: float) -> float:
 
 
 def blocks_of(at_s: FloatArray) -> list[IntArray]:
-    """Return the indices of the requests of each block, without blocks that have no requests.
+    """Return the indices of the requests of each block that has requests.
 
     Args:
         at_s: (n,) when each request was received; n is at least 1.
@@ -81,14 +81,7 @@ def draws_of(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[Statistic]:
-    """Return a statistic of resampled blocks of both sides.
-
-    Args:
-        comparison: both sides.
-        statistic: computes the statistic of the drawn requests.
-        draws: number of draws.
-        seed: determines the draws.
-    """
+    """Return a statistic of resampled blocks of both sides."""
     chance = np.random.default_rng(seed)
     before = blocks_of(comparison.before.at_s)
     after = blocks_of(comparison.after.at_s)
@@ -106,7 +99,7 @@ def reach_of(blocks: int, looks: bool) -> float:
     """Return half of the width of an interval, in standard errors.
 
     Args:
-        blocks: number of blocks of the side with fewer blocks.
+        blocks: number of blocks of the smaller side.
         looks: True for an interval that holds at all looks together.
     """
     normal = all_looks(blocks) if looks else Z_95
@@ -114,11 +107,8 @@ def reach_of(blocks: int, looks: bool) -> float:
 
 
 def spread_of(drawn: FloatArray) -> FloatArray:
-    """Return the standard errors of resampled estimates, from the middle 68 % of the draws.
-
-    Args:
-        drawn: (draws, ...)
-    """
+    """Return the standard errors of resampled estimates (draws, ...), from the middle 68 % of the
+    draws."""
     low, high = np.nanquantile(drawn, (0.1587, 0.8413), axis=0)
     return np.asarray(high - low) / 2
 

@@ -1,9 +1,5 @@
 """The effect of a change as a function of the load: one point for each range of running requests.
-Pure.
-
-A change can make the latency worse only at high concurrency, or only for a batch of one request. A
-single number for all loads would hide this.
-"""
+Pure. A change can make the latency worse only at some loads, for example at high concurrency."""
 
 from math import hypot
 from typing import Final, NamedTuple
@@ -19,18 +15,16 @@ POINTS: Final = 6
 """Maximum number of points."""
 LEAST_REQUESTS: Final = 100
 """Minimum number of requests of a point. With 100 requests, the 95 % interval of P50 extends from
-P40 to P60. With fewer requests, it is wider."""
+P40 to P60."""
 
 
 class LoadPoint(NamedTuple):
-    """One point of the curve: the requests that had about the same number of running requests
-    around them at their arrival."""
+    """A point of the curve: requests with about the same number of running requests at arrival."""
 
     load: float
     """Median number of running requests at arrival."""
     before_s: float
-    """The percentile before the change, estimated for the mix and load of the requests of this
-    point."""
+    """The percentile before the change, at the mix and load of this point."""
     after_s: float
     low_s: float
     """The 95 % interval of after − before."""
@@ -39,11 +33,10 @@ class LoadPoint(NamedTuple):
 
 
 def edges_of(running: FloatArray, q: float) -> FloatArray:
-    """Return the numbers of running requests at which one point ends and the next point begins.
+    """Return the numbers of running requests that separate the points.
 
     Args:
-        running: (n,) numbers of running requests at the arrival of the compared requests.
-        q: the percentile of the curve.
+        running: (n,) at the arrival of the compared requests.
 
     Returns:
         (k,) ascending limits; k + 1 points.
@@ -76,10 +69,7 @@ def points_of(
     """Return the curve.
 
     Args:
-        measured: both sides.
         drawn: (draws, k + 1, 2) results of `percentiles` for resampled requests.
-        edges: from `edges_of`.
-        q: the percentile.
         reach: half the width of an interval in standard errors.
     """
     running = measured.compared.running

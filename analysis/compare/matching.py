@@ -2,8 +2,8 @@
 
 Pure. A request is matched with the requests of its own group (tenant, route, adapter) whose
 expected latency is nearest to its own. The latency of each match is multiplied by the ratio of the
-two expected latencies. The resulting latencies are an estimate of the distribution of latencies
-that the request would have had before the change.
+two expected latencies. The results estimate the distribution of the request's latency before the
+change.
 
 Sources: Abadie and Imbens, "Bias-corrected matching estimators", JBES 2011; Kish, "Survey
 Sampling", 1965, for the effective sample size.
@@ -19,14 +19,12 @@ MATCHES: Final = 30
 """Number of matches in a large group. The mean of 30 latencies has a fifth of the standard
 deviation of one latency."""
 FEWER: Final = (10, 15)
-"""Possible numbers of matches in smaller groups. A small group has fewer matches, so that the
-expected latencies of the matches stay near. A number is used if the group has fewer than five times
-as many requests as the next larger number. Each number divides `MATCHES`, so that the matches can
-be repeated to fill `MATCHES` columns."""
+"""Numbers of matches in smaller groups, so that the matches' expected latencies stay near. A group
+of fewer than 75 requests (5 · 15) has 10 matches, and a group of fewer than 150 requests (5 · 30)
+has 15 matches. Each number divides `MATCHES`, so that repeated matches fill `MATCHES` columns."""
 FARTHEST: Final = 0.7
-"""A request can be compared only if the median difference between the logarithm of its expected
-latency and the logarithms of its matches' expected latencies is at most this. At this limit, half
-of the matches' latencies are scaled by a factor of at most 2."""
+"""A request can be compared only if the median of |ln(own expected latency / match's)| is at most
+this: half of the matches' latencies are scaled by a factor of at most 2."""
 BEYOND: Final = 1.1
 """A request can be compared only if the work around it is at most this many times the largest
 amount before the change."""
@@ -64,11 +62,7 @@ class Matches(NamedTuple):
         return Matches(self.rows[chosen], self.scale[chosen], self.there[chosen])
 
     def effective(self, size: int) -> float:
-        """Return the effective number of requests before the change (Kish).
-
-        Args:
-            size: number of requests before the change.
-        """
+        """Return the effective number of requests before the change (Kish)."""
         weights = np.bincount(self.rows.ravel(), minlength=size).astype(np.float64)
         return float(weights.sum() ** 2 / (weights**2).sum()) if weights.any() else 0.0
 
@@ -78,15 +72,13 @@ def match(before: Group, after: Group) -> Matches:
     logs = np.log(before.expected_s)
     order = np.lexsort((logs, before.number))
     groups, logs = before.number[order], logs[order]
-    # All groups are sorted by one key, in which two groups are farther apart than any two
-    # latencies.
+    # One sort key for all groups: groups are farther apart than any two latencies.
     apart = 1e3
     wanted = np.log(after.expected_s)
     keys, key = groups * apart + logs, after.number * apart + wanted
     first, last = (np.searchsorted(keys, key, side=side) for side in ("left", "right"))
-    # Many requests have the same expected latency, for example an expected queue time of 0. The
-    # requests after the change are spread over these equal requests, so that they do not all get
-    # the same matches.
+    # Many requests have the same expected latency, such as a queue time of 0. The requests after
+    # the change are spread over them, to get different matches.
     spread = np.arange(key.size) * _GOLDEN % 1
     middle = first + np.floor(spread * (last - first)).astype(np.int64)
     low = np.searchsorted(groups, after.number, side="left")
@@ -111,6 +103,6 @@ def seen(before: FloatArray, after: FloatArray) -> BoolArray:
 
     Args:
         before: (n, k) amounts of each kind of work.
-        after: (m, k) the same amounts for each request after the change.
+        after: (m, k) the same amounts.
     """
     return np.asarray((after <= before.max(axis=0) * BEYOND).all(axis=1))

@@ -23,7 +23,7 @@ from replay.arrivals import BoolArray, FloatArray, IntArray
 from telemetry.quantiles import nearest_rank
 
 LEAST_IN_GROUP: Final = 50
-"""Groups that have fewer requests than this before the change are joined to one group."""
+"""Groups with fewer requests before the change are joined to one group."""
 REST: Final = -1
 NEW: Final = -2
 """The number that stands for every group without requests before the change."""
@@ -33,7 +33,7 @@ TINY_S: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Observed:
-    """The requests of one side for which the compared latency is known."""
+    """The requests of one side whose compared latency is known."""
 
     at_s: FloatArray
     """(n,) when each request was received."""
@@ -66,7 +66,7 @@ class Parts(NamedTuple):
     before_s: float
     after_s: float
     compared_s: float
-    """The percentile of the requests after the change that can be compared."""
+    """The percentile of the compared requests after the change."""
     mixed_s: float
     """The percentile before the change, reweighted to the mix after it."""
     equal_s: float
@@ -74,8 +74,7 @@ class Parts(NamedTuple):
 
     @property
     def uncompared_s(self) -> float:
-        """The percentile of all requests after the change, minus the percentile of the requests
-        that can be compared."""
+        """The percentile of all requests after the change, minus that of the compared requests."""
         return self.after_s - self.compared_s
 
     @property
@@ -120,7 +119,7 @@ def joined_groups(before: Observed, after: Observed) -> tuple[Observed, Observed
 
 
 class Equal(NamedTuple):
-    """The compared requests, and the latencies that they would have had before the change."""
+    """The compared requests, and their estimated latencies before the change."""
 
     compared: Observed
     """The requests after the change that can be compared."""
@@ -132,20 +131,14 @@ class Equal(NamedTuple):
 
         Args:
             q: the percentile, in (0, 1).
-            floor_s: seconds that are added to both percentiles, so that a percentile of 0 has a
-                ratio.
+            floor_s: seconds added to both percentiles, so that 0 has a ratio.
         """
         after_s = percentile(self.compared.value_s, q) + floor_s
         return log(max(after_s, TINY_S) / max(percentile(self.before_s, q) + floor_s, TINY_S))
 
 
 class Comparison:
-    """Two sides, with the fits that all resampled estimates start from.
-
-    Args:
-        before: the requests before the change.
-        after: the requests after the change.
-    """
+    """Two sides, with the fits that all resampled estimates start from."""
 
     def __init__(self, before: Observed, after: Observed) -> None:
         self.before, self.after = joined_groups(before, after)
@@ -169,13 +162,8 @@ class Comparison:
         return _equal(self.before, self.after.take(self.comparable), self._by_work)
 
     def resampled(self, before: IntArray, after: IntArray) -> Equal:
-        """Return the result of `equal` for resampled requests. The fit is repeated with these
-        requests.
-
-        Args:
-            before: indices of the drawn requests before the change.
-            after: indices of the drawn requests after the change.
-        """
+        """Return the result of `equal` for resampled requests (indices on both sides), with a new
+        fit."""
         drawn = self.before.take(before)
         fit = ExpectedLatency(drawn.work, drawn.value_s)
         return _equal(drawn, self.after.take(after[self.comparable[after]]), fit)

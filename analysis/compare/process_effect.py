@@ -2,14 +2,13 @@
 
 Pure. A restart alone changes a latency: memory, cores and clocks differ from process to process. If
 the processes before and after the change differ, the effect of the restart adds to the effect of
-the change. Earlier processes of the same configuration show how large the effect of a restart is.
+the change. Earlier processes of the same configuration show how large this effect is.
 
     v = Σ over configurations Σ over processes (d − mean of the configuration)² / freedom
 
 d is the logarithm of a ratio: the percentile of a process, divided by the percentile of the
-requests before the change, at the same mix and load. v also contains the errors of the values d, so
-the effect is not added to the interval of the change. Instead, the wider of the two intervals is
-used. `benchmarks/compare_restarts.py` measures the verdicts.
+requests before the change, at the same mix and load. v also contains the errors of the values d. So
+the intervals of the effect and of the change are not added; the wider one is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,8 +25,8 @@ from analysis.corrected_prediction import student
 Key = TypeVar("Key")
 
 LEAST_FREEDOM: Final = 3
-"""Minimum degrees of freedom: the number of processes, minus the number of configurations. With 2,
-Student's quantile is 4.3, so that an effect of 5 % would hide changes up to 30 %."""
+"""Minimum degrees of freedom: processes minus configurations. With 2, Student's quantile is 4.3, so
+that an effect of 5 % would hide changes up to 30 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +39,8 @@ class ProcessEffect:
     log_sd: float | None
     """Standard deviation between processes; None if there are too few."""
     difference: float
-    """The standard deviation of the effect on after / before, in units of `log_sd`. It is 1.4 if a
-    single process served each side, and 0 if the same processes served both sides."""
+    """The standard deviation of the effect on after / before, in units of `log_sd`: 1.4 with one
+    process on each side, and 0 with the same processes on both sides."""
 
     @property
     def log_half(self) -> float:
@@ -69,12 +68,11 @@ class ProcessEffect:
 
 
 def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:
-    """Return the standard deviation of the effect on after / before, if the effects of single
-    processes have a standard deviation of 1.
+    """Return the standard deviation of the effect on after / before, in units of a single
+    process's.
 
     Args:
-        before: the share of the requests that each process served before the change.
-        after: the share of the requests that each process served after the change.
+        before, after: the share of the side's requests that each process served.
     """
     both = before.keys() | after.keys()
     return sqrt(sum((after.get(each, 0.0) - before.get(each, 0.0)) ** 2 for each in both))
@@ -89,11 +87,8 @@ def process_effect(
     """Estimate the effect of a restart.
 
     Args:
-        before: the requests before the change.
         of_configuration: the requests of each process, by configuration. A group has the same
             number as in `before`.
-        criteria: the percentile.
-        difference: from `difference_of`.
     """
     squares, freedom, processes = 0.0, 0, 0
     for configuration in of_configuration:

@@ -1,7 +1,7 @@
 """Find the processes that served each side, and other processes of the same configuration.
 
 A process is a replica from one start of its engines to the next. If the same processes served both
-sides, no restart can affect the comparison, and no other processes are read.
+sides, no other processes are read.
 """
 
 from collections import defaultdict
@@ -26,11 +26,11 @@ from telemetry.starts import EngineStart, loading_from
 LOOK_BACK_NS: Final = 7 * 86_400 * 10**9
 """How far back to look for earlier processes: the default retention of requests."""
 MOST_PROCESSES: Final = 8
-"""Maximum number of processes of a configuration. With 8 values, a standard deviation is known to
-within a factor of 2. More processes would take longer: 0.1 s for each process."""
+"""Maximum number of processes of a configuration, of which each takes 0.1 s. With 8 values, a
+standard deviation is known to within a factor of 2."""
 LONGEST_NS: Final = 600 * 10**9
 MOST_REQUESTS: Final = 10_000
-"""Maximum time and maximum number of requests to read of an earlier process."""
+"""Maximum time and number of requests to read of an earlier process."""
 
 
 class Process(NamedTuple):
@@ -64,12 +64,10 @@ class Processes:
 def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Process]:
     """Return the processes of each replica, in order of time. Pure.
 
-    A process may report several starts: one for each engine, or one for each API server. So two
-    consecutive starts belong to the same process if the engine of the second start began to load
-    before the engine of the first start was ready.
+    A process may report a start for each engine or API server. So two starts belong to the same
+    process if the second engine began to load before the first was ready.
 
     Args:
-        starts: in any order.
         to_unix_ns: the end of the last process of each replica.
     """
     of_replica: dict[str, list[EngineStart]] = defaultdict(list)
@@ -90,14 +88,8 @@ def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Process
 def read_processes(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen]
 ) -> Processes | None:
-    """Return the processes of a comparison. Return None if the same processes served both sides, or
-    if a side has no requests.
-
-    Args:
-        engine: the database, from `open_database`.
-        question: both sides.
-        sides: the requests of both sides.
-    """
+    """Return the processes of a comparison; None if the same processes served both sides, or if a
+    side has no requests."""
     windows = question.before.window, question.after.window
     from_unix_ns = max(0, windows[0].from_unix_ns - LOOK_BACK_NS)
     to_unix_ns = max(each.to_unix_ns for each in windows)
@@ -110,8 +102,8 @@ def read_processes(
     kinds: dict[tuple[str, str, int], list[ServedBy]] = defaultdict(list)
 
     def kind_of(process: Process, side: int) -> tuple[str, str, int]:
-        # If a replica serves both sides, it keeps its hardware when it restarts. So the processes
-        # of this replica are compared only with each other.
+        # A replica that serves both sides keeps its hardware when it restarts, so its processes are
+        # compared only with each other.
         same = process.replica in before & after
         return process.configuration, process.replica if same else "", side
 
@@ -122,8 +114,7 @@ def read_processes(
                 kinds[kind_of(process, number)].append(ServedBy(side.requests, by_process[process]))
     length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
     for process in sorted(known, key=lambda each: -each.from_unix_ns):
-        # Both sides may have the same configuration. Their processes are not mixed, because the
-        # question is about the change between the sides.
+        # If both sides have the same configuration, their processes are not mixed.
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
         if others is None or len(others) >= MOST_PROCESSES or any(process in by for by in served):
             continue
@@ -139,14 +130,7 @@ def read_processes(
 def effect_of(
     found: Processes, question: CompareQuestion, before: Chosen, criteria: Criteria
 ) -> ProcessEffect:
-    """Return the effect of a restart on a percentile. Pure.
-
-    Args:
-        found: from `read_processes`.
-        question: the latency.
-        before: the requests before the change.
-        criteria: the percentile.
-    """
+    """Return the effect of a restart on a percentile. Pure."""
     flat = [each for kind in found.kinds for each in kind]
     numbers = group_numbers(
         [before.requests.table, *(each.requests.table for each in flat)], without=question.labels
@@ -166,8 +150,7 @@ def effect_of(
 
 
 def _served(side: Chosen, known: Sequence[Process]) -> dict[Process, BoolArray]:
-    """Return the requests of a side that each process served. The result does not contain processes
-    that served no requests."""
+    """Return the requests of a side by the process that served them."""
     of_replica: dict[str, list[Process]] = defaultdict(list)
     for each in known:
         of_replica[each.replica].append(each)
@@ -186,7 +169,6 @@ def _served(side: Chosen, known: Sequence[Process]) -> dict[Process, BoolArray]:
 
 
 def _first_requests(engine: Engine, process: Process, length_ns: int) -> ServedBy | None:
-    """Return the first requests of a process, or None without requests."""
     to_unix_ns = min(process.to_unix_ns, process.from_unix_ns + length_ns)
     if to_unix_ns <= process.from_unix_ns:
         return None

@@ -11,12 +11,10 @@ from analysis.compare.work_terms import METRICS
 from store.queries import REQUEST_LABELS, Window
 
 QUANTILE: Final = "p95"
-"""The default percentile. For a confidence interval of the same width, P99 needs four times as many
-requests as P95."""
+"""The default percentile. P99 needs four times as many requests."""
 MOST_MARGIN: Final = 10.0
 VERSION: Final = "version"
-"""The version of vLLM. Requests have no such column, because the version is stored with the starts
-of the engines."""
+"""The version of vLLM, which is stored with the starts of the engines and not with the requests."""
 SIDE_LABELS: Final = (*REQUEST_LABELS, VERSION)
 """The labels that can select the requests of a side."""
 SIDES: Final = ("before", "after")
@@ -26,7 +24,7 @@ SPLITS: Final = ("replica", "config", VERSION)
 
 
 class CompareError(ValueError):
-    """The question cannot be answered. The message states the reason and what is allowed."""
+    """The question cannot be answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +51,8 @@ class CompareQuestion:
     margin: float = MARGIN
     """A change up to this ratio is acceptable."""
     looks: bool = True
-    """True if the interval must hold for all looks at the result together. A gate in a deployment
-    pipeline needs this, because it looks repeatedly at a range that grows."""
+    """True if the interval must hold for all looks together. For example, a gate in a deployment
+    pipeline looks repeatedly at a range that grows."""
     objectives: Sequence[Objective] = ()
 
     def __post_init__(self) -> None:

@@ -20,12 +20,7 @@ _WORDS: Final = {
 
 
 def finding(answer: Decided, seconds: Callable[[float | None], str]) -> str:
-    """Return the verdict as a sentence with its numbers.
-
-    Args:
-        answer: the answer.
-        seconds: formats a duration.
-    """
+    """Return the verdict as a sentence with its numbers."""
     question, found = answer.question, answer.decision
     latency = name_of(answer)
     parts, ratio, change = found.parts, found.ratio, found.change_ratio
@@ -67,8 +62,7 @@ def name_of(answer: Decided) -> str:
 
 
 def compared(found: Decision) -> str:
-    """Return sentences that state how many requests were compared, and which requests were not
-    compared."""
+    """Return sentences on how many requests were compared, and which were not."""
     share = f"{found.compared_ratio:.0%}"
     if share == "100%" and found.uncompared:
         share = f"{min(found.compared_ratio, 0.999):.1%}"
@@ -82,12 +76,7 @@ def compared(found: Decision) -> str:
 
 
 def total_change(total: TotalChange, signed_seconds: Callable[[float], str]) -> str | None:
-    """Return the total change as a sentence, or None if no replay was requested.
-
-    Args:
-        total: the total change.
-        signed_seconds: formats a difference of durations.
-    """
+    """Return the total change as a sentence, or None if no replay was requested."""
     if total.total_change_s is not None:
         change = signed_seconds(total.total_change_s)
         return f"Total change, with the load that the change itself caused (by replay): {change}."
@@ -97,13 +86,7 @@ def total_change(total: TotalChange, signed_seconds: Callable[[float], str]) -> 
 
 
 def predicted(answer: CompareAnswer, clock: Callable[[int], str]) -> str | None:
-    """Return a sentence with the change that `what-if` predicted and the change that was measured.
-    Return None if there is no prediction.
-
-    Args:
-        answer: the answer.
-        clock: formats an instant in unix nanoseconds.
-    """
+    """Return a sentence with the predicted and the measured change; None without a prediction."""
     found = answer.expected
     if found is None:
         return None

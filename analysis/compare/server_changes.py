@@ -16,8 +16,7 @@ from telemetry.starts import EngineStart, loading_from
 ROLLING_NS: Final = 600 * 10**9
 """Maximum time between two starts of one rolling deployment.
 
-Kubernetes considers a Deployment without progress for 600 s as failed (progressDeadlineSeconds). So
-a replica that sends no samples may be restarting for up to this time.
+Kubernetes considers a Deployment without progress for 600 s as failed (progressDeadlineSeconds).
 """
 STALE_NS: Final = int(STALE_S * 10**9)
 REPLICAS: Final = "The number of replicas"
@@ -27,8 +26,8 @@ VERSION: Final = "The version of vLLM"
 
 @dataclass(frozen=True, slots=True)
 class ServerChange:
-    """A change of the servers. A rolling deployment is one change from the time when its first
-    engine began to load until its last start."""
+    """A change of the servers. A rolling deployment is one change, from the first load of an engine
+    to the last start."""
 
     what: str
     """What changed, as the subject of a sentence."""
@@ -49,7 +48,7 @@ def server_change(engine: Engine, window: Window) -> ServerChange | None:
     the last sample of each engine."""
     before = in_force(engine, window.from_unix_ns)
     during = starts_between(engine, window.from_unix_ns + 1, window.to_unix_ns)
-    # A replica that ended just before the range may be replaced in the range.
+    # A replica may end just before the range and be replaced in it.
     longer = Window(max(0, window.from_unix_ns - ROLLING_NS), window.to_unix_ns)
     last_unix_ns = last_samples(engine, [*before, *during], longer)
     return change_of(before, during, last_unix_ns, window.from_unix_ns)
@@ -64,15 +63,13 @@ def change_of(
     """Return the latest change in a range. Pure.
 
     If no engine started before the range, the first starts of the range are the earlier state. If a
-    new replica begins when an old replica ends, the new replica replaces the old replica. This
-    happens in a rolling deployment that gives each replica a new name.
+    new replica begins when an old replica ends, the new one replaces the old one, as in a rolling
+    deployment with new names.
 
     Args:
-        before: the latest start of each engine before the range.
-        during: the starts in the range, in order of time.
-        last_unix_ns: the last sample of each replica that sent samples. A replica has ended if it
-            sends no samples while other replicas do.
-        from_unix_ns: the start of the range. A replica that ended earlier is not a change.
+        last_unix_ns: the last sample of each replica. A replica has ended if it sends no samples
+            while other replicas do.
+        from_unix_ns: the start of the range. A replica that ended earlier is no change.
     """
     if not before:
         number = _first_starts(during)
@@ -107,7 +104,6 @@ def change_of(
 
 
 def _latest_change(found: Iterable[_Event]) -> ServerChange | None:
-    """Return the change that consists of the last events, or None without events."""
     latest: list[_Event] = []
     for each in sorted(found, key=lambda event: event.to_unix_ns):
         if latest and each.to_unix_ns - latest[-1].to_unix_ns > ROLLING_NS:
@@ -124,8 +120,8 @@ def _latest_change(found: Iterable[_Event]) -> ServerChange | None:
 
 
 def _difference(was: EngineStart | None, now: EngineStart) -> str | None:
-    """Return what differs between two starts. Return None if nothing differs or if there is no
-    earlier start."""
+    """Return what differs between two starts; None if nothing differs or there is no earlier
+    start."""
     if was is None:
         return None
     if was.config != now.config:
@@ -143,8 +139,7 @@ def _silent_replicas(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
 def _nearest_end(
     start: EngineStart, silent: Mapping[str, int], replicas: Iterable[str]
 ) -> str | None:
-    """Return the replica that ended closest to the loading of an engine, or None if no replica
-    ended within `ROLLING_NS` of it."""
+    """Return the replica that ended closest to the loading of an engine, within `ROLLING_NS`."""
     distances = {
         name: max(loading_from(start) - silent[name], silent[name] - start.at_unix_ns, 0)
         for name in replicas
@@ -157,8 +152,8 @@ def _nearest_end(
 def _first_starts(starts: Sequence[EngineStart]) -> int:
     """Return the number of starts that belong to the first deployment of a fleet.
 
-    The first deployment ends when an engine starts for the second time, or at a gap that is too
-    long for one rolling deployment.
+    The first deployment ends when an engine starts again, or at a gap of more than a rolling
+    deployment.
     """
     seen: set[tuple[str, int]] = set()
     for place, each in enumerate(starts):

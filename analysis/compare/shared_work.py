@@ -1,10 +1,9 @@
 """The work of other requests on the same engine, computed from the rows of the requests.
 
 Pure. The number of requests at a request's arrival is not enough to compare latencies under
-different load. In a quiet window, an engine with 20 requests soon has fewer requests; in a busy
-window, it soon has more. So this module integrates the work of the other requests over the time in
-which a request waited or decoded. The work is counted in tokens, not in seconds, because a slower
-server needs more seconds for the same tokens.
+different load: in a quiet window it soon falls, in a busy window it soon rises. So this module
+integrates the work of the other requests over the time in which a request waited or decoded. Work
+is counted in tokens, because the seconds depend on the server's speed.
 """
 
 from dataclasses import dataclass
@@ -69,11 +68,7 @@ def pairs_of(uncached_tokens: FloatArray, cached_tokens: FloatArray) -> FloatArr
 
 
 def shared_work(of: Instants) -> SharedWork:
-    """Return the work around each request.
-
-    Args:
-        of: all requests of the engines, also those that are not compared.
-    """
+    """Return the work around each request. `of` has all requests of the engines."""
     size = of.received_s.size
     found = {name: np.full(size, np.nan) for name in SharedWork.__dataclass_fields__}
     for engine in np.unique(of.engine):
@@ -121,8 +116,8 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
 
 
 class _Level:
-    """The sum of an amount over all requests, as a function of time. Each request adds its amount
-    (its height) from its start to its end."""
+    """The sum over all requests as a function of time. Each request adds its height from its start
+    to its end."""
 
     def __init__(self, starts: FloatArray, ends: FloatArray, heights: FloatArray) -> None:
         at = np.concatenate([starts, ends])

@@ -1,7 +1,7 @@
 """Select the requests of both sides of a comparison, and compute their work.
 
-Pure. The input has all requests of the engines. It also has requests that are not compared, because
-these requests share the engines' steps.
+Pure. The input has all requests of the engines, because requests that are not compared share the
+engines' steps.
 """
 
 from collections.abc import Sequence
@@ -46,13 +46,11 @@ class Requests:
     def observed(
         self, metric: str, groups: IntArray, chosen: BoolArray
     ) -> tuple[Observed, IntArray]:
-        """Return the chosen requests for which the latency is known, and the row numbers of these
-        requests in the table.
+        """Return the chosen requests with a known latency, and their row numbers in the table.
 
         Args:
             metric: a key of `METRICS`.
             groups: (n,) from `group_numbers`.
-            chosen: (n,) whether a request belongs to the side.
         """
         value_s = _floats(self.table, METRICS[metric])
         mix = mix_terms(metric, self.instants)
@@ -73,8 +71,7 @@ class Requests:
 def requests_of(table: pa.Table) -> Requests:
     """Compute the work around each request.
 
-    If the source of a request reports no phases, the time to the first token counts as the prefill,
-    and the remaining time counts as the decode.
+    Without phases, the time to the first token counts as the prefill, and the rest as the decode.
 
     Args:
         table: requests with `COLUMNS`, in order of receipt, of all engines of a range.
@@ -108,13 +105,12 @@ def requests_of(table: pa.Table) -> Requests:
 
 
 def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> list[IntArray]:
-    """Return a group number for each request. Requests with the same tenant, route and adapter have
-    the same number in all tables.
+    """Return a group number for each request: the same for the same tenant, route and adapter in
+    all tables.
 
     Args:
-        tables: the requests of each side.
-        without: labels that select the sides. They are not used for groups, because with them the
-            sides would have no group in common.
+        without: labels that select the sides. They are ignored, because with them the sides would
+            have no group in common.
     """
     names = [name for name in GROUPED if name not in without]
     whole = pa.concat_tables([each.select(list(GROUPED)) for each in tables])
@@ -124,7 +120,6 @@ def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> li
 
 
 def _codes(columns: Sequence[pa.ChunkedArray], size: int) -> IntArray:
-    """Return a number for each distinct combination of values."""
     found = np.zeros(size, dtype=np.int64)
     for column in columns:
         _, codes = np.unique(column.to_numpy(zero_copy_only=False).astype(str), return_inverse=True)

@@ -1,10 +1,9 @@
 """The coefficients of the engine steps before and after, from the sums in the engine samples.
 
 Pure. Time is divided into stretches of some seconds. For each stretch, the samples contain the busy
-time of the engine steps and the amounts of work: steps, prefill tokens, attention pairs, context
-tokens and decodes. Each coefficient is the busy time per unit of one kind of work. The coefficients
-depend little on the mix and the load. So if they differ, this is independent evidence that the
-server changed.
+time of the engine steps and the work: steps, prefill tokens, attention pairs, context tokens and
+decodes. A coefficient is the busy time per unit of one kind of work. It depends little on the mix
+and the load, so a different coefficient is independent evidence that the server changed.
 """
 
 from collections.abc import Mapping
@@ -37,13 +36,12 @@ LEAST_STRETCHES: Final = 10 * COEFFICIENTS
 """Minimum number of stretches on each side: ten for each coefficient."""
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
-"""Additional standard deviation of the ratio between two windows without a change, which resampling
-of blocks does not show. It was measured on 90 pairs of simulated windows."""
+"""The part of the standard deviation of the ratio between two unchanged windows that resampling of
+blocks does not show. Measured on 90 pairs of simulated windows."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
-"""If the deviation of a stretch is more than this many times the median deviation, the stretch has
-a lower weight. For normally distributed noise, 2 medians are 1.35 standard deviations, which is the
-usual choice (Huber, Robust Statistics, 1981)."""
+"""A stretch whose deviation is more than this many times the median deviation has a lower weight
+(as in `expected_latency`)."""
 _NS: Final = 10**9
 _WORK: Final = (
     *("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total"),
@@ -78,8 +76,8 @@ class Coefficients:
     """In seconds, by name in `NAMES`."""
     after: Mapping[str, Estimate]
     pace: Estimate
-    """The busy time of the steps after the change, divided by the busy time that the same work
-    would have taken before the change."""
+    """The busy time after the change, divided by the time that the same work would have taken
+    before."""
 
 
 def stretches_of(
@@ -88,10 +86,7 @@ def stretches_of(
     """Return the stretches of the chosen samples that have steps.
 
     Args:
-        samples: the samples of both sides.
         chosen: (n,) whether a sample belongs to an engine of the side.
-        from_unix_ns: start of the range.
-        to_unix_ns: end of the range.
     """
     mine = chosen & (samples.at_unix_ns >= from_unix_ns) & (samples.at_unix_ns < to_unix_ns)
     if not mine.any():
@@ -146,15 +141,13 @@ def _take(of: Stretches, rows: IntArray) -> Stretches:
 
 
 def _rows(size: int, chance: np.random.Generator) -> IntArray:
-    """Draw blocks of consecutive stretches."""
     starts = chance.integers(0, max(size - BLOCK, 0) + 1, -(-size // BLOCK))
     rows = (starts[:, None] + np.arange(BLOCK)).ravel()[:size]
     return np.asarray(np.minimum(rows, size - 1))
 
 
 def _fit(of: Stretches) -> FloatArray:
-    """Return (5,) non-negative coefficients. Stretches with a large deviation have a lower weight
-    (Huber's weights)."""
+    """Return (5,) non-negative coefficients, fitted with Huber's weights."""
     scales = np.maximum(of.work.mean(axis=0), 1e-12)
     columns = of.work / scales
     weights = 1 / of.busy_s
@@ -167,8 +160,7 @@ def _fit(of: Stretches) -> FloatArray:
 
 
 def _pace(coefficients: FloatArray, before: Stretches, after: Stretches) -> float:
-    """Return the ratio of busy time to modelled time after the change, divided by the same ratio
-    before the change."""
+    """Return (busy / modelled time after) / (busy / modelled time before the change)."""
     was, now = (
         each.busy_s.sum() / max(float((each.work @ coefficients).sum()), 1e-12)
         for each in (before, after)

@@ -2,8 +2,8 @@
 on the server before the change.
 
 The comparison at the same load leaves out a part of the effect: on a slower server, more requests
-run at the same time, which makes the server even slower. The replay includes this part, because in
-the replay the model of the server before the change serves the same arrivals.
+run at the same time, which makes it even slower. The replay serves the same arrivals, so it
+includes this part.
 """
 
 from dataclasses import dataclass, replace
@@ -29,17 +29,12 @@ class TotalChange:
     """The total change of a percentile, or the reason why it is unknown."""
 
     total_change_s: float | None
-    """The percentile after the change, minus the same percentile of the replay."""
+    """The percentile after the change, minus that of the replay."""
     reason: str | None = None
 
 
 def total_change(engine: Engine, question: CompareQuestion) -> TotalChange:
-    """Replay the requests after the change on the server before it.
-
-    Args:
-        engine: the database, from `open_database`.
-        question: both sides, the latency and the percentile.
-    """
+    """Replay the requests after the change on the server before it."""
     try:
         before, after = (
             _of_side(_recorded(engine, side, question), side)
@@ -51,7 +46,6 @@ def total_change(engine: Engine, question: CompareQuestion) -> TotalChange:
 
 
 def _recorded(engine: Engine, side: Side, question: CompareQuestion) -> Recorded:
-    """Read the traffic of a side's range, with the labels that select requests."""
     found = read_recorded(engine, side.window, question.columns)
     if VERSION not in question.labels:
         return found
@@ -59,8 +53,6 @@ def _recorded(engine: Engine, side: Side, question: CompareQuestion) -> Recorded
 
 
 def _of_side(recorded: Recorded, side: Side) -> Recorded:
-    """Return the engines that served requests of a side. The requests of other engines are not
-    read."""
     chosen = recorded.counted & matching(recorded.requests, side.equals)
     engines = [each for each in recorded.engines if chosen[each.rows].any()]
     if not engines:
@@ -85,12 +77,11 @@ def _replayed(before: Recorded, after: Recorded, question: CompareQuestion) -> T
             f"the replay of the requests before the change is {error:+.0%} off at"
             f" {question.quantile.upper()}; allowed: at most {most:.0%}",
         )
-    # An error of the model affects both replays, so it cancels out in the ratio (decision 079).
+    # An error of the model cancels out in the ratio (decision 079).
     return TotalChange(then_s - expected_s / (1 + error))
 
 
 def _values(traffic: Recorded, server: Recorded, column: str) -> FloatArray:
-    """Return the replayed latencies of a window's requests, in the order of its requests."""
     models = {(each.replica, each.engine): each.model for each in server.engines}
     spare = [each.model for each in server.engines]
     engines = [

@@ -28,7 +28,6 @@ def verdict_of(ratio: float, found: Interval, margin: float) -> CompareVerdict:
     Args:
         ratio: the estimated logarithm of after / before.
         found: the interval of the logarithm.
-        margin: a change up to this ratio is acceptable.
     """
     limit = log1p(margin)
     if found.low > 0 and ratio > limit:

@@ -1,7 +1,7 @@
 """Find the version of vLLM that served each request.
 
-Rows of requests have no version. The start of an engine has a version. This version applies until
-the replica's next start.
+Rows of requests have no version. The version of an engine's start applies until the replica's next
+start.
 """
 
 from collections import defaultdict
@@ -21,9 +21,7 @@ def with_versions(engine: Engine, requests: pa.Table, window: Window) -> pa.Tabl
     """Add the column `version` to requests.
 
     Args:
-        engine: the database, from `open_database`.
-        requests: with `replica` and `received_unix_ns`.
-        window: a range that contains the requests.
+        requests: with `replica` and `received_unix_ns`, within the window.
     """
     return requests.append_column(VERSION, versions_of(requests, _starts(engine, window)))
 
@@ -54,7 +52,6 @@ def versions_of(requests: pa.Table, starts: Iterable[EngineStart]) -> pa.Array:
 
 
 def _starts(engine: Engine, window: Window) -> list[EngineStart]:
-    """Return the starts that are in force at any time of a range."""
     return [
         *in_force(engine, window.from_unix_ns),
         *starts_between(engine, window.from_unix_ns + 1, window.to_unix_ns),

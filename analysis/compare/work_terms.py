@@ -1,8 +1,7 @@
 """The amounts of work that determine each latency: the work of the request itself, and the work of
 the requests around it.
 
-Pure. The number of output tokens is not a term, because a change such as quantisation can affect
-the length of responses. This effect is part of the change.
+Pure. The number of output tokens is not a term: a change such as quantisation can affect it.
 """
 
 from collections.abc import Mapping
@@ -26,9 +25,7 @@ METRICS: Final[Mapping[str, str]] = {
 def mix_terms(metric: str, of: Instants) -> FloatArray:
     """Return the work of the requests themselves: (n, j), the first column is 1.
 
-    Args:
-        metric: a key of `METRICS`.
-        of: the requests.
+    `metric` is a key of `METRICS`.
     """
     prefill = (of.uncached_tokens, pairs_of(of.uncached_tokens, of.cached_tokens))
     prompt = of.uncached_tokens + of.cached_tokens
@@ -41,7 +38,6 @@ def load_terms(metric: str, of: Instants, around: SharedWork) -> FloatArray:
 
     Args:
         metric: a key of `METRICS`.
-        of: the requests.
         around: from `shared_work`, of the same requests.
     """
     wait = (around.wait_prefill_tokens, around.wait_prefill_pairs)

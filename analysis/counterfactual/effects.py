@@ -1,5 +1,4 @@
-"""Predict the effects of an explanation's levers (proposed changes). Leave out levers that would
-not help."""
+"""Predict the effects of an explanation's levers (proposed changes)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,8 +15,8 @@ from replay.edits import EditError, Edits, edits_of
 def with_effects(causes: Sequence[Cause], window: Recorded, tails: Tails) -> list[Cause]:
     """Return the causes with the predicted effects of their levers.
 
-    A lever that would not shorten the latency is left out. If no replay can predict the effect of a
-    lever, its `predicted` stays None.
+    A lever that would not shorten the latency is left out. `predicted` is None if no replay can
+    predict the effect.
     """
     changes = dict.fromkeys(
         lever.change for cause in causes for lever in cause.levers if lever.change is not None
@@ -46,13 +45,9 @@ def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str
 
 
 def _edits(change: str, tenants: Sequence[str]) -> Edits | None:
-    """Return the edits that a replay needs for a proposed change, or None if no replay can predict
-    the effect of the change.
-
-    The effect of a tenant's rate limit is unknown if the replayed part of the window contains no
-    request of this tenant, or if the tenant's name contains characters that a change does not
-    allow.
-    """
+    """Return the edits that replay a proposed change, or None if no replay can predict its effect.
+    The effect of a tenant's rate limit is unknown if the tenant has no request in the replayed part
+    of the window, or if an edit cannot contain its name."""
     try:
         edits = edits_of([change])
     except EditError:

@@ -1,9 +1,9 @@
 """Distinguish cache misses that evictions cause from cache misses of new prompts.
 
 Pure. The prefix ladders show how many tokens of a prompt were also in an earlier request to the
-same engine. If the engine's cache contains fewer of these tokens than in the baseline, the engine
-has evicted the missing tokens. In this case, the cause is not the prompts but the factor that
-occupies the cache's blocks: lost blocks, longer requests, or more requests.
+same engine. If the cache has fewer of these tokens than in the baseline, the engine has evicted
+them. The cause is then what occupies the cache's blocks: lost blocks, longer requests, or more
+requests.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,14 @@ from analysis.recorded_traffic import Recorded
 from replay.arrivals import FloatArray
 
 _MOST_KEPT: Final = 0.9
-"""Evictions are reported if `Evictions.kept` is below this. For `kept`, the share of the repeated
-tokens that the cache contains in the window is divided by the same share in the baseline. In 58
-simulated cases without a fault of cache or lengths, the smallest value was 0.97."""
+"""Evictions are reported if `Evictions.kept` is below this. In 58 simulated cases without a fault
+of cache or lengths, the smallest value was 0.97."""
 
 _TAKE_BLOCKS: Final = (
     *(Kind.BLOCKS, Kind.OUTGROWN_BLOCKS, Kind.PROMPTS, Kind.OUTPUTS),
     *(Kind.LONG_OUTPUTS, Kind.LONG_PROMPTS, Kind.RATE),
 )
-"""The factors that can cause evictions of prefixes. If several of these factors apply, the first
-one in this list is used."""
+"""The factors that can evict prefixes. Of several, the first in this list is used."""
 
 
 class Evictions(NamedTuple):
@@ -35,7 +33,7 @@ class Evictions(NamedTuple):
     factor: int
     """The index of the factor that evicts."""
     repeated_ratio: FloatArray
-    """(n,) the share of each recorded prompt that an earlier request also began with."""
+    """(n,) the share of each recorded prompt that was also in an earlier request."""
     usually_kept: float
     """The share of the repeated tokens that the cache contains in the baseline."""
     kept: float
@@ -43,8 +41,7 @@ class Evictions(NamedTuple):
 
 
 def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -> Evictions | None:
-    """Return the evictions. Return None if nothing was evicted, or if none of the factors can cause
-    evictions."""
+    """Return the evictions; None if nothing was evicted, or no factor can cause evictions."""
     places = [
         place for kind in _TAKE_BLOCKS for place, each in enumerate(factors) if each.kind is kind
     ]
@@ -58,8 +55,8 @@ def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -
 
 
 def _repeated(recorded: Recorded) -> tuple[FloatArray, float]:
-    """Return the share of each prompt that an earlier request also began with, and the share of
-    these repeated tokens that the cache contained."""
+    """Return the share of each prompt that was also in an earlier request, and the share of these
+    tokens that the cache contained."""
     external = np.nan_to_num(recorded.column("external_cached_tokens"))
     cached = np.maximum(np.nan_to_num(recorded.column("cached_tokens")) - external, 0.0)
     repeated = np.maximum(repeated_tokens(recorded), cached)

@@ -35,17 +35,10 @@ the window and 15 of the baseline, which take up to 17 s (docs/benchmarks.md#sha
 def with_replayed_shares(
     engine: Engine, explanation: Explanation, progress: Callable[[], None] = lambda: None
 ) -> Explanation:
-    """Return an explanation whose shares come from replays, with intervals.
-
-    The causes that the explanation names are tested. If these causes do not explain the growth,
-    causes that are too small to be named are tested too. If there are no causes, the explanation is
-    returned unchanged. If the replay cannot determine the shares, the shares by accounting remain,
-    and `not_replayed` states the reason.
-
-    Args:
-        engine: the database, from `open_database`.
-        explanation: an explanation by accounting.
-        progress: called after each replayed combination of causes.
+    """Return an explanation whose shares come from replays, with intervals. The replays test the
+    causes that the explanation names. If these do not explain the growth, smaller causes are tested
+    too. If the replay cannot determine the shares, the shares by accounting remain, and
+    `not_replayed` states the reason.
 
     Raises:
         NotAllowed: the question is about requests that the reader may not see.
@@ -70,13 +63,10 @@ def with_shares_of(
     read: Callable[[Tails], tuple[Recorded, Recorded]],
     progress: Callable[[], None] = lambda: None,
 ) -> tuple[Explanation, Recorded | None]:
-    """Return an explanation with shares from replays, and the replayed window. The window is None
-    if there was no replay.
+    """Return an explanation with shares from replays, and the replayed window, or None.
 
     Args:
-        explanation: see `with_replayed_shares`.
         read: returns the window and the baseline to replay.
-        progress: see `with_replayed_shares`.
     """
     if (known := without_replay(explanation)) is not None:
         return known, None
@@ -95,11 +85,8 @@ def with_shares_of(
 
 
 def without_replay(explanation: Explanation) -> Explanation | None:
-    """Return the explanation if no replay is needed, and None if a replay is needed.
-
-    If no replay can determine the shares, the returned explanation contains the reason. If there is
-    nothing to replay, the explanation is unchanged. This function does not read the database.
-    """
+    """Return the explanation if there is nothing to replay, otherwise None. If no replay can
+    determine the shares, the explanation contains the reason."""
     causes = _causes_to_test(explanation)
     if explanation.verdict is not Verdict.INCIDENT or not causes:
         return explanation
@@ -145,9 +132,8 @@ def _with_decision(
 
 
 def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
-    """Return the part of the window with the most slow requests, among all parts that have
-    `MOST_REQUESTS` consecutive requests. Return the whole window if it has at most `MOST_REQUESTS`
-    requests."""
+    """Return the part of the window with the most slow requests: at most `MOST_REQUESTS`
+    consecutive requests."""
     window = _window(question.window)
     latency = COLUMN[question.metric]
     columns = list(dict.fromkeys(["received_unix_ns", latency, *question.where]))
@@ -164,14 +150,12 @@ def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
 
 
 def _last_part(engine: Engine, question: Question) -> Window:
-    """Return the last part of the baseline that has at most `MOST_REQUESTS` requests. The returned
-    range begins with a request."""
+    """Return the last part of the baseline that has at most `MOST_REQUESTS` requests."""
     window = _window(question.baseline)
     received = request_columns(engine, window, ["received_unix_ns"])["received_unix_ns"].to_numpy()
     if not received.size:
         return window
-    # The range begins with a request, because the store may have no data from the beginning of the
-    # baseline.
+    # The range begins with a request, because the beginning of the baseline may have no data.
     return Window(int(received[-MOST_REQUESTS:][0]), window.to_unix_ns)
 
 

@@ -1,8 +1,5 @@
-"""Factors: the properties of a window that a replay can reset to their value in the baseline, and
-the causes that each factor represents.
-
-Pure.
-"""
+"""Factors: the properties of a window that a replay can reset to the baseline, and the causes that
+they represent. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +10,10 @@ from diagnosis.explanation import Cause
 
 
 class Kind(Enum):
-    """The kind of property that is reset to the baseline."""
+    """The kind of property."""
 
     RATE = "rate"
-    """The times of arrival. If the factor has a tenant, only the arrivals of this tenant's
-    requests."""
+    """The times of arrival, of all requests or of the factor's tenant."""
     LONG_PROMPTS = "long prompts"
     """The rate of the requests with the longest prompts."""
     LONG_OUTPUTS = "long outputs"
@@ -42,8 +38,7 @@ class Kind(Enum):
     BLOCKS = "KV blocks"
     """Blocks that the window has lost."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
-    """Blocks that the window has lost, and the lengths of the outputs, whose KV cache no longer
-    fits in the remaining blocks."""
+    """Blocks that the window has lost, and the lengths of the outputs, which no longer fit."""
     CONFIG = "configuration"
 
 
@@ -77,14 +72,13 @@ KIND_OF_CAUSE: Final[Mapping[str, Kind]] = {
     "preemption": Kind.OUTGROWN_BLOCKS,
     "config_change": Kind.CONFIG,
 }
-"""The causes that a replay can remove. The remaining causes are restarts, hangs, retries, adapters
-and encoders, which `replay/` does not model."""
+"""The causes that a replay can remove. `replay/` does not model restarts, hangs, retries, adapters
+and encoders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A property to reset to the baseline. It is reset only for the given tenant, replica or
-    engine. If they are None, it is reset for all."""
+    """A property to reset to the baseline, for one tenant, replica or engine, or for all (None)."""
 
     kind: Kind
     tenant: str | None = None
@@ -99,8 +93,8 @@ class Factor:
 def factors_of(causes: Sequence[Cause]) -> list[Factor | None]:
     """Return the factor that represents each cause, or None if a replay cannot remove the cause.
 
-    If lost blocks alone cause preemptions, the detectors propose two causes: the cause for the lost
-    blocks and `kv_cache_exhausted`. In this case, both causes have the same factor.
+    If lost blocks alone cause preemptions, the detectors also propose `kv_cache_exhausted`. Both
+    causes then have the same factor.
     """
     found = [_factor_of(cause) for cause in causes]
     if Factor(Kind.BLOCKS) not in found:

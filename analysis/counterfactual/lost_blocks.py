@@ -1,8 +1,7 @@
 """Find how many KV blocks a window has lost, for example to a leak.
 
-No counter reports blocks that are unused but cannot be allocated. The number of these blocks is
-found by bisection. It is the number for which the slow requests are as slow in the replay as
-measured.
+No counter reports blocks that are unused but cannot be allocated. Bisection finds the number for
+which the slow requests are as slow in the replay as measured.
 """
 
 from collections.abc import Callable
@@ -16,17 +15,16 @@ from replay.engine_config import EngineConfig
 from replay.kv_cache import blocks_for
 
 _BISECTIONS: Final = 8
-"""Number of bisections. With this number, the result is exact to 0.4 % of all blocks."""
+"""Number of bisections. The result is exact to 0.4 % of all blocks."""
 LEAST_RATIO: Final = 0.9
-"""If the mean latency of the replay with all blocks is at least this share of the measured mean, no
-blocks are lost. Without a fault, replayed means are within 5 % of the measured means."""
+"""No blocks are lost if the mean latency of the replay with all blocks is at least this share of
+the measured mean. Without a fault, replayed means are within 5 % of measured means."""
 
 
 def without_lost_blocks(
     window: Recorded, measured_s: float, replayed_s: Callable[[Recorded], float]
 ) -> Recorded | None:
-    """Return the window with engines that have only the remaining blocks, or None if no blocks are
-    lost.
+    """Return the window without the lost blocks, or None if no blocks are lost.
 
     Args:
         window: the recorded window, with the blocks that the engines report.
@@ -54,8 +52,8 @@ def _with_share(window: Recorded, share: float) -> Recorded:
 
 
 def _with_fewer_blocks(engine: RecordedEngine, share: float) -> EngineConfig:
-    """Return the configuration with fewer blocks: the blocks that the longest request needs, and a
-    share of the other blocks."""
+    """Return the configuration with the blocks that the longest request needs, and a share of the
+    others."""
     config, arrivals = engine.model.engine, engine.arrivals
     longest = int(np.max(arrivals.prompt_tokens + arrivals.output_tokens, initial=1)) + 1
     least = blocks_for(longest, config.block_size) + 1

@@ -1,9 +1,8 @@
 """A window in which some factors are reset to the baseline, and all others are as recorded.
 
 Pure. If a rate is reset, the requests arrive at the baseline's times of arrival. If lengths are
-reset, each request keeps its rank: the longest prompt of a tenant becomes as long as the longest
-prompt of the same tenant in the baseline. If a server is reset, its engine is replayed with the
-model that was fitted to the baseline.
+reset, each request keeps its rank: a tenant's longest prompt becomes as long as in the baseline. If
+a server is reset, its engine is replayed with the model that was fitted to the baseline.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -29,8 +28,8 @@ from replay.server_model import ServerModel
 
 _NS: Final = 10**9
 NEIGHBOURS: Final = 10
-"""The cached share of a request is the cached share of a baseline request. This baseline request is
-drawn from this many requests of similar length."""
+"""A request gets the cached share of a baseline request, which is drawn from this many requests of
+similar length."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,16 +56,7 @@ class Latencies:
 
 
 class MixedWindow:
-    """The window's requests and servers, with factors that can be reset to the baseline.
-
-    Args:
-        window: the range to explain.
-        baseline: the range to compare with.
-        factors: the factors that can be reset.
-        chance: draws the requests that get the baseline's times of arrival, cached shares, and the
-            values of requests with equal lengths.
-        evictions: the window's evictions, from `evictions`.
-    """
+    """The window's requests and servers, with factors that can be reset to the baseline."""
 
     def __init__(
         self,
@@ -78,9 +68,8 @@ class MixedWindow:
     ) -> None:
         self.window, self.baseline, self.factors = window, baseline, factors
         self._chance, self._evictions = chance, evictions
-        # A recorded time in the front end contains the wait for other requests. If the front end is
-        # a factor, this wait depends on the other factors. So the model computes the time in the
-        # front end, and the recorded time is not used.
+        # A recorded time in the front end contains the wait for other requests, which depends on
+        # the other factors. If the front end is a factor, the model computes this time instead.
         self._models_front_end = any(each.kind is Kind.FRONT_END for each in factors)
         self._names = [(each.replica, each.engine) for each in window.recorded.engines]
         known = {
@@ -100,13 +89,10 @@ class MixedWindow:
     ) -> Callable[[], Latencies]:
         """Return a function that replays the window with some factors reset to the baseline.
 
-        Random requests are drawn in this call and not in the returned function, so several returned
-        functions may run at the same time.
+        Requests are drawn in this call, so several returned functions may run at the same time.
 
         Args:
-            to_reset: the indices of the factors to reset.
             metric: the latency to return, a field of `replay.outcome.Outcome`.
-            seed: seed of the step noise.
         """
         requests = self._mixed(to_reset)
         chosen = [self.factors[place] for place in to_reset]
@@ -198,11 +184,8 @@ class MixedWindow:
         )
 
     def _at_baseline_rate(self, place: int) -> list[Requests]:
-        """Return requests of a group that arrive at the baseline's times of arrival.
-
-        The requests have the window's lengths, or the baseline's lengths if the group is defined by
-        length.
-        """
+        """Return a group's requests at the baseline's times of arrival. They have the window's
+        lengths, or the baseline's lengths if the group is defined by length."""
         usual = self._baseline_requests.take(self._baseline_requests.group == place)
         n = len(usual.at_s)
         usual = replace(usual, frontend_s=np.full(n, np.nan), row=-1 - usual.row)
@@ -227,8 +210,6 @@ class MixedWindow:
         if factor.kind is Kind.PROMPTS:
             before = mixed.prompt_tokens
             mixed = self._ranked(mixed, factor, "prompt_tokens")
-            # The size of the KV cache that a connector loads is proportional to the number of
-            # tokens.
             ratio = np.where(mixed.loaded, mixed.prompt_tokens / before, 1.0)
             cached = np.rint(mixed.cached_tokens * ratio).astype(np.int64)
             return replace(mixed, transfer_s=mixed.transfer_s * ratio, cached_tokens=cached)
@@ -238,14 +219,13 @@ class MixedWindow:
             return self._ranked(mixed, factor, "grammar_s")
         before = mixed.output_tokens
         mixed = self._ranked(mixed, factor, "output_tokens")
-        # A slow client needs time for each token, so the delivery time is proportional to the
-        # number of tokens.
+        # The delivery time of a slow client is proportional to the number of tokens.
         longer = mixed.output_tokens / before
         return replace(mixed, delivery_s=mixed.delivery_s * longer)
 
     def _ranked(self, mixed: Requests, factor: Factor, name: str) -> Requests:
-        """Replace the value of each request. The new value has the same rank among the tenant's
-        requests in the baseline as the old value has among the tenant's requests in the window."""
+        """Replace each request's value by the value with the same rank among the tenant's requests
+        in the baseline."""
         found = getattr(mixed, name).astype(np.float64)
         now, usual = (
             each.take(self._can_change_length(each))
@@ -268,20 +248,20 @@ class MixedWindow:
         return values_at(rank, target)
 
     def _can_change_length(self, requests: Requests) -> BoolArray:
-        """Return which requests can get other lengths. Excluded are requests in a group that is
-        defined by length, and requests that were copied from the baseline."""
+        """Return which requests can get other lengths: those that are not copies from the baseline,
+        and not in a group that is defined by length."""
         kinds = (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS)
         long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
         own = (requests.row >= 0) & (requests.at_s >= 0)
         return np.asarray(own & ~np.isin(requests.group, long))
 
     def _cached_as_in_baseline(self, mixed: Requests, to_reset: Collection[int]) -> Requests:
-        """Give each request the share of cached prompt tokens that a baseline request of the same
-        tenant and a similar length has, minus what the window's cache evicts.
+        """Give each request the share of cached prompt tokens of a baseline request of the same
+        tenant and a similar length, minus what the window's cache evicts.
 
-        If prompts became longer and this factor is not reset, a request gets the number of cached
-        tokens of the baseline request whose prompt length has the same rank. The number is used
-        instead of the share because the additional tokens of a prompt are not shared.
+        If prompts became longer and this factor is not reset, the additional tokens of a prompt are
+        not shared. Each request then gets the number of cached tokens, not the share, of the
+        baseline request with the same rank of prompt length.
         """
         kept = 1.0
         if self._evictions is not None and self._evictions.factor not in to_reset:
@@ -324,9 +304,8 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _routed_as_in_baseline(self, mixed: Requests) -> IntArray:
-        """Assign the requests to the engines in turn, so that each engine receives the same share
-        of the requests as in the baseline. A random assignment would make the arrivals of each
-        engine burstier than the arrivals from a router."""
+        """Assign the requests to the engines in turn, in the shares of the baseline. With a random
+        assignment, the arrivals of an engine would be burstier than behind a router."""
         counts = np.bincount(self._baseline_requests.engine, minlength=len(self._names))
         numbers = np.ceil(counts / counts.sum() * len(mixed.at_s)).astype(np.int64)
         turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]
@@ -376,9 +355,8 @@ class MixedWindow:
         )
 
     def _baseline_shifts(self) -> list[Shift]:
-        """Return how far the baseline's events are shifted in time to lie in the window. If the
-        window is longer than the baseline, the baseline is repeated, and each repetition has its
-        own shift."""
+        """Return how far the baseline's events are shifted to lie in the window. If the window is
+        longer, the baseline is repeated, and each repetition has a shift."""
         lead_s = self.window.recorded.lead_s
         seconds = self.baseline.seconds
         first_s = self.baseline.recorded.lead_s + max(seconds - self.window.seconds, 0.0)
@@ -406,17 +384,17 @@ class MixedWindow:
 def transfers_of(recorded: Recorded) -> FloatArray:
     """Return the seconds in which each request waited for a KV transfer: (n,).
 
-    Rows of older plugins contain only the whole time in which vLLM held a request back. For these
-    rows, the whole time counts as a wait for a KV transfer.
+    Rows of older plugins have only the whole time in which vLLM held a request back, which is used
+    instead.
     """
     loading_s = recorded.column("kv_load_s")
     return np.nan_to_num(np.where(np.isnan(loading_s), recorded.column("queue_held_s"), loading_s))
 
 
 def _link_ratio(window: Recorded, baseline: Recorded) -> float:
-    """Return the seconds of KV transfer per token in the baseline, divided by the seconds per token
-    in the window. Both values are medians over the requests with transfers. The result is 1 if a
-    range has no transfers."""
+    """Return the seconds of KV transfer per token in the baseline, divided by the same value in the
+    window. Both are medians over the requests with transfers. Return 1 if a range has no
+    transfers."""
     each_s = []
     for recorded in (window, baseline):
         tokens = np.nan_to_num(recorded.column("external_cached_tokens"))
@@ -428,9 +406,8 @@ def _link_ratio(window: Recorded, baseline: Recorded) -> float:
 
 
 def _repeated(requests: Requests, seconds: float, wanted_s: float) -> Requests:
-    """Return requests that fill a range of the wanted length. If the wanted range is longer than
-    the given range, the requests are repeated. If it is shorter, only the requests at the end of
-    the given range are returned."""
+    """Return requests that fill a range of the wanted length. For a longer range, the requests are
+    repeated. For a shorter range, only the last ones are kept."""
     if seconds >= wanted_s:
         last = requests.take(requests.at_s >= seconds - wanted_s)
         return replace(last, at_s=last.at_s - (seconds - wanted_s))

@@ -1,8 +1,5 @@
-"""Divide requests into groups. Each group has the requests whose rate one factor changes.
-
-Pure. A factor that adds long requests contains the requests that are longer than a bound. If
-another factor makes all requests longer, the bound is increased by the same ratio.
-"""
+"""Divide requests into groups, one for each factor that changes a rate. Pure. A factor that adds
+long requests contains the requests that are longer than a bound."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,8 +14,7 @@ from diagnosis.evidence.added_requests import LEAST_EXCESS, LEAST_REQUESTS, adde
 from replay.arrivals import BoolArray
 
 _LONGER: Final = {Kind.LONG_PROMPTS: Kind.PROMPTS, Kind.LONG_OUTPUTS: Kind.OUTPUTS}
-"""For each kind of factor that adds long requests, the kind of factor that makes all requests
-longer."""
+"""For each factor that adds long requests, the factor that makes all requests longer."""
 
 
 def grouped_by_rate(
@@ -32,14 +28,12 @@ def grouped_by_rate(
 def _lower_bound(
     factors: Sequence[Factor], factor: Factor, now: Requests, usual: Requests
 ) -> float:
-    """Return the length above which a request belongs to a factor. Return 0 if all requests belong
-    to the factor.
+    """Return the length above which a request belongs to a factor; 0 if all requests do.
 
-    If no long requests were added, a factor of long requests usually contains no requests. There is
-    one exception: if the rate of ordinary requests grew, and no other factor changes this rate, the
-    factor contains all requests, because more ordinary requests also fill the steps.
-
-    If the rate of a tenant is a separate factor, the requests of this tenant are not counted here.
+    If no long requests were added, a factor of long requests usually contains no requests. But if
+    the rate of ordinary requests grew, and no other factor changes this rate, the factor contains
+    all requests, because ordinary requests also fill the steps. Requests of a tenant whose rate is
+    a separate factor are not counted here.
     """
     if factor.kind not in (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS):
         return 0.0
@@ -52,11 +46,11 @@ def _lower_bound(
     if min(of_now.size, of_usual.size) < LEAST_REQUESTS:
         return inf
     if _applies_to_whole_tenant(factors, _LONGER[factor.kind], factor.tenant):
-        # Another factor makes all requests longer, so the bound rises by the same ratio.
+        # Another factor makes all requests longer, so the bound rises too.
         of_usual = of_usual * _longer_ratio(factor, now, usual)
     bound = added_above(of_now, of_usual, 1.0)
     if factor.kind is Kind.LONG_PROMPTS:
-        # Very long prompts may be so few that the number of requests does not change significantly.
+        # Very long prompts may be too few to change the number of requests significantly.
         bound = min(bound, float(of_usual.max()))
     if _applies_to_whole_tenant(factors, Kind.RATE, factor.tenant):
         return bound
@@ -68,14 +62,10 @@ def _lower_bound(
 def _grouped(
     factors: Sequence[Factor], requests: Requests, longer_than: Sequence[float]
 ) -> Requests:
-    """Return the requests with their groups.
-
-    A request belongs to a factor if it is longer than the factor's bound in `longer_than`.
-
-    If several factors apply to a request, a factor of long requests has priority over a factor of
-    all requests (whose bound is 0). Among the remaining factors, a factor of one tenant has
-    priority over a factor of all tenants.
-    """
+    """Return the requests with their groups. A request belongs to a factor if it is longer than the
+    factor's bound in `longer_than`. If several factors apply, a factor of long requests has
+    priority over a factor of all requests (bound 0). Among the remaining factors, a factor of one
+    tenant has priority."""
     places = [place for place, each in enumerate(factors) if each.kind in RATES]
     places.sort(key=lambda n: (not longer_than[n], not factors[n].tenant))
     group = np.full(len(requests.at_s), -1)
@@ -90,7 +80,7 @@ def _grouped(
 def _longer_ratio(factor: Factor, now: Requests, usual: Requests) -> float:
     """Return the ratio by which the median length of other tenants' requests grew.
 
-    If the factor has no tenant, or if the other tenants sent too few requests, use all requests.
+    Without a tenant, or with too few requests of other tenants, use all requests.
     """
     medians = []
     for each in (now, usual):
@@ -102,7 +92,6 @@ def _longer_ratio(factor: Factor, now: Requests, usual: Requests) -> float:
 
 
 def _may_have(requests: Requests, factor: Factor, factors: Sequence[Factor]) -> BoolArray:
-    """Return which requests a factor of long requests may contain."""
     if factor.tenant is not None:
         return of_tenant(requests, factor.tenant)
     others = [each.tenant for each in factors if each.kind is Kind.RATE and each.tenant]
@@ -110,5 +99,4 @@ def _may_have(requests: Requests, factor: Factor, factors: Sequence[Factor]) -> 
 
 
 def _applies_to_whole_tenant(factors: Sequence[Factor], kind: Kind, tenant: str | None) -> bool:
-    """Return whether a factor of this kind applies to all requests of a tenant."""
     return any(each.kind is kind and each.tenant in (None, tenant) for each in factors)

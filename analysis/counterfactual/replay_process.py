@@ -21,16 +21,8 @@ def replayed(
     compiling: Step = nothing,
     nice: int = 0,
 ) -> Explanation:
-    """Run `with_replayed_shares` in a child process, and return the explanation with shares from
-    replays.
-
-    Args:
-        engine: see `answer_in_child`.
-        explanation: an explanation by accounting.
-        progress: called after each replayed combination of causes.
-        compiling: see `answer_in_child`.
-        nice: see `answer_in_child`.
-    """
+    """Run `with_replayed_shares` in a child process, as `answer_in_child` does. Return its
+    explanation."""
     if (known := without_replay(explanation)) is not None:
         return known
     found, problem, _ = answer_in_child(

@@ -1,10 +1,10 @@
 """Shares of causes: replay the window with and without each cause.
 
 Detectors propose causes. The window is replayed with every combination of causes reset to the
-baseline. To compute the share of a cause, the causes are reset one after another, in every possible
-order. In each order, the mean latency of the slow requests decreases by some amount when this cause
-is reset. The share is the mean of these decreases over all orders (Shapley value), divided by the
-replayed growth. The growth that remains when all causes are reset is unexplained.
+baseline. Resetting a cause decreases the mean latency of the slow requests. The decrease depends on
+which causes were reset before. A cause's share is its mean decrease over all orders of the causes
+(Shapley value), divided by the replayed growth. The growth that remains when all causes are reset
+is unexplained.
 
 Sources: virtual speedups, Curtsinger and Berger (Coz), SOSP 2015; Shapley values for root causes,
 Budhathoki et al., 2022.
@@ -34,40 +34,34 @@ from replay.arrivals import BoolArray, FloatArray
 MOST_FACTORS: Final = 4
 """Maximum number of factors. Each additional factor doubles the number of replays."""
 DRAWS: Final = 3
-"""Number of replays of each combination of factors. Each replay has different random step noise,
-and different random requests if the request rate is reset."""
+"""Number of replays of each combination of factors. Each has other step noise, and other requests
+if the request rate is reset."""
 RESAMPLED: Final = 12
 """Number of resampled windows for the intervals."""
 MOST_ERROR: Final = 0.5
-"""Maximum relative error of the replayed growth compared with the measured growth. With a larger
-error, no shares are computed from the replays.
-
-The error widens each interval. With the maximum error, an interval is about as wide as the share
-itself.
-"""
+"""Maximum relative error of the replayed growth, above which no shares are computed. The error
+widens each interval: with the maximum error, an interval is about as wide as the share."""
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
-"""Number of replays at the same time. The compiled loop releases Python's lock."""
+"""Number of replays at the same time. The compiled loop releases the GIL."""
 MODEL_ERROR: Final = 0.04
 """Standard deviation of the error that the model adds to a share, in addition to the error of the
-replayed growth. The value was measured on seed 503 of `benchmarks/diagnosis.py`, which was used for
-development."""
+replayed growth. Measured on the development seed 503 of `benchmarks/diagnosis.py`."""
 
 PARTIAL_ERROR: Final = 0.8
 """Factor for the error of replays in which a part of the growth remains. If a server remains
-overloaded with some causes reset, its queue depends strongly on its capacity, which is known only
-roughly. If resetting the causes removes all of the growth or none of it, the error is small. So the
-standard deviation of a replay is this factor times p (1 - p), where p is the part of the growth
-that remains. This was checked on 93 intervals of pairs of the seeds 94001 and 94002 (foreign) of
-`benchmarks/diagnosis.py`, which were used for development. With this error, 93 % of the intervals
-contain the true share; without it, 85 %."""
+overloaded, its queue depends strongly on its capacity, which is known only roughly. So the standard
+deviation of a replay is this factor times p (1 - p), where p is the part of the growth that
+remains. With this error, 93 % of the intervals contain the true share; without it, 85 %. This was
+measured on 93 intervals: pairs of the development seeds 94001 and 94002 (foreign) of
+`benchmarks/diagnosis.py`."""
 
 COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of the growth, with the interval that contains it with a probability of 95 %."""
+    """A share of the growth, with its 95 % interval."""
 
     value: float
     low: float
@@ -114,12 +108,7 @@ def decide(
     """Return the shares of the causes that the detectors propose.
 
     Args:
-        window: the range to explain.
-        baseline: the range to compare with.
-        causes: the proposed causes, at least one, with their shares by accounting. If one factor
-            represents several causes, its share is divided in proportion to these shares.
-        tails: the slow requests.
-        progress: called after each replayed combination of factors.
+        causes: the proposed causes, at least one, with their shares by accounting.
 
     Raises:
         UndecidedError: the replay cannot remove a cause, or does not reproduce the growth.
@@ -225,11 +214,8 @@ def _of_causes(
     causes: Sequence[Cause], factors: Sequence[Factor], shares: Sequence[Share]
 ) -> list[Share]:
     """Divide the share of each factor among its causes, in proportion to the causes' shares by
-    accounting.
-
-    The replay cannot test this division. If a factor has several causes, the interval of each cause
-    therefore begins at 0 and ends at the upper bound of the factor.
-    """
+    accounting. The replay cannot test this division. If a factor has several causes, each interval
+    therefore reaches from 0 to the upper bound of the factor."""
     found = []
     of_causes = factors_of(causes)
     for cause, factor in zip(causes, of_causes, strict=True):
@@ -270,8 +256,7 @@ class TailMeans:
         return seconds / max(self.growth_s, 1e-9)
 
     def partial_error(self, place: int) -> float:
-        """Return the part of a share's standard deviation that comes from combinations of reset
-        factors with which only a part of the growth remains. See `PARTIAL_ERROR`."""
+        """Return the part of a share's standard deviation that comes from `PARTIAL_ERROR`."""
         rest_s = self.values[frozenset(range(self.factors))]
         removed_s = max(self.values[frozenset()] - rest_s, 1e-9)
         squares = 0.0
@@ -281,7 +266,6 @@ class TailMeans:
         return PARTIAL_ERROR * float(np.sqrt(squares)) * removed_s / max(self.growth_s, 1e-9)
 
     def _weights(self, place: int) -> Mapping[frozenset[int], float]:
-        """Return the weight of each combination in a factor's Shapley value."""
         others = [each for each in range(self.factors) if each != place]
         weights = {}
         for size in range(self.factors):
@@ -340,8 +324,7 @@ class _Replayer:
         return TailMeans(sums, baseline_s, count)
 
     def unchanged_s(self, baseline: RangeTraffic, seed: str) -> float:
-        """Return the mean latency of the baseline's slow requests in a replay in which no factor is
-        reset."""
+        """Return the mean latency of the baseline's slow requests in a replay."""
         return self._unchanged_of(baseline, seed)()
 
     def _unchanged_of(self, baseline: RangeTraffic, seed: str) -> Callable[[], float]:
@@ -379,12 +362,9 @@ def tail_mean_s(latency_s: FloatArray, share: float) -> float:
 def _share(
     value: float, redrawn: Sequence[float], error: float, partial_error: float = 0.0
 ) -> Share:
-    """Return a share with its interval.
-
-    The width of the interval is computed from the spread of resampled windows, the relative error
-    of the replayed growth, and the errors of the model. The error of the replayed growth is part of
-    every interval, because it may belong to any cause.
-    """
+    """Return a share with its interval. The interval combines the spread of resampled windows, the
+    relative error of the replayed growth, and the errors of the model. The error of the replayed
+    growth may belong to any cause."""
     spread = float(np.std([value, *redrawn]))
     half = 2.0 * hypot(spread, error / 2, MODEL_ERROR, partial_error)
     value = min(max(value, 0.0), 1.0)

@@ -19,13 +19,12 @@ class Requests:
     """Requests as columns of equal length, in order of time."""
 
     at_s: FloatArray
-    """(n,) times of arrival in seconds since the start of the counted range. Requests before this
-    range have negative times."""
+    """(n,) times of arrival in seconds since the start of the counted range, negative before it."""
     prompt_tokens: IntArray
     output_tokens: IntArray
     cached_tokens: IntArray
     frontend_s: FloatArray
-    """Seconds in the front end, (n,). If a value is NaN, the model of the front end computes it."""
+    """(n,) seconds in the front end; NaN if the model of the front end computes them."""
     transfer_s: FloatArray
     """Seconds of waiting for a KV transfer."""
     grammar_s: FloatArray
@@ -41,7 +40,7 @@ class Requests:
     tenant: NDArray[np.object_]
     engine: IntArray
     row: IntArray
-    """The recorded row that this request copies. For row r of the baseline, it is −1 − r."""
+    """The recorded row that this request copies; −1 − r for row r of the baseline."""
     group: IntArray
     """(n,) the index of the factor that changes the rate of these requests; −1 for none."""
 
@@ -72,8 +71,7 @@ def lengths_of(requests: Requests, factor: Factor) -> IntArray:
 
 
 def of_tenant(requests: Requests, tenant: str | None) -> BoolArray:
-    """Return which requests belong to a tenant. If the tenant is None, return True for all
-    requests."""
+    """Return which requests belong to a tenant. None matches all requests."""
     if tenant is None:
         return np.ones(len(requests.at_s), dtype=bool)
     return np.asarray(requests.tenant == tenant, dtype=bool)

@@ -1,12 +1,11 @@
 """Explain the latency of joined requests: the phases that grew, and the causes in each pool.
 
 The growth of a phase is measured on the joined requests. The causes are found for each pool alone,
-from the rows and the samples of its servers, because a prefill engine and a decode engine have
-different work. The user's TTFT contains the whole time at the prefill engine, which answers with a
-single message. So the explanation of the prefill pool is about the E2E of its requests, and the
-explanation of the decode pool is about the TTFT of its requests. The pool whose phases grew most is
-listed first. No objective is applied to a pool, because an objective is about whole requests.
-Instead, the verdict on a pool depends on the size of the growth.
+because a prefill engine and a decode engine have different work. The user's TTFT contains the whole
+time at the prefill engine. So the explanation of the prefill pool is about the E2E of its requests,
+and that of the decode pool is about their TTFT. The pool whose phases grew most is first.
+
+An objective is about whole requests, so the verdict on a pool depends on the size of the growth.
 """
 
 from collections import Counter, defaultdict
@@ -54,8 +53,8 @@ class PhaseGrowth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The mean latency of the slowest joined requests, in the baseline and in the window. The means
-    of the phases sum to the mean latency in each range."""
+    """The mean latency of the slowest joined requests, in the baseline and in the window. The
+    phases sum to it."""
 
     slowest_share: float
     baseline_s: float
@@ -65,12 +64,8 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The servers of one role (prefill or decode), and the explanation of the latency that these
-    servers measured.
-
-    `excess_s` is the growth of the pool's phases in the slowest joined requests, or None if this
-    growth is not known.
-    """
+    """The servers of one role (prefill or decode), and the explanation of their latency. `excess_s`
+    is the growth of the pool's phases in the slowest joined requests; None if unknown."""
 
     role: Role
     replicas: tuple[str, ...]
@@ -96,13 +91,8 @@ class JoinedExplanation:
 
 
 def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | None:
-    """Explain the joined requests of a question; return None if its window has no joined requests.
-
-    Args:
-        engine: the database, from `open_database`.
-        question: the latency, the window, the baseline and the labels. The result is None if the
-            labels select a replica or an engine.
-    """
+    """Explain the joined requests of a question. Return None if its window has no joined requests,
+    or if its labels select a replica or an engine."""
     if not {"replica", "engine"}.isdisjoint(question.where):
         return None
     present = _read_span(engine, question.window, question.where)
@@ -132,9 +122,8 @@ def growth(
 ) -> Growth | None:
     """Return how the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
-    The share of requests that counts as the slowest is the smallest share in `SHARES` with enough
-    requests in both ranges, as in every other explanation. If there are too few requests, all
-    requests are used.
+    `SHARES` lists possible shares of slow requests. The smallest share with enough requests in both
+    ranges is used, or else all requests.
     """
     known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
     old, new = ([each for each in side if each is not None] for side in (known, present))
@@ -152,8 +141,8 @@ def growth(
 
 
 def pools_of(requests: Sequence[JoinedRequest]) -> dict[Role, tuple[str, ...]]:
-    """Return the servers of each role. A server with both roles belongs to the pool of the role in
-    which it served the most hops."""
+    """Return the servers of each role. A server with both roles belongs to its more frequent
+    role."""
     hops: defaultdict[str, Counter[Role]] = defaultdict(Counter)
     for request in requests:
         for hop in request.hops:
@@ -168,8 +157,7 @@ def pools_of(requests: Sequence[JoinedRequest]) -> dict[Role, tuple[str, ...]]:
 
 
 def with_pools(explanation: Explanation, pools: Sequence[Pool]) -> Explanation:
-    """Return an explanation of all servers. If a cause is at one server, the cause names the pool
-    of this server."""
+    """Return an explanation of all servers. A cause at one server names the pool of this server."""
     pool_of = {replica: each.role.value for each in pools for replica in each.replicas}
     causes = [
         replace(each, where={**each.where, POOL: pool_of[each.where["replica"]]})

@@ -1,8 +1,7 @@
 """Compute counts, rates, percentiles and means of joined requests, by labels.
 
-A percentile of a phase covers only the requests that had this phase. The percentiles of the phases
-do not sum to the percentile of the latency. So the means are computed too: the means of the phases
-sum to the mean of the latency.
+A percentile of a phase covers only the requests that had this phase. The means of the phases sum to
+the mean of the latency. Percentiles do not.
 """
 
 from collections import Counter, defaultdict
@@ -75,9 +74,8 @@ def joined_stats(
     """Return the statistics of each group, the largest group first.
 
     Args:
-        requests: the requests.
         by: labels of `JOINED_DIMENSIONS`, or none for a single group.
-        length_s: the length of the window for the rates, or None if it is unknown.
+        length_s: the length of the window; None if unknown.
     """
     grouped: defaultdict[tuple[Any, ...], list[JoinedRequest]] = defaultdict(list)
     for each in requests:

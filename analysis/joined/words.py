@@ -16,13 +16,8 @@ MOST_SERVERS: Final = 6
 
 
 def servers_listed(replicas: Sequence[str], shown: Callable[[str], str]) -> str:
-    """Return a text with the names of the first servers of a pool, and the number of the remaining
-    servers.
-
-    Args:
-        replicas: the servers.
-        shown: makes a name safe for the output.
-    """
+    """Return a text with the names of the first servers of a pool, and the number of the others.
+    `shown` makes a name safe for the output."""
     text = ", ".join(map(shown, replicas[:MOST_SERVERS]))
     more = len(replicas) - MOST_SERVERS
     return f"{text} and {more} more" if more > 0 else text

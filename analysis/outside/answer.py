@@ -1,5 +1,4 @@
-"""Data types for the results of probes: how fast and how reliably each endpoint answers from each
-region. Pure."""
+"""Data types for the results of probes. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +9,10 @@ from store.queries import Window
 PHASES: Final = (
     *("late", "dns", "connect", "tls", "server", "network", "not_split", "content", "transfer"),
 )
-"""The phases of a probe in the order of time. The phases sum to the whole wait.
-
-If the server's own row of the probe was found, the time to the first event is divided into `server`
-and `network`. Otherwise, this time is `not_split`. `content` is the time from the first event to
-the first content; in this time the model may, for example, send reasoning.
-"""
+"""The phases of a probe in the order of time. They sum to the whole wait. If the server's own row
+of the probe was found, the time to the first event is divided into `server` and `network`.
+Otherwise it is `not_split`. `content` is the time from the first event to the first content, in
+which the model may send reasoning."""
 
 NEVER_MATCHED: Final = "No probe has ever matched these filters."
 
@@ -44,17 +41,16 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class CacheEffect:
-    """The time to the first event for a repeated prompt, compared with the time to the first event
-    for a new prompt."""
+    """The time to the first event for a repeated prompt, compared with a new prompt."""
 
     pairs: int
-    """Number of pairs. A pair is a new prompt and its repetition, if the model answered both."""
+    """Number of pairs: a new prompt and its repetition, if the model answered both."""
     new_s: float
     """Median time to the first event of the new prompts."""
     repeated_s: float
     """Median time to the first event of the repetitions."""
     difference_s: float
-    """Median of the differences within the pairs. It is not the difference of the two medians."""
+    """Median of the differences within the pairs."""
     difference_low_s: float | None
     difference_high_s: float | None
     """The 95 % interval of the median difference; None below 8 pairs."""
@@ -63,8 +59,7 @@ class CacheEffect:
 
     @property
     def effect(self) -> Literal["faster", "slower", "none found"] | None:
-        """Whether a repeated prompt is answered faster or slower than a new prompt. None if there
-        are too few pairs."""
+        """Whether a repeated prompt is answered faster or slower; None with too few pairs."""
         if self.difference_low_s is None or self.difference_high_s is None:
             return None
         if self.difference_high_s < 0:
@@ -93,8 +88,7 @@ class Place:
     model: str | None
     kind: str
     hosting: Hosting
-    """`self-hosted` if Tailspan has the server's rows of the probes, and `managed` if there is a
-    list price."""
+    """`self-hosted` with the server's rows of the probes, `managed` with a list price."""
     sent: int
     """Probes that were sent and not stopped by the prober."""
     answered: int
@@ -144,13 +138,11 @@ class OutsideAnswer:
     places: Sequence[Place]
     """The results for each place, sorted by endpoint, model and region."""
     left_out: int
-    """Number of places that are left out, because they have fewer failures or fewer probes than the
-    others."""
+    """Number of places that are left out: those with the fewest failures or probes."""
     read: int
-    """Number of probes that were read, including those of places that are left out."""
+    """Number of probes that were read, also of places that are left out."""
     scale: float
     """1 if all probes were read. In a long window, only a sample of the answered probes is read,
-    and each of them stands for this many probes. So latencies are computed from the sample, and
-    counts of answered probes are estimates."""
+    and each stands for this many. Counts of answered probes are then estimates."""
     step_s: int
     """Length of a step of time in seconds."""

@@ -1,6 +1,5 @@
-"""Add the network time that probes measured to an explanation: as evidence of the cause
-`network_or_client`, and the regions whose network time grew.
-"""
+"""Add the network time that probes measured to an explanation: evidence of the cause
+`network_or_client`, and the regions whose network time grew."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from telemetry.printable import printable
 from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
 
 MOST_REGIONS: Final = 4
-"""Maximum number of regions in the evidence: those whose network time grew most."""
+"""Maximum number of regions in the evidence."""
 LONGEST_NAME: Final = 40
 _COLUMNS: Final = ("at_unix_ns", "region", "trace_id", "request_id", "first_event_s")
 _SHARES: Final = (0.5, 0.99)
@@ -35,12 +34,7 @@ class NetworkTimes(NamedTuple):
 
 
 def with_network_times(explanation: Explanation, times: Sequence[NetworkTimes]) -> Explanation:
-    """Return the explanation with the network times of probes as additional evidence.
-
-    Args:
-        explanation: the explanation of a latency.
-        times: from `network_times`.
-    """
+    """Return the explanation with the network times of probes as additional evidence."""
     more = [
         evidence
         for each in times
@@ -66,11 +60,8 @@ def network_times(engine: Engine, question: Question) -> list[NetworkTimes]:
 
 
 def _growth(times: NetworkTimes) -> NetworkGrowth | None:
-    """Return the growth of the median in seconds. Return None if the 95 % intervals of both medians
-    overlap, because the growth may then be chance.
-
-    If nothing changed, the intervals of two samples do not overlap in 0.6 % of the cases.
-    """
+    """Return the growth of the median in seconds; None if the 95 % intervals of both medians
+    overlap. Without a change, they do not overlap in 0.6 % of the cases."""
     sides = [(each, rank_interval(each, 0.5)) for each in (times.before_s, times.now_s)]
     (before_s, usual), (now_s, present) = sides
     if usual is None or present is None or present[0] <= usual[1]:
@@ -102,8 +93,8 @@ def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
 
 
 def _percentile_evidence(times: NetworkTimes, share: float) -> Evidence | None:
-    """Return a percentile as evidence. Return None if the percentile is unknown in both ranges. For
-    example, a P99 is unknown below 381 probes."""
+    """Return a percentile as evidence; None if it is unknown in both ranges, as a P99 below 381
+    probes."""
     region, before_s, now_s = times
     values = [_quantile_if_enough(each, share) for each in (before_s, now_s)]
     if values == [None, None]:

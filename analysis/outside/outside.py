@@ -1,5 +1,4 @@
-"""Summarise the results of probes: how fast and how reliably each endpoint answers from each
-region."""
+"""Summarise the results of probes: how fast and reliably each endpoint answers from each region."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,8 +14,7 @@ from store.queries import Window
 from store.requests.network_time import server_times
 
 MOST_PLACES: Final = 60
-"""Maximum number of places in an answer, so that pages and answers stay readable. A place is a
-combination of endpoint, model and region."""
+"""Maximum number of places in an answer. A place is a combination of endpoint, model and region."""
 STEPS: Final = 48
 """Approximate number of time steps in a window."""
 WIDTHS_S: Final = (
@@ -57,13 +55,13 @@ def _step_s(window: Window) -> int:
 
 
 def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row numbers sorted by place, and the index at which each place starts in them. The
-    last index is the number of rows."""
+    """Return the row numbers sorted by place, and the index at which each place starts. The last
+    index is the number of rows."""
     key = np.zeros(table.num_rows, np.int64)
     for name in ("endpoint", "model", "region"):
         column = table[name].combine_chunks()
         codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        # Number the combinations again after each column, so that the numbers stay small.
+        # Number the combinations anew after each column, to keep the numbers small.
         key = np.unique(key * (len(column.dictionary) + 1) + codes + 1, return_inverse=True)[1]
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
@@ -73,8 +71,7 @@ def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 def _places_with_most_failures(
     table: pa.Table, order: np.ndarray, starts: np.ndarray
 ) -> Sequence[int]:
-    """Return the places with the most failures. Among places with equally many failures, return the
-    places with the most probes."""
+    """Return the places with the most failures, then with the most probes."""
     number = len(starts) - 1
     if number <= MOST_PLACES:
         return range(number)

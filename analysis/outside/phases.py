@@ -13,8 +13,7 @@ COLUMNS = (*SET_UP_PARTS, "first_event_s", "first_content_s", "e2e_s")
 def phases(seconds: dict[str, FloatArray], server_s: FloatArray) -> FloatArray:
     """Return the seconds of each phase as (probes, PHASES). Each row sums to the whole wait.
 
-    A prober does not send instants that are out of order. If instants are out of order
-    nevertheless, they are moved to the nearest instant that is in order.
+    Instants that are out of order are moved to the nearest instant that is in order.
 
     Args:
         seconds: `COLUMNS`, each (probes,), with NaN for unknown values; `e2e_s` is known.

@@ -33,8 +33,8 @@ COLUMNS: Final = (
 """The columns of probes that a summary needs."""
 MOST_FAILURES: Final = 3
 ONE_INTERVAL: Final = 1.5
-"""Two consecutive rows are consecutive probes if the time between them is less than this many usual
-intervals. Otherwise, a probe between them is missing."""
+"""If the time between two rows is at least this many usual intervals, a probe between them is
+missing."""
 _ANSWERED: Final = [each.value for each in ProbeOutcome if each.succeeded]
 _UNCOUNTED: Final = [
     each.value for each in ProbeOutcome if not each.sent or each is ProbeOutcome.ABORT
@@ -75,10 +75,7 @@ class Results:
         """Return the results in a table with `COLUMNS`.
 
         Args:
-            table: the probes.
             server_s: from `store.requests.network_time.server_times`.
-            window: the window of the probes.
-            step_s: the length of a step of time.
             scale: how many probes each answered probe stands for.
         """
         seconds = {name: _floats(table, name) for name in TIMES}
@@ -178,7 +175,6 @@ def _latency(values_s: FloatArray) -> Latency | None:
 
 
 def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[Failure]:
-    """Return the most frequent reasons."""
     places = np.flatnonzero(failed)
     some = table.select(["error_type", "error", "outcome"]).take(pa.array(places)).to_pylist()
     found: Counter[tuple[str, str]] = Counter()
@@ -199,7 +195,6 @@ def _cache(
     twin = table["twin"].fill_null(False).to_numpy()
     known = measured & ~np.isnan(first_s)
     apart_ns = np.diff(at)
-    # A longer time between two rows means that the probe between them is missing.
     next_to = apart_ns <= ONE_INTERVAL * np.median(apart_ns)
     again = np.flatnonzero(next_to & twin[1:] & ~twin[:-1] & known[1:] & known[:-1]) + 1
     if not again.size:

@@ -1,6 +1,6 @@
 """A vLLM plugin that writes each engine step to a file, for `benchmarks/step_fit.py`.
 
-If this folder is on PYTHONPATH, vLLM loads the plugin. It requires Tailspan's plugin and the
+vLLM loads the plugin if this folder is on PYTHONPATH. It requires Tailspan's plugin and the
 environment variable `STEP_RECORDER_FILE`, the path of the file.
 """
 
@@ -27,7 +27,7 @@ def install() -> None:
         nonlocal flushed
         stall = end_step(self, work, begun, ended, *rest, **named)
         lines.append(json.dumps([ended, max(ended - begun, 0.0), stall, *work]))
-        # Steps are written within one second, because SIGTERM may end the process.
+        # Steps are written within a second, because SIGTERM may end the process.
         if (now := time.monotonic()) - flushed > FLUSH_S:
             with open(path, "a") as file:  # noqa: PTH123
                 file.write("\n".join(lines) + "\n")
