@@ -47,12 +47,7 @@ names.
 
 
 def meaning(pynvml: Any, code: int) -> Absence:
-    """Return the reason for an absent value, from an error code.
-
-    Args:
-        pynvml: the package.
-        code: the return value of an NVML function.
-    """
+    """Return the reason for an absent value, from an error code."""
     for name, why in CODES.items():
         if getattr(pynvml, name, None) == code:
             return Absence(why, _words(name))

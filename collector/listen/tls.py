@@ -12,7 +12,7 @@ from collector.errors import SecurityError
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Paths of PEM files, checked when the object is created.
+    """Paths of PEM files. The constructor checks the files.
 
     Raises:
         SecurityError: a file cannot be read or is not PEM, or the key does not match.
@@ -31,8 +31,8 @@ class Tls:
             if path is not None:
                 _read(path)
         try:
-            # With a given password, an encrypted key causes an error. Without one, OpenSSL would
-            # prompt for the password on the terminal.
+            # Without a password, OpenSSL would prompt for it on the terminal. With one, it raises
+            # an error.
             context.load_cert_chain(self.certificate, self.key, password="")
         except (ssl.SSLError, ValueError) as error:
             why = getattr(error, "reason", None) or str(error)
