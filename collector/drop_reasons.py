@@ -43,7 +43,7 @@ class Refusal(StrEnum):
     """The timestamp is before 2020; vLLM did not exist then."""
     IN_THE_FUTURE = "in_the_future"
     """The timestamp is more than a day ahead of this machine's clock (more than a wrong time
-    zone can cause). Or a sample or an engine start is much later than the other rows of its message."""
+    zone can cause). Or a sample or an engine start is much later than the rest of its message."""
     TOO_OLD = "too_old"
     """The row is older than the retention."""
     TOO_YOUNG = "too_young"

@@ -1,7 +1,6 @@
 """Converts OTLP data points to GPU samples.
 
-Pure. All points with the same replica, GPU and timestamp form one sample, in any order. A refused
-point does not affect other points.
+Pure. All points with the same replica, GPU and timestamp form one sample, in any order.
 """
 
 from dataclasses import dataclass, field
