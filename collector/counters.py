@@ -23,12 +23,12 @@ class Report:
     """The values at one point in time."""
 
     items: Mapping[tuple[str, str, str], int]
-    """Counts of items by (signal, result, reason). The result `stored` has no reason."""
+    """Counts of items by (signal, result, reason). `stored` has no reason."""
     messages: Mapping[tuple[str, str, str], int]
     """Counts of messages by (transport, signal, result)."""
     truncated_texts: int
     dropped_values: Mapping[str, int]
-    """Counts of invalid values that were left out of stored rows, by reason."""
+    """Counts of invalid values that were left out of rows, by reason."""
     listener_failures: int
     waiting_messages: int
     waiting_bytes: int
@@ -36,7 +36,7 @@ class Report:
 
 
 class Counters:
-    """Thread-safe counts of messages and items. Every combination of labels starts at 0."""
+    """Thread-safe counts. Every combination of labels starts at 0."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -40,7 +40,7 @@ class Refusal(StrEnum):
     """A counter's data point without its start timestamp."""
     MISSING_VALUE = "missing_value"
     INSTANT_OUT_OF_RANGE = "instant_out_of_range"
-    """The timestamp is before 2020; vLLM did not exist then."""
+    """The timestamp is before 2020, when vLLM did not exist."""
     IN_THE_FUTURE = "in_the_future"
     """The timestamp is more than a day ahead of this machine's clock (more than a wrong time
     zone can cause). Or a sample or an engine start is much later than the rest of its message."""

@@ -11,7 +11,7 @@ RETRY_AFTER_S = 1
 
 
 class CollectorError(Exception):
-    """Base class of the collector's errors."""
+    """Base class of these errors."""
 
 
 class ListenError(CollectorError):

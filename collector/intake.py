@@ -36,14 +36,14 @@ from collector.sink import Forward, GpuListener, InFlightListener, Listener, Pro
 from telemetry.tasks import Task
 
 Step = Callable[[Batch, int], None]
-"""Changes the rows of a message before they are stored, given the arrival timestamp in unix ns."""
+"""Changes the rows of a message before they are stored, given its arrival in unix ns."""
 
 MAX_PEER_ROWS: Final = 8192
 """If a sender has this many uncommitted rows, its next message waits. It allows 16 exporters with
 512 rows each; a transaction of this size takes about 0.3 s."""
 
 STORE_RETRY_S: Final = 10.0
-"""After a failed commit, the store is treated as unavailable for this time."""
+"""After a failed commit, the store counts as unavailable for this time."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,6 @@ class Intake:
         listeners: called after the commit, as are the other listeners.
         limits: above a limit, senders must retry.
         reading: `stop` closes it.
-        clock: monotonic seconds.
         forward: receives the unchanged bytes of each stored message.
         steps: change the rows before they are stored, in this order. If a step fails, the failure
             is counted, and the rows are stored without its changes.

@@ -42,8 +42,6 @@ class Collector:
 
     Args:
         listeners: called after the commit, as are the other listeners.
-        grpc_port: 0 for a free port.
-        http_port: 0 for a free port.
         tokens: None if no token is required.
         hosts: the host names for OTLP/HTTP. Browsers cannot call OTLP/gRPC.
         reading: None to read messages in this process.

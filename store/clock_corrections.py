@@ -50,8 +50,6 @@ def corrected_alike(
 
     Args:
         tables: rows to store, of tables whose key is a timestamp and the ids of a span.
-
-    Returns: the rows of each table.
     """
     if not any(rows for _, rows in tables):
         return [rows for _, rows in tables]
@@ -86,11 +84,7 @@ def nanoseconds(ahead_s: float | None) -> int:
 
 
 class Places:
-    """The positions of the timestamps, the ids and the correction in a table's rows.
-
-    Args:
-        table: with at least one of `_INSTANTS`, and with `clock_ahead_s`.
-    """
+    """The positions of the timestamps, the ids and the correction in a table's rows."""
 
     def __init__(self, table: Table, *ids: str) -> None:
         names = table.columns.keys()

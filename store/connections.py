@@ -26,7 +26,7 @@ class Fence(Protocol):
         """
 
     def until_commit(self, connection: Connection) -> AbstractContextManager[None]:
-        """Check before the commit. The result stays true until the end of the `with` block.
+        """Check before the commit, valid until the end of the `with` block.
 
         Raises:
             LeaseLost: the transaction must not be committed.
@@ -59,9 +59,6 @@ def read_columns(engine: Engine, statements: Sequence[Select[Any]], schema: pa.S
 @contextmanager
 def writing(engine: Engine, *, fenced: bool = True) -> Iterator[Connection]:
     """Open a transaction, which is committed at the end and rolled back on an exception.
-
-    Args:
-        fenced: whether to call `FENCE`.
 
     Raises:
         LeaseLost: the caller acts as the holder of a lease, and the lease was lost.

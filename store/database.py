@@ -132,8 +132,6 @@ STATE_USE: Final = Use(
 
 
 class _Opening(NamedTuple):
-    """Opens one database. The fields are arguments of `open_database`."""
-
     use: Use
     create: bool
     timeout_s: float

@@ -37,7 +37,6 @@ def sole_writer(
 
     Args:
         report: called if other users could read a file, or if the database cannot be locked.
-        use: what the database is for.
 
     Raises:
         StoreError: another process has the lock (the message contains the process id), or the

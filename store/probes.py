@@ -23,7 +23,7 @@ MOST_ROWS: Final = 200_000
 LONGEST_S: Final = 7 * 86_400
 """Longest duration of a probe, so that no sum overflows; the collector refuses longer ones."""
 _PARTS: Final = 96
-"""Number of parts of a window. Probes are sampled from each part."""
+"""Number of parts of a window. Each part is sampled."""
 _AT: Final = "at_unix_ns"
 _ANSWERED: Final = tuple(each.value for each in ProbeOutcome if each.succeeded)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
@@ -76,7 +76,7 @@ def probe_sample(
     equals: Mapping[str, str | None] = _ALL,
     most_rows: int = MOST_ROWS,
 ) -> Sample:
-    """Return a sample of about `most_rows` probes at most, with all failures if possible.
+    """Return a sample of at most about `most_rows` probes, with all failures if possible.
 
     If the window contains more probes, it is divided into 96 parts. In each part, the answered
     probes of one short interval, at a random instant, are read. See `probe_table`.

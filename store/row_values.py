@@ -83,7 +83,7 @@ def request_values(requests: RequestRows) -> list[Values]:
 
 
 def sample_values(row: EngineSample) -> Values:
-    """Return the values of a row in the order of the table's columns. See `request_values`."""
+    """Return the values of a sample, as `request_values` does."""
     values = _SAMPLE_VALUES(row)
     if not isfinite(sum(filter(None, _SAMPLE_FLOATS(values)))):
         _refuse(EngineSample, [values])
@@ -91,7 +91,7 @@ def sample_values(row: EngineSample) -> Values:
 
 
 def gpu_values(row: GpuSample) -> Values:
-    """Return the values of a row in the order of the table's columns. See `request_values`."""
+    """Return the values of a sample, as `request_values` does."""
     values = _GPU_VALUES(row)
     if not isfinite(sum(filter(None, _GPU_FLOATS(values)))):
         _refuse(GpuSample, [values])
@@ -123,7 +123,7 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
 
 
 def values_of(row: Single) -> Values:
-    """Return the values of a row's fields in order, without checks."""
+    """Return the values of a row's fields in order, unchecked."""
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
 
 

@@ -56,12 +56,9 @@ class _Record(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """The data of one sender in a transaction."""
-
     own_ns: int
     """This collector's correction of the sender's rows, or 0."""
     at_unix_ns: int
-    """The newest timestamp that the sender sent."""
 
 
 def equally_corrected(
@@ -73,9 +70,6 @@ def equally_corrected(
 
     Args:
         tables: rows to store, of tables with senders' rows.
-        leads_ns: see `Batch.leads_ns`.
-
-    Returns: the rows of each table.
     """
     unchanged = [rows for _, rows in tables]
     if not any(unchanged):
@@ -114,7 +108,6 @@ def equally_corrected(
 
 
 def _record(before: _Record, sent: _Sent, lead_ns: int | None) -> _Record:
-    """Return the new record of a sender."""
     own_ns, at_unix_ns = sent
     if own_ns and not _near(before, own_ns):
         return _Record(own_ns, at_unix_ns)

@@ -7,7 +7,7 @@ one database holds both. The state can be in a separate database, because leases
 which ClickHouse lacks.
 
 All functions of the store take the engine of the telemetry's database as an argument. `state_of`
-returns the engine of the state's.
+returns the engine of the state's database.
 """
 
 from typing import Final

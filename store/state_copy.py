@@ -33,13 +33,6 @@ def link_state(
 ) -> None:
     """Link two databases, and copy the state if this is not done yet.
 
-    Args:
-        engine: the database of the telemetry.
-        state: the separate database of the state.
-        name: the name of the telemetry's database.
-        state_name: the name of the state's database.
-        report: called before and after a copy.
-
     Raises:
         StoreError: one of the two databases is linked to a third one, or another collector still
             uses the state in the database of the telemetry.

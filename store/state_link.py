@@ -84,10 +84,6 @@ def check_not_linked(engine: Engine, name: str) -> None:
 def check_reader(engine: Engine, state: Engine, name: str, state_name: str) -> None:
     """Check that two databases belong together, and that the state has been copied.
 
-    Args:
-        name: the name of the telemetry's database.
-        state_name: the name of the state's database.
-
     Raises: StoreError: the databases do not belong together, or the state has not been copied.
     """
     with reading(state) as connection:
@@ -101,12 +97,6 @@ def check_reader(engine: Engine, state: Engine, name: str, state_name: str) -> N
 
 def check_linked(link: Link | None, found: str | None, name: str, state_name: str) -> bool:
     """Check that two databases belong together.
-
-    Args:
-        link: in the telemetry's database.
-        found: the id in the state's database.
-        name: the name of the telemetry's database.
-        state_name: the name of the state's database.
 
     Returns: False if neither database is linked yet, or if a copy was interrupted.
 

@@ -87,7 +87,6 @@ class _Submission:
     leads_ns: Mapping[str, int]
     done: Future[None] = field(default_factory=Future)
     size: int = field(init=False)
-    """The number of rows."""
 
     def __post_init__(self) -> None:
         self.size = len(self.requests) + sum(map(len, self._others))
@@ -113,8 +112,6 @@ class Writer:
     """Writes rows to a database in a separate thread.
 
     Args:
-        engine: the caller disposes of it.
-        capacity_rows: maximum number of waiting rows.
         gather_s: minimum time between the starts of two commits with fewer than `GATHERED_ROWS`
             rows.
     """

@@ -22,7 +22,7 @@ def is_loopback(host: str | None) -> bool:
     """Return whether a host is a loopback address or `localhost`."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
-    except ValueError:  # any other name
+    except ValueError:
         return False
 
 

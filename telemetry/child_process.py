@@ -29,9 +29,6 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a child that ends when its standard input is closed.
 
-    Args:
-        answers: whether to connect its standard output to a pipe.
-
     Raises:
         OSError: the child cannot be started.
     """

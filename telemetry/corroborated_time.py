@@ -75,12 +75,7 @@ class _Sender:
 
 
 class CorroboratedClock:
-    """A clock that returns the current time in unix nanoseconds.
-
-    Args:
-        system_unix_ns: the system clock.
-        since_boot_ns: the time since boot, which never jumps.
-    """
+    """A clock that returns the current time in unix nanoseconds."""
 
     def __init__(
         self,
@@ -111,7 +106,8 @@ class CorroboratedClock:
 
     @property
     def ahead_ns(self) -> int:
-        """Return by how much the system clock is ahead of this clock; 0 while it is used."""
+        """Return how far the system clock is ahead of this clock; 0 while the system clock is
+        used."""
         with self._lock:
             self._update()
             return self._system_ns - self._offset_ns
@@ -124,12 +120,7 @@ class CorroboratedClock:
             return self._deletable_unix_ns
 
     def begin(self, newest_unix_ns: int | None, deletable_unix_ns: int | None) -> None:
-        """Compare the clock with the stored data. Call this once, before any deletion.
-
-        Args:
-            newest_unix_ns: the newest stored timestamp, or None.
-            deletable_unix_ns: the time of the last deletion, or None.
-        """
+        """Compare the clock with the stored data. Call this once, before any deletion."""
         with self._lock:
             self._update()
             now_unix_ns = self._looked_ns + self._system_ns
@@ -222,7 +213,6 @@ class CorroboratedClock:
                 each.before_ns = each.offset_ns
 
     def _follow_system(self) -> None:
-        """Accept the system clock."""
         self._held_ns = self._system_ns
         self._follows_system = True
         self._at_start = False

@@ -22,7 +22,7 @@ IntArray = NDArray[np.int64]
 
 _NS: Final = 10**9
 _WIDE: Final = 2**31
-"""Two factors below this have a product of 64 bits."""
+"""The product of two factors below this fits in 64 bits."""
 
 
 def series_numbers(*columns: IntArray) -> IntArray:
@@ -47,8 +47,8 @@ class CounterSeries:
         order: (n,) indices in the original columns.
         first_unix_ns: (n,) starts.
         last_unix_ns: (n,) ends.
-        follows: (n,) whether the previous one is a neighbour: in the same series, without a too
-            long gap.
+        follows: (n,) whether the previous one is a neighbour: it is in the same series, and the gap
+            is not longer than allowed.
     """
 
     order: IntArray
@@ -101,7 +101,7 @@ class CounterSeries:
     def apart_s(self) -> FloatArray:
         """Return the seconds since the previous neighbour, in the order of the columns.
 
-        An array (n,), with NaN without a previous neighbour.
+        The result is (n,), with NaN if there is no previous neighbour.
         """
         apart = np.full(self.order.size, np.nan)
         apart[1:] = (self.first_unix_ns[1:] - self.last_unix_ns[:-1]) / _NS

@@ -31,10 +31,6 @@ def install_extra(extra: str, root: Path = ROOT) -> str:
 def require(module: str, extra: str, what: str) -> None:
     """Check that a library of an extra is installed.
 
-    Args:
-        module: import name.
-        what: the feature that needs the library, for the message.
-
     Raises:
         MissingExtra: the library is not installed.
     """

@@ -149,11 +149,7 @@ class Sketch:
             self.max_s = value_s
 
     def add_column(self, values_s: FloatArray) -> None:
-        """Add many durations.
-
-        Args:
-            values_s: (n,), without NaN.
-        """
+        """Add many durations: (n,), without NaN."""
         below = values_s < 0
         good = (values_s >= 0) & (values_s <= _bounds_s()[-1])
         self.negative += int(np.count_nonzero(below))

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 Argument = str | int | float | bool
 
 MOST_LOADING_S: Final = 3_600.0
-"""Maximum plausible value of `loading_s`; a process may create an engine long after its own start.
+"""Maximum plausible value of `loading_s`.
 
-vLLM waits for at most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
+A longer time means that the process created the engine long after its own start. vLLM waits for at
+most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
 """
 
 
@@ -47,10 +48,7 @@ class EngineStart:
 
 
 class Difference(NamedTuple):
-    """One argument that differs between two configurations.
-
-    An absent value is None.
-    """
+    """One argument that differs between two configurations. An absent value is None."""
 
     argument: str
     before: Argument | None

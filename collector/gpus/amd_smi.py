@@ -60,8 +60,11 @@ _ACTIVITIES: Final = ("dram_bandwidth_ratio", "sm_active_ratio")
 def load() -> Any:
     """Return the Python library.
 
-    Raises ReaderError. Without the C library, the import itself prints to stdout and raises
-    exceptions of several types.
+    Without the C library, the import itself prints to stdout and raises exceptions of several
+    types.
+
+    Raises:
+        ReaderError: the library is not usable.
     """
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -74,11 +77,7 @@ def load() -> Any:
 
 
 class AmdSmiReader:
-    """Reads GPUs through AMD SMI, on one thread only.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Reads GPUs through AMD SMI, on one thread only."""
 
     def __init__(
         self,

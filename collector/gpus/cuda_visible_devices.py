@@ -16,10 +16,6 @@ def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
 
     The result is empty if the variable lists numbers and the GPUs are not all of the same model. By
     default, CUDA numbers GPUs by speed, but the driver by PCI bus.
-
-    Args:
-        variable: the value of the process's CUDA_VISIBLE_DEVICES.
-        gpus: all GPUs of this machine.
     """
     numbered = {each.index: each.gpu for each in gpus if each.index is not None}
     same_model = len({each.model_name for each in gpus if each.index is not None}) == 1

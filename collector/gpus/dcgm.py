@@ -30,11 +30,7 @@ _WHY: Final = {
 
 
 class DcgmReader:
-    """Scrapes the dcgm-exporters of one `--dcgm` option.
-
-    Args:
-        discovery: finds the exporters' addresses.
-    """
+    """Scrapes the dcgm-exporters of one `--dcgm` option."""
 
     def __init__(
         self,

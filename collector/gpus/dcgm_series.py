@@ -86,7 +86,6 @@ def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...
 
     Args:
         samples: samples with names in `NAMES`.
-        at_unix_ns: arrival time of the response.
     """
     series: dict[tuple[str, str], dict[str, float]] = {}
     labels: dict[tuple[str, str], dict[str, str]] = {}
@@ -149,10 +148,7 @@ def _gpu(
 
 
 def _set_memory(values: Mapping[str, float], into: Measurements) -> None:
-    """Set the memory fields.
-
-    An absent total is the sum of used, free and reserved memory.
-    """
+    """Set the memory fields. An absent total is the sum of used, free and reserved memory."""
     used, free, total = (values.get(name) for name in (_USED, _FREE, _TOTAL))
     if total is None and used is not None and free is not None:
         total = used + free + values.get(_RESERVED, 0.0)

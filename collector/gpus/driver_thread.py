@@ -26,11 +26,7 @@ class Library(Protocol):
 
 
 class DriverThread:
-    """Calls `library` on a separate thread.
-
-    Args:
-        timeout_s: time limit of one call of `read`.
-    """
+    """Calls `library` on a separate thread, with a time limit for each call of `read`."""
 
     def __init__(self, library: Library, timeout_s: float = TIMEOUT_S) -> None:
         self._library = library

@@ -45,7 +45,6 @@ class GpmWindow:
 
     Args:
         instance: id of the MIG instance, or None for the whole card.
-        clock: monotonic seconds.
     """
 
     def __init__(

@@ -18,11 +18,7 @@ AMD_SMI: Final = "amd_smi"
 
 
 class GpuReaders:
-    """All GPU readers that the user configured. `close` releases their resources.
-
-    Args:
-        dcgm_every_s: interval between two scrapes of a dcgm-exporter.
-    """
+    """All GPU readers that the user configured. `close` releases their resources."""
 
     def __init__(
         self,

@@ -47,11 +47,7 @@ def load() -> Any:
 
 
 class NvmlReader:
-    """Reads GPUs through NVML, on one thread only.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Reads GPUs through NVML, on one thread only."""
 
     def __init__(
         self,

@@ -79,10 +79,10 @@ def read_memory(nvml: Any, device: Any, into: Measurements) -> None:
 
 
 def _memory(nvml: Any, device: Any) -> Any:
-    """Return the memory figures of a GPU. Used memory excludes the part that the driver reserves.
+    """Return the memory figures of a GPU.
 
-    The driver reserves 480 MiB on an H100. nvidia-smi and DCGM do not count this part as used
-    either.
+    Used memory excludes the part that the driver reserves (480 MiB on an H100), as in nvidia-smi
+    and DCGM.
     """
     try:
         return nvml.nvmlDeviceGetMemoryInfo(device, nvml.nvmlMemory_v2)

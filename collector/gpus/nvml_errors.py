@@ -41,9 +41,7 @@ CODES: Final[Mapping[str, Why]] = {
     "NVML_ERROR_RESET_TYPE_NOT_SUPPORTED": Why.NOT_SUPPORTED,
     "NVML_ERROR_UNKNOWN": Why.FAILED,
 }
-"""Maps each code's name in the Python package to a reason. Older versions of the package lack some
-names.
-"""
+"""The reason for each code's name. Older versions of the package lack some names."""
 
 
 def meaning(pynvml: Any, code: int) -> Absence:

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class Owners(Listener):
-    """Assigns GPUs to replicas. As a listener, it records the process ids of the engines.
+    """Assigns GPUs to replicas. As a listener, it records the engines' process ids.
 
     Args:
         receives_engines: whether this process receives the engines' samples.
@@ -67,7 +67,7 @@ class Owners(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record the process ids of engines. Scrapes and simulations report no process ids."""
+        """Record the process ids of engines. Scrapes and simulations report none."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             # Only once per message: its duration grows with the number of replica names, and

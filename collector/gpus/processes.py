@@ -38,11 +38,7 @@ class Process(NamedTuple):
 
 
 class Processes:
-    """Reads processes.
-
-    Args:
-        ticks_per_s: clock ticks per second of the start times in /proc.
-    """
+    """Reads processes."""
 
     def __init__(self, root: Path = Path("/proc"), ticks_per_s: float | None = None) -> None:
         self._root = root

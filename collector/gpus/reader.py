@@ -128,7 +128,7 @@ class Reader(Protocol):
     """Reads GPUs."""
 
     async def read(self) -> Reading:
-        """Return the current values. If one GPU fails, the other GPUs are still returned.
+        """Return the current values of all GPUs that do not fail.
 
         Raises:
             ReaderError: the reader could not read any GPU.

@@ -33,7 +33,7 @@ class GpuReader(NamedTuple):
 
 @dataclass(slots=True)
 class ReaderState:
-    """The last results of one reader."""
+    """The last results of a reader."""
 
     name: str
     up: bool | None = None

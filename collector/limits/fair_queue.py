@@ -35,7 +35,6 @@ class FairQueue:
 
     Args:
         max_load: a sender with this load (uncommitted rows) or more is skipped.
-        clock: monotonic seconds.
     """
 
     def __init__(

@@ -43,9 +43,7 @@ class Limits:
     max_peer_connections: int = 256
     """Maximum number of connections from one address to the HTTP port. gRPC cannot count them."""
     max_peer_bytes_per_s: float = 128 * MIB
-    """Maximum rate from one address."""
     max_bytes_per_s: float = 512 * MIB
-    """Maximum rate from all addresses."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -70,11 +68,7 @@ class _Bucket:
 
 @dataclass(slots=True)
 class Rates:
-    """Enforces the rates, on one event loop only.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Enforces the rates, on one event loop only."""
 
     limits: Limits
     clock: Callable[[], float] = time.monotonic

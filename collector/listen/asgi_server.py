@@ -25,7 +25,6 @@ def listen(host: str, port: int, option: str) -> socket.socket:
     """Return a socket that listens on the address.
 
     Args:
-        port: 0 for a free port.
         option: the command-line option that the error names.
 
     Raises:
@@ -52,9 +51,7 @@ class AsgiHost:
     """Serves one application until stopped.
 
     Args:
-        port: 0 for a free port.
         option: the command-line option that errors name.
-        tls: None for plaintext.
     """
 
     def __init__(

@@ -160,7 +160,6 @@ class BearerGate:
     """An ASGI application that requires a token on all paths except `open_paths`.
 
     Args:
-        open_paths: paths that require no token, such as health checks.
         role_paths: the prefix of the paths that tokens with a role may read. The application must
             restrict its answers to the role of `HOLDER` in the scope.
     """

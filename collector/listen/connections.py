@@ -97,10 +97,8 @@ class Acceptor:
     """Accepts the connections of a listening socket, within limits.
 
     Args:
-        listening: `close` closes it.
         protocol: creates a connection's protocol, which must set `held`, and call `closed` at its
             end.
-        tls: None for plaintext.
     """
 
     def __init__(
@@ -115,7 +113,6 @@ class Acceptor:
         self._limits = limits
         self._tls = tls
         self._loop = asyncio.get_running_loop()
-        # In order of arrival.
         self._open: dict[Connection, None] = {}
         self._peers: Counter[str] = Counter()
         self._paused: asyncio.TimerHandle | None = None

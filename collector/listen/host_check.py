@@ -104,10 +104,6 @@ class HostGate:
 
     If a request has an Origin header, this origin must have the same host and port as this server,
     or a host that the user allowed.
-
-    Args:
-        open_paths: paths without a check, such as health checks.
-        refused: called with the path of each refused request.
     """
 
     def __init__(

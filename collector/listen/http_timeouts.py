@@ -28,7 +28,6 @@ class TimedH11(H11Protocol):
     """One connection.
 
     Args:
-        connection: the acceptor's record of the connection.
         given: the arguments of uvicorn's own protocol.
     """
 

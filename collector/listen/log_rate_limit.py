@@ -20,11 +20,7 @@ LIMITED: Final = (
 
 
 class LogLimit(logging.Filter):
-    """Limits the log records per line of code and period.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Limits the log records per line of code and period."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

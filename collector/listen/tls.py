@@ -21,9 +21,9 @@ class Tls:
     certificate: Path
     """The certificate, followed by the intermediate certificates, if any."""
     key: Path
-    """The private key, which must not be encrypted."""
+    """The private key, not encrypted."""
     client_ca: Path | None = None
-    """If set, clients need a certificate that this certificate authority signed (mutual TLS)."""
+    """If set, clients need a certificate that this authority signed (mutual TLS)."""
 
     def __post_init__(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

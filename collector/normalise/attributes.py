@@ -1,8 +1,8 @@
 """Reads encoded attributes into a row's fields, and caches the decoded values.
 
-Many spans contain the same encoded attributes, for example the same labels and small counts. The
-cache maps the bytes of an attribute to its decoded value. If the value is a double, only the bytes
-before the double (its last eight bytes) are cached. `values.Reader` checks the values.
+Many spans contain the same labels and small counts. The cache maps the bytes of an attribute to its
+decoded value. If the value is a double, only the bytes before the double (its last eight bytes) are
+cached. `values.Reader` checks the values.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -43,8 +43,6 @@ class _Cached(NamedTuple):
 
 
 class _Number(NamedTuple):
-    """An attribute with a double: its field, and the check of its value."""
-
     place: int
     most: float
     check: Callable[[float], float]

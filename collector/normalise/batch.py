@@ -35,16 +35,15 @@ class Batch:
     dropped_values: Counter[DroppedValue] = field(default_factory=Counter)
     """Counts of invalid values that were left out of the rows."""
     sample_points: list[int] = field(default_factory=list)
-    """The number of data points in each row of `samples`."""
+    """The number of data points in each row."""
     gpu_points: list[int] = field(default_factory=list)
-    """The number of data points in each row of `gpus`."""
+    """The number of data points in each row."""
     lookup_spans: list[int] = field(default_factory=list)
     """The number of spans to count for each row of `lookups`: 1, or 0 if the same span is already
     counted as a request or an operation."""
     leads_ns: dict[str, int] = field(default_factory=dict)
     """How far each sender's clock is ahead of Tailspan's, where it is known (`SenderClocks`)."""
     why: dict[Refusal, str] = field(default_factory=dict)
-    """Explanations of refusals for the sender, by reason."""
 
     @property
     def empty(self) -> bool:

@@ -60,7 +60,6 @@ send are read only from such calls."""
 
 
 def _header(name: str) -> tuple[str, str]:
-    """Return the attribute of a captured header, and its name in older instrumentations."""
     return f"{HEADER_PREFIX}{name}", f"{HEADER_PREFIX}{name.replace('-', '_')}"
 
 
@@ -170,7 +169,6 @@ def _lookup_s(reported: Reported, attributes: Mapping[str, AnyValue], batch: Bat
 
 
 def _value(attributes: Mapping[str, AnyValue], name: str, is_header: bool) -> object:
-    """Return the value of an attribute or of a captured header, or None."""
     if not is_header:
         return _scalar_value(attributes[name]) if name in attributes else None
     given = next((attributes[each] for each in _HEADERS[name] if each in attributes), None)
@@ -180,7 +178,6 @@ def _value(attributes: Mapping[str, AnyValue], name: str, is_header: bool) -> ob
 
 
 def _scalar_value(value: AnyValue) -> object:
-    """Return the value if it is a text, a number or a boolean, otherwise `()`, which is invalid."""
     kind = value.WhichOneof("value")
     if kind in ("string_value", "bool_value", "int_value", "double_value"):
         plain: object = getattr(value, kind)
@@ -189,7 +186,6 @@ def _scalar_value(value: AnyValue) -> object:
 
 
 def _texts(value: AnyValue) -> Iterator[str]:
-    """Yield the values of a header: the texts of an array, or the single text."""
     if value.WhichOneof("value") == "array_value":
         for each in value.array_value.values[:_MOST_VALUES]:
             yield each.string_value

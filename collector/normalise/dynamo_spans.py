@@ -1,9 +1,9 @@
 """Converts spans of NVIDIA Dynamo's front end to request timelines.
 
 Pure. With `OTEL_EXPORT_ENABLED=true`, the front end sends one span for each HTTP request. The span
-contains no data of the engine, so the row's basis is `edge`. Dynamo sends numbers as texts, rounded
-to hundredths of a millisecond. Spans of Dynamo's workers are not read, because they describe the
-same requests.
+contains no data of the engine, so the row's basis is `edge`. Numbers are texts, rounded to
+hundredths of a millisecond. Spans of Dynamo's workers are not read, because they describe the same
+requests.
 
 The attribute `ttft_ms` is the time until the front end receives the first token. Dynamo's prefill
 time is not read, because it includes the time in the engine's queue.
@@ -161,7 +161,6 @@ def _number(reader: Reader, name: str) -> float | None:
 
 
 def _event_text(span: Span, name: str, attribute: str) -> str | None:
-    """Return an attribute of the first event with this name."""
     for event in span.events:
         if event.name == name:
             return Reader(attributes_of(event.attributes)).label(attribute)

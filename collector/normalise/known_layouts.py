@@ -33,8 +33,6 @@ _Mask = npt.NDArray[np.uint8]
 
 
 class _Form:
-    """The length of a scope, and the positions of its numbers."""
-
     __slots__ = ("latest", "layouts", "length", "mask", "offsets")
 
     def __init__(self, length: int, offsets: tuple[int, ...]) -> None:
@@ -173,7 +171,6 @@ class KnownLayouts:
 
 
 def _size_bytes(form: _Form) -> int:
-    """Return the memory for one layout with this form."""
     return form.length + _NUMBER_BYTES * len(form.offsets)
 
 

@@ -1,7 +1,4 @@
-"""Derives the layout of a scope from a message that `normalise_points` has read.
-
-Pure.
-"""
+"""Derives the layout of a scope from a message that `normalise_points` has read. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -55,10 +52,6 @@ def learn(body: bytes, now_unix_ns: int) -> list[Learned]:
 
     A scope has no layout if it contains no sample, a refused point, or bytes that
     `number_positions` does not support.
-
-    Args:
-        body: a message that `normalise_points` accepts.
-        now_unix_ns: arrival timestamp of the message.
     """
     found = []
     for resource, scoped, _ in encoded_scopes(body):

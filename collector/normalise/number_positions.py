@@ -43,9 +43,6 @@ class IrregularError(Exception):
 def numbers_in(scoped: bytes) -> list[PointNumbers]:
     """Return the positions of all points' numbers, in the order of the points.
 
-    Args:
-        scoped: an encoded `ScopeMetrics`.
-
     Raises:
         IrregularError: the bytes are malformed, a metric is neither a gauge nor a sum, or a point
             contains a number twice (only the last one is valid).
@@ -103,7 +100,7 @@ def _parts(data: bytes, at: int, end: int) -> Iterator[_Part]:
         elif wire_type == _LENGTH:
             length, at = _varint(data, at, end)
             until = at + length
-        else:  # groups, a deprecated wire type of protobuf
+        else:  # a deprecated wire type of protobuf
             raise IrregularError
         if until > end:
             raise IrregularError
@@ -112,7 +109,6 @@ def _parts(data: bytes, at: int, end: int) -> Iterator[_Part]:
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return the number at a position, and the position after it."""
     value = 0
     for place in range(min(_LONGEST_VARINT, end - at)):
         byte = data[at + place]

@@ -36,7 +36,6 @@ def operation_of_span(
     """Return the operation of a span, or None if the span is not an operation.
 
     Args:
-        span: a span that Tailspan did not send.
         call: whether the span is a client's request. Such a span is an operation even without
             `gen_ai.operation.name`.
 

@@ -63,7 +63,7 @@ SpanOutline: Any = _CLASSES["outline.Span"]
 
 
 class Scoped(NamedTuple):
-    """The encoded items of one scope, with the scope's name and its resource."""
+    """The encoded items of one scope."""
 
     resource: bytes
     scope: str

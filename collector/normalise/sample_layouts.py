@@ -104,11 +104,7 @@ class SampleLayout:
         self._gpus = tuple(_Sample(each) for each in about.gpus)
 
     def read(self, scoped: bytes, origin: Origin, now_unix_ns: int) -> ScopeRows | None:
-        """Return the samples, or None if a number is invalid or a label is missing.
-
-        Args:
-            scoped: an encoded scope with this layout.
-        """
+        """Return a scope's samples, or None if a number is invalid or a label is missing."""
         numbers = list(self._unpack(scoped))
         for place in self._floats:
             numbers[place] = float(numbers[place])

@@ -54,7 +54,6 @@ class GrpcReceiver:
     """A gRPC server on one port.
 
     Args:
-        port: 0 for a free port.
         option: the command-line option that errors name.
         tokens: None if no token is required.
     """

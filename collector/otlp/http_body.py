@@ -69,9 +69,6 @@ def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
 
     Decompression takes long: do not call this function on an event loop.
 
-    Args:
-        max_bytes: maximum size of the result.
-
     Raises:
         TooLargeError: the result exceeds `max_bytes`, or there are too many gzip members.
         MalformedError: the compressed stream is malformed or truncated.

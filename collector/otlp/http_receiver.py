@@ -39,12 +39,7 @@ _log = logging.getLogger(__name__)
 def http_app(
     intake: Intake, counters: Counters, max_body_bytes: int, tokens: Tokens | None = None
 ) -> Starlette:
-    """Return the OTLP/HTTP receiver as an ASGI application.
-
-    Args:
-        max_body_bytes: maximum size of a message after decompression.
-        tokens: None if no token is required.
-    """
+    """Return the OTLP/HTTP receiver as an ASGI application."""
     return Starlette(
         routes=[
             Route(

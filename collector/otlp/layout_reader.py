@@ -1,5 +1,8 @@
-"""The other reader may run in another process. Reading with a known layout takes less time than
-passing the message and receiving the rows."""
+"""Reads metrics messages with a known layout, and passes all other messages to another reader.
+
+The other reader may run in another process. Reading with a known layout takes less time than
+passing the message and receiving the rows.
+"""
 
 import logging
 from typing import Final

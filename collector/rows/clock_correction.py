@@ -77,7 +77,6 @@ class Correction:
 
     Args:
         set_back: corrections by the row's key with its uncorrected timestamp. `apply` adds to it.
-        own_ns: the lead of Tailspan's own clock.
     """
 
     def __init__(
@@ -187,7 +186,7 @@ class Correction:
         lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
-            # Corrected separately. A client on this machine uses Tailspan's clock.
+            # A client on this machine uses Tailspan's clock.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)

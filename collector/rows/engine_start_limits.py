@@ -24,8 +24,7 @@ ALL_BURST: Final = 4_096
 ALL_REFILL_NS: Final = 5 * 10**9
 """After `ALL_BURST` starts, all replicas may send one more per 5 s: 1,000 engines in 90 minutes."""
 MOST_REPLICAS: Final = 1_000
-"""Maximum number of stored replicas. A new replica replaces the one that has been silent longest.
-"""
+"""Maximum number of stored replicas. A new replica replaces the one that was silent longest."""
 MOST_REMEMBERED: Final = 2 * REPLICA_BURST
 """Maximum number of stored starts per replica: the last start of each engine and process."""
 

@@ -43,7 +43,6 @@ class Answer:
     """The parsed content of a response."""
 
     software: str
-    """The name of the table that matched the response."""
     engines: dict[int, dict[str, Any]] = field(default_factory=dict)
     """By engine number: values by field of `EngineSample`, and `model` if it is known."""
     started_unix_s: float | None = None

@@ -69,9 +69,6 @@ class Scraper(Listener):
     """Scrapes all targets until cancelled.
 
     As a listener, it records which replicas have Tailspan's plugin.
-
-    Args:
-        every_s: seconds between two scrapes.
     """
 
     def __init__(
@@ -181,7 +178,7 @@ class Scraper(Listener):
             await asyncio.sleep(due_s - loop.time())
 
     async def ask(self, target: Target) -> None:
-        """Scrape one target once and store its samples, or count the failure."""
+        """Scrape one target once, and store its samples or count the failure."""
         state = self._states[target]
         begun = time.monotonic()
         try:

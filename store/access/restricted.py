@@ -114,11 +114,7 @@ def _rewriter(engine: Engine) -> "_Rewriter | None":
 
 
 class _Rewriter:
-    """Rewrites the statements of one engine.
-
-    Args:
-        masks: whether to return hidden requests without names.
-    """
+    """Rewrites the statements of one engine."""
 
     def __init__(self, engine: Engine, access: Access, *, masks: bool) -> None:
         self.access = access

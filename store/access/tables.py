@@ -125,7 +125,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "rollups": _rollups,
     "rollup_bins": _bins,
     "rollup_names": _names,
-    # One row has the counters of all engines. Only bills need this table.
+    # Its rows have the counters of all engines. Only bills need this table.
     "engine_stretches": _nothing,
     "gpu_stretches": _nothing,
     "slo_incidents": _by_slo,
@@ -152,7 +152,6 @@ RULES: Final[Mapping[str, Rule]] = {
     "state_link": _everything,
     "state_identity": _everything,
 }
-"""The rule of each table."""
 
 
 def masked(table: Table, access: Access) -> Select[Any]:

@@ -33,7 +33,6 @@ class Phase(StrEnum):
     OPEN = "open"
     """From the incident's start to a time at which it was still open."""
     ENDED = "ended"
-    """From the incident's start to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def read_answers(engine: Engine, slo: str, from_fired_unix_s: int = 0) -> list[A
 
 
 def answers_of(engine: Engine, incident: IncidentRow) -> Sequence[AnswerRow]:
-    """Return the answers of an incident, the newest first."""
+    """Return an incident's answers, the newest first."""
     return _read(engine, _same_incident(incident.slo, incident.severity, incident.fired_unix_s))
 
 

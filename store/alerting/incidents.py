@@ -108,7 +108,7 @@ def keep_evaluation(engine: Engine, slo: str, until_s: int, changed: Sequence[In
 
 
 def remove_simulated(connection: Connection) -> list[tuple[str, str, int]]:
-    """Delete the incidents that only simulated requests caused, and return their keys.
+    """Delete the incidents that only simulated requests caused.
 
     Returns: objective, severity and start (unix seconds) of each deleted incident.
     """

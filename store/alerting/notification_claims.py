@@ -20,9 +20,6 @@ from store.state import state_of
 def claim(engine: Engine, row: Notification, term: int) -> bool:
     """Claim a row before its message is sent.
 
-    Args:
-        row: as it was read.
-
     Returns: False if the row has changed, or if a holder with a higher token has claimed it.
 
     Raises:
@@ -51,10 +48,6 @@ def keep_result(engine: Engine, row: Notification, term: int) -> bool:
 
 def update_message(engine: Engine, row: Notification, message: str, next_unix_s: int) -> bool:
     """Replace the message of a row, and send it again.
-
-    Args:
-        row: as it was read.
-        next_unix_s: when to send it.
 
     Returns: False if the row was claimed or sent after it was read.
 

@@ -41,7 +41,7 @@ was wrong."""
 
 
 class Delivery(StrEnum):
-    """The delivery state of a notification."""
+    """The delivery state."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -126,7 +126,7 @@ def add_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
 def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[str]) -> None:
     """Stop notifications for removed channels, and reminders for removed objectives.
 
-    Call this function before any sender runs.
+    Call this before any sender runs.
     """
     due = _read(engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.next_unix_s.is_not(None)))
     ended = []
@@ -208,7 +208,7 @@ def delete_old_notifications(engine: Engine, before_unix_s: int) -> int:
     """Delete the notifications about incidents that ended before a time.
 
     All rows of an incident are deleted together, because a notification without a row would be sent
-    again. A row that must still be sent keeps all of them.
+    again. If one row must still be sent, all rows of its incident are kept.
 
     Returns:
         The number of these incidents.

@@ -293,7 +293,6 @@ def _stretch(connection: Connection, definition: str, *, locked: bool) -> Counte
 
 def _locked(engine: Engine, statement: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
     """Return a query that also locks its rows until the commit, if the database can."""
-    # ClickHouse has no transactions.
     return statement if dialects.of(engine).ADDITIVE else statement.with_for_update()
 
 

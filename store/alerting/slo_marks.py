@@ -45,7 +45,6 @@ class Mark(NamedTuple):
     """
 
     token: int
-    """Identifies the transaction."""
     until_unix_s: int
     """The end of the step."""
     source: str
@@ -91,7 +90,7 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
     """Mark the steps of requests in flight, in the transaction that changes their reports.
 
     Args:
-        seen: the time of each request's last report (unix nanoseconds), and the request's source.
+        seen: time of each request's last report (unix nanoseconds), and its source.
     """
     token = randbits(63)
     marks = {

@@ -117,7 +117,6 @@ def _cells(
 
 
 def _facts(sums: Sums, name: str) -> FloatArray:
-    """Return the sums of a quantity, or an empty mapping if there are none."""
     return sums.facts.get(name, nothing(sums.cells.size))
 
 
@@ -132,7 +131,6 @@ def _labelled(
 
 
 def _as_texts(values: Iterable[Any]) -> tuple[str | None, ...]:
-    """Convert label values to the texts that rollups store."""
     return tuple(str(each).lower() if isinstance(each, bool) else each for each in values)
 
 

@@ -32,7 +32,6 @@ from store.queries import Window
 
 STRETCH_NS: Final = 600 * 10**9
 MOST_ROWS: Final = 2_000_000
-"""Maximum number of cached rows."""
 
 _MOST_STRETCHES: Final = 14 * 144
 """Maximum number of chunks in a range, which is 14 days. Longer ranges are not cached."""
@@ -125,7 +124,6 @@ class ColumnCache:
             return sum(each.table.num_rows for each in self._kept.values())
 
     def _valid(self, wanted: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
-        """Return the cached chunks that are still valid."""
         with self._lock:
             kept = {place: self._kept[place] for place in wanted if place in self._kept}
         return {
@@ -135,7 +133,6 @@ class ColumnCache:
         }
 
     def _fetched(self, run: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
-        """Read consecutive chunks with one query."""
         edges = [place * STRETCH_NS for place in (*run, run[-1] + 1)]
         table = self._read(Window(edges[0], edges[-1]))
         cuts = np.searchsorted(table[self._instant.key].to_numpy(), edges).tolist()

@@ -74,9 +74,6 @@ class EvidenceCache:
     """Reads the data for explanations through a cache (`column_cache`).
 
     Numbers of requests are stored as 32-bit floats (seven digits), which halves the memory.
-
-    Args:
-        columns: of requests, including `received_unix_ns`.
     """
 
     def __init__(self, engine: Engine, columns: Sequence[str]) -> None:

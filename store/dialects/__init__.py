@@ -19,7 +19,7 @@ from telemetry.tasks import Task
 
 
 class Dialect(Protocol):
-    """The functions and constants of a module of this package."""
+    """The functions and constants of a dialect's module."""
 
     DRIVERS: tuple[str, ...]
     """The schemes of the database's URLs."""
@@ -108,7 +108,7 @@ class Dialect(Protocol):
         """
 
     def reason(self, error: BaseException) -> str:
-        """Return the driver's message for an error, without the statement and without values."""
+        """Return the driver's message for an error, without statement and values."""
 
 
 FORMS = (

@@ -146,7 +146,6 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
 
 
 def _settings(url: URL) -> dict[str, str]:
-    """Return the URL's options, and the settings of each connection."""
     given = {key: value for key, value in url.query.items() if isinstance(value, str)}
     ours = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
     return {**given, "options": f"{ours} {given.get('options', '')}".strip()}
@@ -290,7 +289,6 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
 
 
 def _with_values(engine: Engine, question: Select[Any]) -> str:
-    """Return the query with quoted values, because COPY has no parameters."""
     compiled = question.compile(engine, compile_kwargs={"render_postcompile": True})
     with engine.connect() as connection:
         driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)

@@ -232,7 +232,7 @@ def _become_partition(cursor: Any, table: Table) -> None:
     cursor.execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
     cursor.execute(f"LOCK TABLE {table.name} IN ACCESS EXCLUSIVE MODE")
     known = _read_constraint(cursor, table)
-    if known is None:  # withdrawn
+    if known is None:
         return
     old, instant = earlier(table), table.info[BY_DAY]
     names = [f"{table.name}_pkey", *(str(index.name) for index in table.indexes)]

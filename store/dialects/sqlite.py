@@ -50,8 +50,8 @@ CHECKPOINT_PAGES: Final = 16_384
 """Pages in the write-ahead log before a checkpoint. With SQLite's 1,000 pages and a cache of 2 MB,
 pages would be read and written repeatedly (benchmarks/ingest.py)."""
 AT_ONCE: Final = 32
-"""Number of rows that one statement adds. Fewer rows are slower, because the driver takes Python's
-global lock for each statement. More rows are not faster."""
+"""Number of rows that one statement adds. Fewer are slower, because the driver takes Python's
+global lock for each statement."""
 
 
 def refusal(url: URL) -> str | None:

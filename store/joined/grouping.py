@@ -24,7 +24,6 @@ MOST_HOPS: Final = 16
 trace id for all its requests."""
 
 PREFIXES: Final = ("", "chatcmpl-", "cmpl-")
-"""vLLM's prefixes of a request id."""
 _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
 _ANSWERED: Final = ("stop", "length")
 
@@ -62,12 +61,8 @@ def end_ns(row: Row) -> int:
 def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
     """Divide rows into joined requests.
 
-    Args:
-        roles: from `stated_roles`.
-
     Returns: a chain for each request with several hops, and for each other row whose engine has a
         stated role.
-    stated role. The remaining rows are left out: one engine served the whole request.
     """
     found: list[Chain] = []
     alone: list[Row] = []

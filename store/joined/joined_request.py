@@ -89,7 +89,6 @@ class JoinedRequest:
     Attributes:
         started_unix_ns: the start, by the clock of the client, the router, or the engine that
             answered (`basis`).
-        hops: at least one hop.
         phases: the seconds of each phase, or None if there was none.
         ttft_s: until the user received the first byte; None if no decode engine answered.
         ttft_phases: the parts of `ttft_s`, like `phases`.

@@ -30,7 +30,6 @@ def joined_requests(
 
     Args:
         rows: of engines, without duplicates.
-        roles: from `stated_roles`.
         outside: a report is ignored if it is shorter than a hop until its last token.
     """
     found = [_join_chain(chain, outside(chain)) for chain in chains(rows, roles)]

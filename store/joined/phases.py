@@ -37,14 +37,9 @@ Phases = dict[str, float | None]
 
 
 def phases_s(axis: Axis, hops: Sequence[Placed], first_byte_ns: int) -> tuple[Phases, Phases]:
-    """Return the seconds of each phase, and the seconds of each phase until the first byte.
+    """Return the seconds of each phase, and those until the first byte.
 
     A phase that the request did not have is None.
-
-    Args:
-        axis: start and end of the request.
-        hops: in the order of time.
-        first_byte_ns: when the user received the first byte.
     """
     whole: dict[str, int | None] = dict.fromkeys(JOINED_PHASES)
     for phase in _known_phases(hops):

@@ -81,11 +81,7 @@ def read_joined(
 
 
 def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
-    """Return the joined request that contains a row, or None if there is none.
-
-    Args:
-        row: at least the ids and `received_unix_ns`.
-    """
+    """Return the joined request that contains a row, or None if there is none."""
     received = int(row["received_unix_ns"])
     roles = stated_roles(in_force(engine, received + APART_NS))
     if not roles:
@@ -176,7 +172,6 @@ def _router_reports(
     wrong.
 
     Args:
-        found: the reports with the request's trace id or response id.
         trace: start of the trace's first row, and end of its last row.
         clocks_agree: True to ignore routers with a wrong clock, if the reports were found only by
             the response's id, which clients can choose.

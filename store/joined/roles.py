@@ -22,11 +22,7 @@ without an engine's number."""
 
 
 def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], Role | None]:
-    """Return the roles that engines report with their arguments.
-
-    Args:
-    found: the latest start of each engine.
-    """
+    """Return the roles that engines report with their arguments."""
     roles: dict[tuple[str, int | None], Role | None] = {}
     for start in found:
         kv_role = starts.read(start.arguments).get(ARGUMENT)
@@ -52,7 +48,6 @@ def roles_of(rows: Sequence[Row], roles: Roles) -> list[Role]:
 
     Args:
         rows: with the same ids, in the order of their ends.
-        roles: from `stated_roles`.
     """
     found = [stated_role(row, roles) or _derive_role(row) for row in rows]
     engines = {(row["replica"], row["engine"]) for row in rows}

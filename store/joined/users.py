@@ -34,7 +34,6 @@ COLUMNS: Final = HOP_COLUMNS
 AT_ONCE: Final = 5_000
 """Number of rows that are joined at a time, and maximum number of ids in a statement."""
 _Span = tuple[str, str]
-"""The trace id and the span id of a row."""
 
 
 class _Times(NamedTuple):
@@ -50,12 +49,7 @@ _DONE: Final = (Outcome.STOP.value, Outcome.LENGTH.value)
 
 
 def users_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
-    """Return the requests of users in a table of rows, in the same order.
-
-    Args:
-        rows: with at least the columns `COLUMNS`.
-        roles: from `known_roles`. Without a prefill engine, the table is returned unchanged.
-    """
+    """Return the requests of users in a table of rows, in the same order."""
     prefills = {key for key, role in roles.items() if role is Role.PREFILL}
     if not prefills or not rows.num_rows:
         return rows

@@ -107,9 +107,6 @@ def check(engine: Engine, name: str, schema: Schema = TELEMETRY) -> None:
 
     Never writes.
 
-    Args:
-        name: the database in messages.
-
     Raises:
         StoreError: the database has another revision, or was not created by Tailspan.
         DatabaseMissing: the database is empty.
@@ -136,7 +133,6 @@ def bring_up_to_date(
     """Create a schema, or run its missing revisions.
 
     Args:
-        name: the database in messages.
         report: called at the start and end of an upgrade, and if a newer version upgraded the
             database.
 
@@ -186,7 +182,7 @@ class _Found(NamedTuple):
     revision: str | None
     """None if the schema does not exist yet."""
     oldest: str | None
-    """The oldest revision whose code can use the schema. None if it is not recorded yet."""
+    """The oldest revision whose code can use the schema, if it is recorded."""
 
     def serves(self, schema: Schema) -> bool:
         """Return whether this version can use the database as it is."""
@@ -222,7 +218,7 @@ def _read(connection: Connection, name: str, schema: Schema) -> _Found:
         # Without transactions, the revision table can exist without its row.
         found = connection.scalar(select(func.max(schema.revision.c.version_num)))
     elif schema is STATE and TELEMETRY.revision.name in tables:
-        found = None  # only the telemetry's tables exist
+        found = None
     elif schema is TELEMETRY and "tailspan_schema" in tables:
         found = ""  # the database is from before the first revision
     elif schema is TELEMETRY and STATE.revision.name in tables:

@@ -14,11 +14,7 @@ _PARTITION: Final = re.compile("_(earlier|[0-9]{8})$")
 
 
 def drift(connection: Connection, *schemas: Schema) -> list[Any]:
-    """Return the changes that Alembic would make.
-
-    Args:
-        schemas: the schemas that the database has; by default both.
-    """
+    """Return the changes that Alembic would make."""
     found = schemas or (TELEMETRY, STATE)
     own = {OLDEST.name, *(schema.revision.name for schema in found)}
     context = MigrationContext.configure(

@@ -25,12 +25,7 @@ OLDEST: Final = Table(
 
 
 def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -> str | None:
-    """Return the oldest revision whose code can use the database, or None if it is not stored.
-
-    Args:
-        tables: the names of the database's tables.
-        revisions: the name of the table of revisions.
-    """
+    """Return the oldest revision whose code can use the database, or None if it is not stored."""
     if OLDEST.name not in tables:
         return None
     which = OLDEST.c.revisions == revisions

@@ -124,7 +124,6 @@ def deletable(
     """Return the starts that are not needed any more, the oldest first. Pure.
 
     Args:
-        is_seen: returns whether a replica has stored samples.
         keep_hours_ns: the retention of the data for bills; None for ever.
     """
     by_replica: dict[str, list[StartKey]] = defaultdict(list)

@@ -31,7 +31,6 @@ class Report:
     span: tuple[str, str] | None = None
     """The trace id and the span id of the client's span, or None for a probe."""
     place: int | None = None
-    """The index of the report's row in the caller's table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +79,7 @@ class Reports:
 
     @classmethod
     def read(cls, engine: Engine, window: Window, wanted: Wanted | None = None) -> Self:
-        """Read the reports of requests in a window, and shortly before and after the window.
-
-        Args:
-            wanted: None for all reports.
-        """
+        """Read the reports of requests in a window, and shortly before and after the window."""
         return cls([*_read(engine, window, wanted), *_read_probes(engine, window, wanted)])
 
     @property

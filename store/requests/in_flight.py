@@ -42,11 +42,7 @@ _Key = tuple[str, str]
 
 
 def keep_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -> None:
-    """Store reports, which replace older reports of the same requests.
-
-    Args:
-        reports: values of `InFlightRequest` by column.
-    """
+    """Store reports, which replace older reports of the same requests."""
     newest: dict[_Key, Mapping[str, Any]] = {}
     for report in sorted(reports, key=lambda each: int(each["seen_unix_ns"])):
         newest[report["span_id"], report["trace_id"]] = report

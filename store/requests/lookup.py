@@ -49,9 +49,6 @@ def find_requests(engine: Engine, words: str) -> pa.Table:
     """Return up to `MOST` requests with an id, the earliest first.
 
     If no request has the id, the search reads every row.
-
-    Args:
-        words: the id in one of the forms above.
     """
     words = words.strip()
     rows: list[dict[str, Any]] = []

@@ -24,7 +24,6 @@ def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -
 
     Args:
         row: with the columns `OF_REQUEST`.
-        columns: returned in addition to `KEY`. Unknown columns are left out.
 
     Returns: rows in the order of receipt; only the request itself if its replica is unknown.
     """

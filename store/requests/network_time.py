@@ -42,9 +42,6 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
     The time is the difference of the TTFTs if both sides measured one, otherwise of the E2Es. It is
     None if the HTTP edge was not measured, if there is not exactly one client report, or if the
     client's duration is shorter than the server's.
-
-    Args:
-        requests: with `COLUMNS`.
     """
     found = pairs(engine, window, requests)
     return [None if pair is None else pair.network_s for pair in found]
@@ -53,12 +50,9 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
 def pairs(
     engine: Engine, window: Window, requests: pa.Table, *, whole: bool = False
 ) -> list[Pair | None]:
-    """Return each request's time outside the server, with the client's span.
+    """Return each request's time outside the server, with the client's span. See `networks`.
 
-    See `networks`.
-
-    Args:
-        whole: whether to use only the E2Es.
+    With `whole`, only the E2Es are used.
     """
     reports = Reports.read(engine, window)
     if reports.empty:

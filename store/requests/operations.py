@@ -27,7 +27,6 @@ def operations_of(
 
     Args:
         window: of the requests. Operations shortly before and after it are included.
-        only: None for all operations.
     """
     if not trace_ids:
         return {}

@@ -148,12 +148,7 @@ def sketches_at(bins: Known, cells: IntArray, place: IntArray) -> Sketches:
 
 
 def add_sums(several: Sums, cells: IntArray) -> Sums:
-    """Return the sums with new cells. Those with the same new cell are added.
-
-    Args:
-        several: a cell may occur several times.
-        cells: the new cell of each entry.
-    """
+    """Return the sums with new cells (one per entry). Those with the same new cell are added."""
     found, place = np.unique(cells, return_inverse=True)
     requests = np.zeros(found.size, np.int64)
     np.add.at(requests, place, several.requests)
@@ -270,9 +265,7 @@ def _merge_equal_bins(
 
     Args:
         cells: distinct and sorted.
-        place: (bins,) the index of each bin's cell.
-        bins: (bins,).
-        counts: (bins,).
+        place: (bins,) the index of each bin's cell. `bins` and `counts` are (bins,) too.
     """
     if place.size == 0:
         none = np.zeros(0, np.int64)

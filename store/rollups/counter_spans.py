@@ -105,7 +105,7 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
 
 
 class Things:
-    """Assigns a number to each engine or GPU, and keeps its text (`Kind.about`)."""
+    """Numbers the engines or GPUs, and keeps their texts (`Kind.about`)."""
 
     def __init__(self) -> None:
         self.things: list[tuple[Any, ...]] = []

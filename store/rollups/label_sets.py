@@ -80,10 +80,6 @@ class LabelSets:
     def assign(self, table: pa.Table, from_unix_s: int) -> list[tuple[list[LabelSet], IntArray]]:
         """Assign a label set of each grouping to each request of a bucket.
 
-        Args:
-            table: with LABELS.
-            from_unix_s: the bucket's start.
-
         Returns: for each grouping, the label sets, and an array (requests,) of indices.
         """
         coded = CodedLabels.of(table)
@@ -110,7 +106,6 @@ class LabelSets:
         return groupings
 
     def _replace_unnamed(self, coded: CodedLabels, from_unix_s: int) -> None:
-        """Replace the values that have no place in their label by `_other`."""
         self.names[EXPORTED_TENANT].assign(coded.occurrences("tenant"), from_unix_s)
         for label in sorted(LIMITS, key=OWNED.__contains__):  # tenants before adapters and routes
             named = self.names[label].assign(coded.occurrences(label), from_unix_s)
@@ -124,7 +119,6 @@ class LabelSets:
         Args:
             rows: (sets, labels) codes.
             numbers: (sets,) their numbers of requests.
-            alive: the label sets of the last day.
         """
         for level, fold in enumerate(_FOLDS):
             lasting = coded.rows([each for each in alive if _folds(each) == level])
@@ -156,8 +150,6 @@ class LabelSets:
         Args:
             rows: (sets, labels) codes, which are changed.
             numbers: (sets,) their numbers of requests.
-            alive: the label sets of the last day.
-            label: one of `NAMED`.
         """
         columns = [LABELS.index(label), _MODEL]
         limit = MODELS_EACH * self.names[label].limit
@@ -207,7 +199,6 @@ def _folds(labels: LabelSet) -> int:
 
 
 def _levels(coded: CodedLabels, rows: IntArray) -> IntArray:
-    """Return `_folds` of each row of an array (sets, labels) of codes."""
     other = [coded.code(label, OTHER) for label in LABELS]
     is_other = rows == np.array(other)
     folds = [is_other[:, [LABELS.index(label) for label in fold]].all(axis=1) for fold in _FOLDS]

@@ -73,7 +73,6 @@ def meaning(
     """Return the label sets of a grouping by number.
 
     Args:
-        from_unix_s: start of the window with the numbers.
         numbers: the result may contain more.
     """
     columns = LABEL_SETS.c

@@ -78,7 +78,6 @@ class Names:
 
     limit: int
     owned: bool = False
-    """Whether the places are divided fairly between owners."""
     known: dict[str, Name] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     """The values whose rows must be written, or deleted if the value is not in `known`."""

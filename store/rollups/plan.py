@@ -40,9 +40,6 @@ class Plan:
 def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | None:
     """Plan which data a query of rollups reads.
 
-    Args:
-        step_s: the length of the result's steps, or None for one step.
-
     Returns: None if the database has no rollups yet.
     """
     rows_from, minutes_from = (whole_from_unix_s(engine, each) for each in (MINUTE_S, HOUR_S))

@@ -77,7 +77,6 @@ class Rollups:
     simulated: bool = False
     """Whether the results include simulated requests."""
     _places: dict[LabelSet, int] = field(default_factory=dict)
-    """The number of each group."""
     _group_of: dict[int, int] = field(default_factory=dict)
     """The group of each label set, by its number."""
     _meanings: dict[int, dict[int, LabelSet]] = field(default_factory=dict)
@@ -154,7 +153,7 @@ class Rollups:
         return self.number() - int(whole.sums(()).requests.sum())
 
     def number(self) -> int:
-        """Return the number of all visible requests in the window, ignoring `equals`."""
+        """Return the number of visible requests in the window, ignoring `equals`."""
         access = access_of(self.engine)
         if access is not None and access.limits_rows:
             whole = Rollups(self.engine, self.plan, self.steps, (), {}, {})
@@ -219,11 +218,7 @@ class Rollups:
         )
 
     def quantiles(self, latency: str, ranks: Ranks) -> Quantiles:
-        """Return the durations with given ranks, by cell; NaN for a cell without durations.
-
-        Args:
-            ranks: for example `buckets.nearest_ranks((0.5, 0.99))`.
-        """
+        """Return the durations with given ranks, by cell; NaN for a cell without durations."""
         with reading(self.engine) as connection:
             made = list(self._stored(connection))
         several: list[Sketches] = []

@@ -107,7 +107,6 @@ def buckets_of(
     """Build two rollups of a bucket: of its simulated requests, and of its other requests.
 
     Args:
-        table: with COLUMNS.
         label_sets: new label sets are added.
 
     Returns: the rollup of simulated requests (key True) and of the others (key False), and the

@@ -27,8 +27,6 @@ class Kind(NamedTuple):
     Attributes:
         key: the columns that identify the engine or GPU.
         about: the column with a text to store for each of them.
-        totals: the counters.
-        kept: the table of the rollups.
     """
 
     samples: Table

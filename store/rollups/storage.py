@@ -110,9 +110,7 @@ class StoredSketches:
     """The stored sketches of one latency: one row for each bucket."""
 
     rows: Sequence[Any]
-    """Rows with the columns `_SKETCH`."""
     cells: IntArray
-    """The number of each sketch's label set."""
 
     @property
     def at_unix_s(self) -> IntArray:
@@ -224,7 +222,6 @@ def _least_kind(counts: IntArray) -> "np.dtype[Any]":
 
 
 def _sketches(rows: Sequence[Sequence[bytes]]) -> Sketches:
-    """Concatenate rows of label sets, sizes, bins and counts."""
     if not rows:
         none = np.zeros(0, np.int64)
         return Sketches(none, none, none, none)

@@ -40,17 +40,14 @@ WIDTHS_S: Final = (MINUTE_S, HOUR_S)
 """The widths of buckets. Minutes are built from requests, and hours from minutes."""
 
 LABELS: Final = ("model", "lora", "route", "tenant", "region", "replica", "outcome", "streamed")
-"""The labels of rollups."""
 
 QUANTITIES: Final = ("tpot_s", *rolled_up(RequestTimeline))
-"""The quantities that are summed."""
 
 FACTS: Final = ("number", "sum", "least", "greatest")
 """The number of requests with a value, the sum of the values, and for latencies the minimum and
 maximum."""
 
 COMMON: Final = ("model", "outcome", "streamed")
-"""The labels of every grouping."""
 
 NAMED: Final = ("tenant", "replica", "route", "lora", "region")
 """The labels for which `GROUPINGS` has a separate grouping."""
@@ -135,7 +132,6 @@ NAMES: Final = Table(
     METADATA,
     Column("label", Text, primary_key=True),
     Column("value", Text, primary_key=True),
-    # The tenant that owns a value of a label in `OWNED`; otherwise "".
     Column("owner", Text, nullable=False),
     # Bit i: the value occurred in the hour `newest_hour` - i.
     Column("hours", BigInteger, nullable=False),

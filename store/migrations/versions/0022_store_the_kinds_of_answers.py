@@ -1,7 +1,4 @@
-"""Store the time to first content and the tokens of each kind.
-
-Older senders do not report them, so they are null in older rows.
-"""
+"""Store the time to first content and the tokens of each kind."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,8 +1,4 @@
-"""Store the engine of a request in flight.
-
-Older reports have no engine. Within seconds, each of them is replaced by a newer report or by the
-request's row.
-"""
+"""Store the engine of a request in flight."""
 
 import sqlalchemy as sa
 from alembic import op

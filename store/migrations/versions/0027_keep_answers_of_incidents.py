@@ -1,7 +1,4 @@
-"""Keep the explanations of incidents.
-
-The incidents of the last day are explained again.
-"""
+"""Keep the explanations of incidents. The incidents of the last day are explained again."""
 
 import sqlalchemy as sa
 from alembic import op
