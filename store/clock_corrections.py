@@ -36,7 +36,8 @@ _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
 """Number of timestamps in one statement."""
 _INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")
-"""The columns that are corrected. A table's first one is the timestamp in its key."""
+"""The columns that are corrected. The first of them that a table has is the timestamp in the
+table's key."""
 
 Row = tuple[Any, ...]
 Sent = tuple[int, str, str]

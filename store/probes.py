@@ -47,8 +47,8 @@ def probe_table(
     """Return the probes that were due in a window, in order of time.
 
     Args:
-        window: of `at_unix_ns`.
-        columns: with `at_unix_ns`.
+        window: range of `at_unix_ns`.
+        columns: must include `at_unix_ns`.
         equals: required `LABELS`. None selects rows without the label.
 
     Returns:

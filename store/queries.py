@@ -84,7 +84,7 @@ def request_table(
     """Return the requests received in a window.
 
     Args:
-        window: of `received_unix_ns`.
+        window: range of `received_unix_ns`.
         equals: required labels. None selects rows without the label. The prober's requests are left
             out, unless `equals` selects their tenant or an id.
         columns: some of `REQUEST_COLUMNS`, or None for all.
@@ -176,7 +176,7 @@ def sample_peaks(
     """Return the maximum of each gauge, for each engine and each bin of a chart.
 
     Args:
-        window: of `at_unix_ns`.
+        window: range of `at_unix_ns`.
         first_unix_ns: the start of a bin, not after the start of the window.
         equals: as in `request_table`.
 

@@ -58,7 +58,7 @@ class Difference(NamedTuple):
 def loading_from(start: EngineStart) -> int:
     """Return when an engine began to load, in unix nanoseconds.
 
-    From then on, the engine that it replaces answers no requests.
+    From this time on, the previous engine answers no requests.
     """
     return start.at_unix_ns - int((start.loading_s or 0.0) * 10**9)
 

@@ -27,7 +27,7 @@ class Process(NamedTuple):
     Attributes:
         pid: the process id in Tailspan's namespace.
         own_pid: the process id in the process's own namespace.
-        contained: whether that namespace is below Tailspan's.
+        contained: whether the process's namespace is below Tailspan's.
     """
 
     pid: int

@@ -26,7 +26,8 @@ _NO_RESULT: Final = object()
 @dataclass(slots=True)
 class _Sender:
     used_s: float
-    """Reading time used so far, at first that of the sender that was served last."""
+    """Reading time used so far. A new sender starts with the value of the sender that was served
+    last."""
     waiting: deque[_Work] = field(default_factory=deque)
 
 
@@ -97,7 +98,7 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # Only now: the time of this message must be added before the next message is selected.
+            # Do not remove the sender earlier: the time of this message must be added first.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:

@@ -33,8 +33,8 @@ class Limits:
     """Maximum total size of the unanswered messages from one address: half of the total limit, so
     that one sender cannot use all memory."""
     max_waiting_messages: int = 1024
-    """Maximum number of unanswered messages. Before it is read, each uses up to 64 KiB in the
-    transport."""
+    """Maximum number of unanswered messages. Each message uses up to 64 KiB in the transport before
+    it is read."""
     max_peer_waiting_messages: int = 256
     """Maximum number of unanswered messages from one address. An OpenTelemetry Collector sends 10
     at once (`num_consumers`), and many senders may share an address behind a NAT."""

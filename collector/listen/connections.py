@@ -48,8 +48,9 @@ class ConnectionLimits:
     """Time limit for the TLS handshake, which takes three round trips. asyncio's default is 60 s.
     """
     head_s: float = 10.0
-    """Time limit for a request's head, from the connection or from the first byte after a response.
-    A head fits in one packet. nginx allows 60 s, Apache (mod_reqtimeout) 20 s."""
+    """Time limit for a request's head, from the start of the connection or from the first byte
+    after the previous response. A head fits in one packet. nginx allows 60 s, Apache
+    (mod_reqtimeout) 20 s."""
     idle_s: float = 75.0
     """Time limit between a response and the next request: longer than the interval between
     exports."""

@@ -31,8 +31,8 @@ class Tls:
             if path is not None:
                 _read(path)
         try:
-            # Without a password, OpenSSL would prompt for it on the terminal. With one, it raises
-            # an error.
+            # If a key is encrypted and no password is given, OpenSSL prompts on the terminal. With
+            # a password, it raises an error.
             context.load_cert_chain(self.certificate, self.key, password="")
         except (ssl.SSLError, ValueError) as error:
             why = getattr(error, "reason", None) or str(error)

@@ -76,7 +76,7 @@ class AttributeTable:
         self._unique = frozenset(unique)
         self._cached: dict[bytes, _Cached] = {}
         self._numbers: dict[bytes, _Number] = {}
-        # The last element of the row receives the values of other attributes.
+        # The last element of the row receives the values of attributes that belong to no field.
         self._blank: list[Any] = [None] * (len(fields) + 1)
 
     def read(self, attributes: Iterable[bytes]) -> tuple[list[Any], Refusal | None, int]:

@@ -38,7 +38,7 @@ class Field(NamedTuple):
 
 
 def targets(row_type: type) -> dict[str, Field]:
-    """Return the field of a sample type for each metric name."""
+    """Return, by metric name, the field that stores the metric's value."""
     return {
         wire: Field(each.name, "sum" if each.is_total else "gauge", each.quantity)
         for wire, each in on_the_wire(row_type).items()

@@ -150,7 +150,7 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
-    # Whether the span or the latency defines the end, it must not be in the future.
+    # The end must not be in the future, whether the span or the latency defines it.
     instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
     phases_s = [latencies.get(phase) or 0.0 for phase in ("queue_s", "prefill_s", "decode_s")]
     if sum(phases_s) > e2e_s + SLACK_S:
@@ -195,14 +195,14 @@ def _latencies(
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
         found[field] = finite(value)
-    # Some forks send nanoseconds. A larger value than a week in seconds is in nanoseconds. As
-    # nanoseconds, the limit is 0.6 ms, and no request takes less.
+    # Some forks send nanoseconds. No request takes a week, so a larger value is in nanoseconds.
+    # Read as nanoseconds, this limit is 0.6 ms, and no request takes less.
     unit_s = 1e-9 if max(found.values(), default=0.0) > MAX_DURATION_S else 1.0
     return {field: seconds(value * unit_s) for field, value in found.items()}
 
 
 def _outcome(given: _Given, table: SpanTable, output_tokens: int | None) -> Outcome:
-    """Return the outcome, if necessary from the token limit."""
+    """Return the outcome. If the span does not report it, derive it from the token limit."""
     reasons = given.texts(table.finish_reasons)
     if reasons:
         if "length" in reasons or "max_tokens" in reasons:

@@ -14,7 +14,8 @@ from collector.drop_reasons import Refusal
 from collector.normalise.otlp_envelope import few_enough
 
 MAX_TEXT_CHARS: Final = 256
-"""Maximum number of characters of a text. Longer texts, a mistake or an attack, are truncated."""
+"""Maximum number of characters of a text. Longer texts are a mistake or an attack, and are
+truncated."""
 MAX_DURATION_S: Final = 7 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
 """Maximum number of tokens or requests in one value, such as a context or a queue."""

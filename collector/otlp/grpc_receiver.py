@@ -170,7 +170,7 @@ class _Reads:
     async def turn(self, peer: str) -> AsyncIterator[None]:
         """Wait until the next message of this sender may be read.
 
-        One sender may use half of the places.
+        One sender may use at most half of the concurrent reads.
         """
         own = self._peers.setdefault(peer, asyncio.Semaphore(self._each))
         self._users[peer] += 1

@@ -32,7 +32,7 @@ class EngineTable:
     """The table of one kind of engine.
 
     Attributes:
-        engine_labels: labels with the engine's number; 0 without these labels.
+        engine_labels: labels with the engine's number. The number is 0 without these labels.
         model_label: label with the model's name.
         rank_labels: labels of an engine's workers. Each worker reports the value of the whole
             engine; the highest is used.

@@ -90,7 +90,8 @@ class Access:
     def costs(self) -> bool:
         """Whether dollars are visible.
 
-        Every grant must allow them: a sum over several grants' requests cannot be divided.
+        Every grant must allow them: a sum over the requests of several grants cannot be divided
+        into visible and hidden dollars.
         """
         return all(each.costs for each in self.grants)
 

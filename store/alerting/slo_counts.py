@@ -157,7 +157,8 @@ def keep_counts(
     Args:
         counts: per bucket. Empty buckets may be left out.
         stretch: the time range whose counts are complete with the new counts.
-        since: the stored time range when the count began, or None to skip the check.
+        since: the stored time range when this process began to count. With None, changes by other
+            processes are not checked.
         groups: the keys of the counted groups. Each has its own time range.
 
     Returns:

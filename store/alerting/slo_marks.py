@@ -41,7 +41,8 @@ MARKS: Final = Table(
 class Mark(NamedTuple):
     """A mark for the requests of one source, transaction and step.
 
-    A request belongs to the step in which it ended, or of its last report if it is in flight.
+    A request belongs to the step in which it ended. A request in flight belongs to the step of its
+    last report.
     """
 
     token: int

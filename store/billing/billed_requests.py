@@ -37,7 +37,7 @@ class BilledRequests:
     cells: Cells
     apportioned: bool
     gone_ns: int
-    """Rows received before (unix nanoseconds) were deleted."""
+    """Rows received before this time (unix nanoseconds) were deleted."""
     overflowed: int
     simulated: bool
 

@@ -41,7 +41,7 @@ _READ_AT_ONCE: Final = 250_000
 """Maximum number of rows in one query (80 MB)."""
 
 _PRIME: Final = 1_000_000_007
-"""Modulus (a prime) of the checksum, a sum of times, which then fits in 64 bits."""
+"""The checksum is the sum of the times modulo this prime, so it fits in 64 bits."""
 
 
 class _Stamp(NamedTuple):

@@ -138,7 +138,7 @@ def _estimated_rows(
 ) -> int:
     """Return the number of rows in a window.
 
-    A large number is estimated from evenly spaced parts, a twentieth of the window.
+    A large number is estimated from evenly spaced parts, which cover a twentieth of the window.
     """
     inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
     some = select(instant).where(inside).limit(most_rows + 1).subquery()

@@ -57,7 +57,7 @@ def evidence(
 
     Args:
         window: the baseline and the compared range.
-        columns: of requests. Unknown columns are left out.
+        columns: columns of requests. Unknown columns are left out.
         equals: labels of the requests. Samples are not filtered.
     """
     known = [name for name in columns if name in REQUEST_COLUMNS]
@@ -73,7 +73,7 @@ def evidence(
 class EvidenceCache:
     """Reads the data for explanations through a cache (`column_cache`).
 
-    Numbers of requests are stored as 32-bit floats (seven digits), which halves the memory.
+    Numeric columns of requests are stored as 32-bit floats (seven digits), which halves the memory.
     """
 
     def __init__(self, engine: Engine, columns: Sequence[str]) -> None:

@@ -50,7 +50,7 @@ def request_columns(
     Rows written during the query may be missing.
 
     Args:
-        window: of `received_unix_ns`.
+        window: range of `received_unix_ns`.
         columns: some of `queries.REQUEST_COLUMNS`, or None for all.
         equals: required labels. None selects rows without the label.
 

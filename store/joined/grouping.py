@@ -17,8 +17,8 @@ from store.joined.joined_request import JoinedBy, Role, Row
 from store.joined.roles import Roles, roles_of, stated_role, transfers
 
 APART_NS: Final = 480 * 10**9
-"""Maximum time between two hops of a request. A prefill engine then frees its KV cache. Source:
-vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
+"""Maximum time between two hops of a request. After this time, a prefill engine frees its KV cache.
+Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
 MOST_HOPS: Final = 16
 """Maximum number of hops of a request. Further rows become separate requests. A client may use one
 trace id for all its requests."""

@@ -89,10 +89,11 @@ class JoinedRequest:
     Attributes:
         started_unix_ns: the start, by the clock of the client, the router, or the engine that
             answered (`basis`).
-        phases: the seconds of each phase, or None if there was none.
-        ttft_s: until the user received the first byte; None if no decode engine answered.
+        phases: the seconds of each phase; None for a phase that the request did not have.
+        ttft_s: time until the user received the first byte; None if no decode engine answered.
         ttft_phases: the parts of `ttft_s`, like `phases`.
-        first_content_s: until the user received the first content; None if it was not reported.
+        first_content_s: time until the user received the first content; None if it was not
+            reported.
         e2e_s: the sum of the phases.
         joined_by: None for a single hop.
     """

@@ -29,8 +29,9 @@ def joined_requests(
     """Return the joined requests that passed through a prefill or a decode engine.
 
     Args:
-        rows: of engines, without duplicates.
-        outside: a report is ignored if it is shorter than a hop until its last token.
+        rows: rows of engines, without duplicates.
+        outside: a report is ignored if its duration is shorter than the time of a hop until its
+            last token.
     """
     found = [_join_chain(chain, outside(chain)) for chain in chains(rows, roles)]
     return sorted(found, key=lambda each: each.started_unix_ns)

@@ -1,8 +1,8 @@
 """Place the hops of a request on one time axis, although their clocks may differ.
 
 Pure. Durations are never changed. A hop is moved, by the smallest possible time, only if it would
-lie outside the request of the client or the router, or if a prefill would not precede the decode
-that loads its KV cache.
+lie outside the time range that the client or the router reports, or if a prefill would not precede
+the decode that loads its KV cache.
 """
 
 from collections.abc import Sequence
@@ -57,8 +57,8 @@ def placed(links: Sequence[Link], outside: Axis | None) -> tuple[Axis, list[Plac
 def generated_ns(row: Row) -> int:
     """Return the time from receipt until the engine had the last token, in nanoseconds.
 
-    Only this part must lie within the request of the client or the router: a server may record the
-    delivery after the client has read the last byte.
+    Only this part must lie within the time range that the client or the router reports: a server
+    may record the delivery after the client has read the last byte.
     """
     return _length_ns(row) - min(_length_ns(row), _ns(row["delivery_s"]))
 

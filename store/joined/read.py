@@ -148,7 +148,7 @@ def _routers_by_id(
 ) -> Mapping[str, Sequence[ApplicationOperation]]:
     """Return routers' reports by the response's id without vLLM's prefix.
 
-    Such routers pass no trace context to the engines.
+    These ids are needed for routers that pass no trace context to the engines.
     """
     bases = {base for each in request_ids if (base := base_id(each)) is not None}
     ids = {f"{prefix}{base}" for base in bases for prefix in PREFIXES}
@@ -168,8 +168,8 @@ def _router_reports(
     """Return the reports of routers about a request, the longest first.
 
     A trace may have several calls. A report is about this request if the middle of the last hop
-    lies in it. A single report that overlaps no row of the trace is used too: the router's clock is
-    wrong.
+    lies between the report's start and end. A single report that overlaps no row of the trace is
+    used too: the router's clock is wrong.
 
     Args:
         trace: start of the trace's first row, and end of its last row.

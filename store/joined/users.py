@@ -1,8 +1,8 @@
 """Replace the rows of prefill and decode engines by one row per user's request.
 
-For the counts per objective. A joined request is the row of its decode engine, with the start, E2E,
-TTFT and time to first content of the joined request, measured at the engines. The rows of earlier
-attempts are left out.
+The counts per objective use this module. A joined request is the row of its decode engine, with the
+start, E2E, TTFT and time to first content of the joined request, measured at the engines. The rows
+of earlier attempts are left out.
 
 A prefill engine's row with at most one token is left out, unless the prefill failed: then the user
 received the error.

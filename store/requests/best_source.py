@@ -2,7 +2,8 @@
 
 The plugin reports the most fields. An engine's native spans report fewer, and a client reports only
 its own measurements. Every row is stored. A query skips a row if a better source reported the same
-request: one with the same request id, or, without an id, the same trace id.
+request. Two rows belong to the same request if their request ids are equal. If a row has no request
+id, the trace ids are compared.
 
 If a cache answered a client's call, the call is not a request to a model. If a span inside the call
 reports the hit, queries skip the call's row.

@@ -36,7 +36,7 @@ def latency_ranks(
     at its end. E2E is compared only with complete answers.
 
     Args:
-        window: of `received_unix_ns`.
+        window: range of `received_unix_ns`.
         equals: labels of the requests to compare with.
         values_s: latencies in seconds, by name.
 

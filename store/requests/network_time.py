@@ -79,8 +79,8 @@ def _pair(reports: Reports, row: dict[str, object], whole: bool) -> Pair | None:
 def server_times(engine: Engine, window: Window, probes: pa.Table) -> list[float | None]:
     """Return the TTFT of each probe at the server, in the order of the table.
 
-    None if there is not exactly one row of a server, if the HTTP edge was not measured, or if the
-    server reports a longer TTFT than the prober.
+    The TTFT is None if there is not exactly one row of a server, if the HTTP edge was not measured,
+    or if the server reports a longer TTFT than the prober.
 
     Args:
         probes: with `trace_id`, `request_id` and `first_event_s`.

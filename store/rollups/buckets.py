@@ -191,7 +191,8 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
 
 
 def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
-    """Return the sketches for which `wanted` is true. Only their bins take running time."""
+    """Return the sketches for which `wanted` is true. The running time depends only on the number
+    of their bins."""
     if wanted.all():
         return several
     place = places_of_bins(several.sizes, wanted)

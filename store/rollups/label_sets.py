@@ -31,8 +31,8 @@ from store.rollups.tables import GROUPINGS, LABELS, NAMED
 from telemetry.sketches import IntArray
 
 SETS: Final = 1_000
-"""Maximum number of label sets in the grouping with all labels. It applies separately to those
-without a replaced value, and to those of each entry of `_FOLDS`."""
+"""Maximum number of label sets in the grouping with all labels. The limit applies separately to
+label sets without a replaced value, and to those of each entry of `_FOLDS`."""
 MODELS_EACH: Final = 4
 """Maximum number of pairs of a model and a value in the grouping of a label, divided by the label's
 number of places."""

@@ -73,7 +73,7 @@ def meaning(
     """Return the label sets of a grouping by number.
 
     Args:
-        numbers: the result may contain more.
+        numbers: the wanted numbers. The result may contain more.
     """
     columns = LABEL_SETS.c
     # A label set's newest bucket is accurate to an hour.
@@ -140,7 +140,7 @@ def named_from(engine: Engine, label: str) -> dict[str, int]:
 
 
 def lack_names(engine: Engine, label: str, values: Iterable[str], from_unix_s: int) -> bool:
-    """Return whether requests since a time may have one of these values stored as `_other`."""
+    """Return whether one of these values may have been stored as `_other` since a time."""
     late = or_(NAMES.c.named_from_unix_s.is_(None), NAMES.c.named_from_unix_s > from_unix_s)
     with reading(engine) as connection:
         for some in _batches(set(values)):

@@ -2,8 +2,8 @@
 
 The writer marks the minutes of new rows in the transaction that writes the rows. If a minute is
 marked, readers use its rows. Each transaction adds its own marks. When a bucket is built, only the
-marks that existed before its rows were read are removed. Requests and samples have separate marks,
-because samples arrive every second.
+marks that existed before its rows were read are removed. Requests and samples have separate marks:
+samples arrive every second, and would keep the minutes of requests marked for longer.
 """
 
 from collections import defaultdict

@@ -257,8 +257,10 @@ class Rollups:
                     yield 0, width_s, older
 
     def _grouping(self) -> int:
-        """Return the index of the smallest grouping with all labels of the query and of the
-        reader's access."""
+        """Return the index of the smallest grouping that has all needed labels.
+
+        These are the labels of the query, and those on which the reader's access depends.
+        """
         needed = {*self.by, *self.equals, *self.unless}
         access = access_of(self.engine)
         visible = range(len(GROUPINGS)) if access is None else visible_groupings(access)
@@ -356,7 +358,7 @@ def rollups(
     """Query the rollups of a window.
 
     Args:
-        window: of `received_unix_ns`, widened to whole buckets.
+        window: range of `received_unix_ns`, widened to whole buckets.
         by: labels to group by; empty for one group.
         equals: required labels. None selects requests without the label.
         unless: the value to exclude, by label.
