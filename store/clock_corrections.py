@@ -50,7 +50,7 @@ def corrected_alike(
     """Store the corrections of new rows, and apply the stored corrections to repeated rows.
 
     Args:
-        tables: rows to store, of tables whose key is a timestamp and the ids of a span.
+        tables: tables whose key is a timestamp and the ids of a span, each with rows to store.
     """
     if not any(rows for _, rows in tables):
         return [rows for _, rows in tables]

@@ -106,7 +106,7 @@ class Leases:
         self._elapsed_s = elapsed_s
         self._expires_s = expires_s
         self._held: Mapping[str, tuple[Term, float]] = {}
-        """By held lease: the monotonic time at which it expires."""
+        """Each held lease, with the monotonic time at which it expires."""
         self._connection: Connection | None = None
 
     def term(self, name: str) -> Term | None:

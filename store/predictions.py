@@ -32,7 +32,7 @@ class Prediction:
     from_unix_ns: int
     to_unix_ns: int
     predicted: str
-    """JSON: relative change and ends of its interval, by latency and percentile. Example:
+    """JSON: by latency and percentile, the relative change and the ends of its interval. Example:
     `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}` is a change of −10 %, between −20 % and 0 %."""
     simulated: bool
 

@@ -38,7 +38,8 @@ correction is within 1 s of its measurements (`TOLERANCE_NS` in
 `collector/rows/clock_correction.py`), so two can differ by 2 s."""
 LEAST_NS: Final = 5 * 10**8
 """A correction continues while the measured lead is above this value, half of the lead at which it
-begins (`TOLERANCE_NS`), so that it is not switched on and off."""
+begins (`TOLERANCE_NS`), so that a lead near this value does not switch the correction on and
+off."""
 SUPPORTED_NS: Final = 30 * 10**9
 """A correction ends this long after its last support. The probability that one of three collectors
 behind a load balancer receives none of an engine's 30 messages in this time is
@@ -69,7 +70,7 @@ def equally_corrected(
     """Correct the samples of each sender by its record, and keep the record up to date.
 
     Args:
-        tables: rows to store, of tables with senders' rows.
+        tables: tables of senders' rows, each with rows to store.
     """
     unchanged = [rows for _, rows in tables]
     if not any(unchanged):

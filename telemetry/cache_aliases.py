@@ -33,8 +33,8 @@ class CacheNames:
         milliseconds: span attributes that sum to the duration of the lookup.
         kind: None if the status or the similarity of a lookup determines its kind.
         similarity_alone: the result of a lookup that reports a similarity, but no status.
-        models_only: whether other servers send the same header. It then counts only in responses of
-            a model.
+        models_only: whether other servers send the same header. The header then counts only in
+            responses to calls of a model.
     """
 
     cache: str

@@ -164,7 +164,7 @@ THROTTLE_REASONS: Final = frozenset(
         "display_clock_setting",
         "board_limit",
         "reliability",
-        # AMD's reasons, after the violations in AMD SMI
+        # AMD's reasons, named after the violations that AMD SMI reports
         "prochot_thermal",
         "ppt_power",
         "socket_thermal",

@@ -1,7 +1,7 @@
 """Define a probe: one request from the prober to an endpoint, measured by the prober.
 
-The server also reports it, as a request with the tenant `PROBE_TENANT`. Queries leave out these
-requests unless they select this tenant.
+The server also reports the probe, as a request with the tenant `PROBE_TENANT`. Queries leave out
+these requests unless they select this tenant.
 """
 
 from dataclasses import dataclass

@@ -734,7 +734,8 @@ def part_s(
 ) -> float | None:
     """Return a part's time in prefill plus its time in decode.
 
-    Without a decode, the part's time in prefill. None if a needed time is unknown.
+    If the request had no decode, return the part's time in prefill. None if a needed time is
+    unknown.
     """
     if decode_s is None:
         return in_prefill_s

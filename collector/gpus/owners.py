@@ -175,7 +175,7 @@ def _busiest(counted: Counter[str]) -> str | None:
 
 
 def _full_name(name: str | None, replicas: set[str]) -> str | None:
-    """Return the full name of a replica that a GPU's labels name.
+    """Return the full replica name for a name that was read from a GPU's labels.
 
     The default name of a replica in a pod is `pod:port`, but labels contain only the pod.
     """

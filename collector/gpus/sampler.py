@@ -44,7 +44,7 @@ class ReaderState:
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """Number of failures: calls, and single GPUs in a successful call."""
+    """Number of failed calls, and of single GPUs that failed in a successful call."""
     lost: dict[str, Absence] = field(default_factory=dict)
     """What failed in the last call."""
 

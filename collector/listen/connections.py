@@ -26,7 +26,7 @@ from collector.limits.sender_limits import sender
 ACCEPT_AT_ONCE: Final = 64
 """Number of connections accepted before the event loop does other work."""
 PAUSE_S: Final = 1.0
-"""Pause when file descriptors run out; asyncio's value."""
+"""Pause when file descriptors run out, as in asyncio."""
 MOST_DESCRIPTORS: Final = 8192
 """The soft limit of file descriptors is raised to this number: twice what all ports, the database
 and the scrapes need."""
@@ -78,12 +78,12 @@ class Connection:
         self.peer = peer
         self.began = time.monotonic()
         self.held: OpenConnection | None = None
-        """None until the handshake is complete."""
+        """The open connection, or None until the handshake is complete."""
         self.task: asyncio.Task[None] | None = None
 
     @property
     def waits_since(self) -> float | None:
-        """A TLS handshake also waits for the client."""
+        """See `OpenConnection`. A TLS handshake also waits for the client."""
         return self.began if self.held is None else self.held.waits_since
 
     def close_at_once(self) -> None:

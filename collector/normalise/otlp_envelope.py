@@ -27,7 +27,7 @@ MAX_PART_BYTES: Final = 2**20
 """Maximum size of a resource, scope or item in bytes. The plugin's items have about 2 kB."""
 MAX_ATTRIBUTES: Final = 1024
 """Maximum number of attributes of a resource, item or data point; SDKs keep 128 by default. An
-empty attribute takes two bytes, so an item of 1 MiB could have half a million."""
+empty attribute takes two bytes, so an item of 1 MiB could have half a million attributes."""
 
 _ONE, _MANY = Described.LABEL_OPTIONAL, Described.LABEL_REPEATED
 _BYTES, _FIXED64 = Described.TYPE_BYTES, Described.TYPE_FIXED64

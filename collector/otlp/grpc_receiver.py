@@ -89,7 +89,7 @@ class GrpcReceiver:
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", self._limits.max_body_bytes),
-                # Otherwise two collectors on one port would share the telemetry.
+                # Otherwise two collectors on one port would each receive half of the telemetry.
                 ("grpc.so_reuseport", 0),
                 *_options(self._limits),
             ]

@@ -173,7 +173,7 @@ def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLCon
         raise SecurityError(f"{ca} contains no certificate in PEM: {why}") from error
     if cert is not None and key is not None:
         try:
-            # With a password, OpenSSL raises an error instead of prompting.
+            # With a password, an encrypted key causes an error instead of a prompt on the terminal.
             context.load_cert_chain(cert, key, password="")
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)

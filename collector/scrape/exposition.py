@@ -128,7 +128,7 @@ def _fill(
             total = checked if name in RATIOS else fields.get(name, 0) + checked
             try:
                 fields[name] = _checked(name, total)
-            except RefusalError:  # only the sum is out of range
+            except RefusalError:  # each summand is in range, but the sum is not
                 answer.unusable_values += 1
                 fields.pop(name, None)
         return

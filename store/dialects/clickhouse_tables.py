@@ -43,8 +43,8 @@ def ttl(instant: str, keep_ns: int) -> str:
 def whole_parts(keep_ns: int) -> str:
     """Return the setting that decides whether ClickHouse deletes parts only as a whole.
 
-    If it is off, the oldest day (a part) is written again each time some of its rows expire. If it
-    is on, rows are kept for up to a day longer.
+    A part contains the rows of one day. If the setting is off, the oldest day is written again each
+    time some of its rows expire. If the setting is on, rows are kept for up to a day longer.
     """
     return f"ttl_only_drop_parts = {int(keep_ns >= _WEEK_NS)}"
 

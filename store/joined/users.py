@@ -4,8 +4,8 @@ The counts per objective use this module. A joined request is the row of its dec
 start, E2E, TTFT and time to first content of the joined request, measured at the engines. The rows
 of earlier attempts are left out.
 
-A prefill engine's row with at most one token is left out, unless the prefill failed: then the user
-received the error.
+A prefill engine's row with at most one token is left out, unless the prefill failed, because the
+user received the error.
 
 The reports of clients and routers are not used. They may arrive late, so a count would depend on
 when it is computed.

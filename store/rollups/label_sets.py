@@ -34,8 +34,8 @@ SETS: Final = 1_000
 """Maximum number of label sets in the grouping with all labels. The limit applies separately to
 label sets without a replaced value, and to those of each entry of `_FOLDS`."""
 MODELS_EACH: Final = 4
-"""Maximum number of pairs of a model and a value in the grouping of a label, divided by the label's
-number of places."""
+"""Maximum number of pairs of a model and a value of a label, as a multiple of the label's number of
+places."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),

@@ -101,7 +101,8 @@ def _of_grouping(rows: Sequence[Row[Any]], grouping: int) -> dict[int, LabelSet]
 def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
     """Return the values of a label whose stored last occurrence is at or after a time.
 
-    It is updated at most once per hour, so pass a time that is an hour earlier.
+    The last occurrence is updated at most once per hour. To find all values since a time, pass a
+    time that is an hour earlier.
     """
     column = LABEL_SETS.c[label]
     statement = (

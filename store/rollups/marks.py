@@ -115,7 +115,8 @@ def pending(
 def whole_from_unix_s(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> int | None:
     """Return the time since which the buckets' source data is complete.
 
-    None if there are no rollups. For the width DAY_S: since when rollups per hour exist.
+    None if there are no rollups. For the width DAY_S, this is the time since which rollups per hour
+    exist.
     """
     statement = select(of.state.c.whole_from_unix_s).where(of.state.c.width_s == width_s)
     with reading(engine) as connection:
