@@ -293,7 +293,7 @@ def simulated(engine: Engine, window: Window) -> bool:
 def simulated_requests(engine: Engine, window: Window) -> bool:
     """Return whether a request in the window is simulated.
 
-    Without one, the query reads every request of the window.
+    Without a simulated request, the query reads every request of the window.
     """
     return _any(
         engine,

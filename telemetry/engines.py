@@ -30,9 +30,9 @@ HUNG_S: Final = 60
 
 vLLM itself warns after 60 s without a response from a worker (VLLM_RINGBUFFER_WARNING_INTERVAL),
 and ends the engine after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS). The longest legitimate step is
-a prefill of 128k tokens in one chunk. A 70B model needs about 4e16 FLOP for it: 18e15 for the
-weights (2 x 70e9 x 128e3) and 22e15 for attention. This takes four H100 GPUs 20 s at half of their
-peak of 990 TFLOP/s.
+a prefill of 128k tokens in one chunk. For this prefill, a 70B model needs about 4e16 FLOP: 18e15
+for the weights (2 x 70e9 x 128e3) and 22e15 for attention. This takes four H100 GPUs 20 s at half
+of their peak of 990 TFLOP/s.
 """
 
 

@@ -1,6 +1,6 @@
 """Return the shell commands that install missing packages.
 
-From a source folder, a command installs this folder.
+If Tailspan runs from a source folder, a command installs this folder.
 """
 
 from importlib.util import find_spec

@@ -51,8 +51,8 @@ class ProbeOutcome(StrEnum):
 class Probe:
     """One probe. Unknown values are None.
 
-    The time to connect is DNS, connect and TLS. All other durations begin when the connection is
-    ready.
+    The time to connect is the sum of DNS, connect and TLS. All other durations begin when the
+    connection is ready.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]

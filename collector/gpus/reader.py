@@ -90,8 +90,8 @@ class GpuReading:
     Attributes:
         gpu: the GPU's UUID, or another unique name.
         index: the GPU's number in the driver's order, or None if it has none.
-        values: by field of `GpuSample`.
-        absent: by field of `GpuSample`.
+        values: measured values, by field of `GpuSample`.
+        absent: reasons for absent values, by field of `GpuSample`.
         processes: ids of the processes that compute on the GPU, in this machine's namespace; None
             if unknown.
         labels: labels of a dcgm-exporter: Hostname, pod, namespace, container …

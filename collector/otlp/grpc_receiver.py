@@ -1,7 +1,7 @@
 """Receives OTLP over gRPC: the Export methods of the three services.
 
 The methods receive the encoded bytes. If gRPC decoded them, its response to a malformed message
-would be INTERNAL instead of INVALID_ARGUMENT, which senders treat as a failure of the collector.
+would not be INVALID_ARGUMENT, but INTERNAL, which senders treat as a failure of the collector.
 
 Clients call unary methods, but the server registers them as methods with a stream of requests. With
 a stream, the server can authenticate the call and reserve memory before it reads the message.

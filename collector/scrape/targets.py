@@ -152,7 +152,8 @@ class File:
     in `credentials.LABELS`. Other labels are ignored.
 
     Attributes:
-        secrets: the folder that must contain the files named in it; None for its own folder.
+        secrets: the folder that must contain the files named in the target file; None for the
+            folder of the target file.
         insecure: whether tokens may be sent unencrypted.
     """
 

@@ -89,7 +89,7 @@ def cache_key(engine: Engine) -> str:
 def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
     """Return a statement, restricted to the rows that the engine's reader may see.
 
-    For reads without SQLAlchemy's connections, which restrict statements automatically.
+    Needed for reads without SQLAlchemy's connections, which restrict statements automatically.
 
     Raises:
         NotAllowed: the statement cannot be restricted.

@@ -53,7 +53,7 @@ _LOCK_MS: Final = 30_000
 """Maximum time to wait for another process's upgrade or for a reader's long query."""
 
 _SESSION: Final = {
-    # Turn off JIT compilation: for a query of rollups, it took 161 of 167 ms.
+    # Turn off JIT compilation: it took 161 of the 167 ms of a query of rollups.
     "jit": "off",
     # The server ends a transaction that a stopped collector has left open, because its row locks
     # would block all other collectors.

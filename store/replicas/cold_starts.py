@@ -24,7 +24,7 @@ def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> l
 
 
 def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """Return the newest `MOST` starts, also failed ones, of [from, to), in order of time."""
+    """Return the newest `MOST` starts of [from, to), including failed ones, in order of time."""
     begun = COLD_STARTS.c.at_unix_ns
     statement = (
         select(*COLD_STARTS.columns)

@@ -13,8 +13,8 @@ from store.schema import OPERATIONS
 from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
 
 MOST_IN_SQL: Final = 100
-"""Up to this number of ids, the database selects the operations. For more, all operations of the
-time range are read, and this process selects them."""
+"""Up to this number of ids, the database selects the operations. For more ids, all operations of
+the time range are read, and this process selects them."""
 
 
 def operations_of(

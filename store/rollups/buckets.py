@@ -109,7 +109,7 @@ def known_bins(table: pa.Table, latencies: Sequence[str]) -> dict[str, Known]:
 
 
 def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTITIES) -> Sums:
-    """Sum the quantities of requests by cell, with negative values."""
+    """Sum the quantities of requests by cell. Negative values are included."""
     found, place = np.unique(cells, return_inverse=True)
     return sums_at(known_values(table, quantities), found, place)
 

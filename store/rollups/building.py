@@ -3,8 +3,9 @@
 A bucket is always built as a whole, and replaces the stored bucket. Therefore a repeated row counts
 once, and a late row causes its minute to be built again.
 
-If two processes build the same bucket, the second discards its result, because one of the marks is
-gone. In ClickHouse, which has no transactions, it marks the bucket again instead.
+If two processes build the same bucket, the second process discards its result, because one of the
+marks is gone. In ClickHouse, which has no transactions, this process marks the bucket again
+instead.
 """
 
 from dataclasses import dataclass

@@ -76,7 +76,7 @@ def meaning(
         numbers: the wanted numbers. The result may contain more.
     """
     columns = LABEL_SETS.c
-    # A label set's newest bucket is accurate to an hour.
+    # The time of a label set's newest bucket is stored with an accuracy of an hour.
     recent = and_(
         columns.newest_unix_s >= from_unix_s - 2 * HOUR_S,
         columns.grouping.in_({0: (0,), 1: (0, 1)}.get(grouping, (1, grouping))),

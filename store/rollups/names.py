@@ -69,7 +69,7 @@ class Occurrence:
 
     requests: int
     owner: str
-    """The tenant that sent most of them, or ""."""
+    """The tenant that sent most of these requests, or ""."""
 
 
 @dataclass(slots=True)
