@@ -1,9 +1,9 @@
 """Counts received messages and items by result.
 
-An item is a span, a data point or a log record. Each item of an acknowledged message counts once,
-as `stored`, `skipped` or `refused`. If a message was not acknowledged, the sender sends it again.
-Therefore only the valid items of such a message are counted, as `unstored`. Its invalid items are
-counted when the message is sent again, so that none counts twice.
+An item is a span, a data point or a log record. An item of an acknowledged message counts as
+`stored`, `skipped` or `refused`. If a message was not acknowledged, its sender sends it again.
+Until then, only its valid items are counted, as `unstored`, so that no invalid item is counted
+twice.
 """
 
 import threading
@@ -20,24 +20,23 @@ TRANSPORTS = ("grpc", "http")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The counters' values at one point in time."""
+    """The values at one point in time."""
 
     items: Mapping[tuple[str, str, str], int]
-    """Counts of items by (signal, result, reason). The result `stored` has no reason."""
+    """Counts of items by (signal, result, reason). `stored` has no reason."""
     messages: Mapping[tuple[str, str, str], int]
     """Counts of messages by (transport, signal, result)."""
     truncated_texts: int
     dropped_values: Mapping[str, int]
-    """Counts of invalid values that were left out of stored rows, by reason."""
+    """Counts of invalid values that were left out of rows, by reason."""
     listener_failures: int
     waiting_messages: int
-    """Number of received messages without a response yet."""
     waiting_bytes: int
     last_commit_unix_ns: int | None
 
 
 class Counters:
-    """Thread-safe counts of messages and items. Every combination of labels starts at 0."""
+    """Thread-safe counts. Every combination of labels starts at 0."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,7 +65,7 @@ class Counters:
         self._last_commit_unix_ns: int | None = None
 
     def message(self, transport: str, signal: Signal, result: str) -> None:
-        """Count a message that has been answered."""
+        """Count an answered message."""
         with self._lock:
             self._messages[transport, signal.name, result] += 1
 
@@ -98,18 +97,18 @@ class Counters:
             self._listener_failures += 1
 
     def waiting(self, messages: int, size_bytes: int) -> None:
-        """Add to the counts of unanswered messages and bytes; negative arguments reduce them."""
+        """Add to the counts of unanswered messages and bytes. The arguments may be negative."""
         with self._lock:
             self._waiting_messages += messages
             self._waiting_bytes += size_bytes
 
     @property
     def waiting_bytes(self) -> int:
-        """Return the total size of the messages that are not yet answered."""
+        """Return the total size of the unanswered messages."""
         return self._waiting_bytes
 
     def report(self) -> Report:
-        """Return the current values of all counters."""
+        """Return the current values."""
         with self._lock:
             return Report(
                 items=dict(self._items),

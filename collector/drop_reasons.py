@@ -31,24 +31,19 @@ class Refusal(StrEnum):
     MISSING_ENGINE = "missing_engine"
     MISSING_GPU = "missing_gpu"
     MISSING_CONFIG = "missing_config"
-    """An engine start without a configuration."""
     TOO_MANY_ARGUMENTS = "too_many_arguments"
     TOO_MANY_STARTS = "too_many_starts"
-    """The message contains more engine starts than real engines can cause
-    (`collector/rows/engine_start_limits.py`)."""
+    """The message has more engine starts than real engines can cause (`engine_start_limits.py`)."""
     TOO_MANY_OPERATIONS = "too_many_operations"
-    """The trace of an application contains more operations than Tailspan stores
-    (`collector/rows/operation_limits.py`)."""
+    """The trace has more operations than Tailspan stores (`collector/rows/operation_limits.py`)."""
     MISSING_START = "missing_start"
     """A counter's data point without its start timestamp."""
     MISSING_VALUE = "missing_value"
     INSTANT_OUT_OF_RANGE = "instant_out_of_range"
-    """The timestamp is before 2020; vLLM did not exist then."""
+    """The timestamp is before 2020, when vLLM did not exist."""
     IN_THE_FUTURE = "in_the_future"
-    """The timestamp is more than a day ahead of this machine's clock, which is more than a wrong
-    time zone can cause. Also used if a sample or an engine start is much later than the other rows
-    of its message.
-    """
+    """The timestamp is more than a day ahead of this machine's clock (more than a wrong time
+    zone can cause). Or a sample or an engine start is much later than the rest of its message."""
     TOO_OLD = "too_old"
     """The row is older than the retention."""
     TOO_YOUNG = "too_young"
@@ -63,29 +58,27 @@ class Refusal(StrEnum):
     UNKNOWN_OUTCOME = "unknown_outcome"
     UNKNOWN_BASIS = "unknown_basis"
     PHASES_DO_NOT_SUM = "phases_do_not_sum"
-    """The sum of the phases differs from end − start by more than a millisecond."""
+    """The sum of the phases differs from the duration by more than a millisecond."""
     PARTS_DO_NOT_SUM = "parts_do_not_sum"
-    """The sum of a phase's parts differs from the phase by more than a millisecond, or some parts
-    are missing. Also used if the time to first token or the longest time between two tokens is
-    longer than the request, or if the reasoning, tool-call and content tokens do not add up to the
-    output tokens.
+    """The parts of a phase do not add up to the phase (tolerance: 1 ms), or parts are missing. Or
+    the time to first token or the longest time between tokens is longer than the request. Or the
+    reasoning, tool-call and content tokens do not add up to the output tokens.
     """
     NOT_CUMULATIVE = "not_cumulative"
-    """A sum metric is not monotonic or not cumulative. With such sums, a lost export loses data."""
+    """A sum metric is not cumulative and monotonic, so a lost export would lose data."""
 
 
 WHY: Final[Mapping[Refusal, str]] = {
     Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
     Refusal.TOO_YOUNG: f"requests are reported in flight from {REPORTED_FROM_S:g} s on",
 }
-"""Fixed explanations for the sender, by reason. Other reasons have no fixed explanation."""
+"""Explanations for the sender. The other reasons need none."""
 
 
 class DroppedValue(StrEnum):
     """An optional value is invalid. The row is stored without it, and the value is counted."""
 
     LADDER_WRONG_TYPE = "prefix_ladder_wrong_type"
-    """The prefix ladder is not a text."""
     LADDER_TOO_LONG = "prefix_ladder_too_long"
     LADDER_MALFORMED = "prefix_ladder_malformed"
     """The prefix ladder does not have the form `16:` (tokens per block), followed by groups of four

@@ -7,15 +7,15 @@ the codes are google.rpc.Code.
 from typing import ClassVar
 
 RETRY_AFTER_S = 1
-"""Pause before a retry, as requested in the response. A commit usually takes milliseconds."""
+"""Pause before a retry, sent in the response. A commit usually takes milliseconds."""
 
 
 class CollectorError(Exception):
-    """Base class of the collector's errors."""
+    """Base class of these errors."""
 
 
 class ListenError(CollectorError):
-    """The collector cannot listen on the given address."""
+    """The collector cannot listen on the address."""
 
 
 class SecurityError(CollectorError):
@@ -38,7 +38,7 @@ class MalformedError(IntakeError):
 
 
 class UnreadableError(IntakeError):
-    """Reading the body failed because of a defect of the collector, so a retry would fail too."""
+    """A defect of the collector. A retry would fail too."""
 
     result, http_status, rpc_code = "unreadable", 400, 3
 

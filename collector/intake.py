@@ -1,8 +1,8 @@
 """Processes a received message: reads it, stores its rows, notifies listeners, responds.
 
-This code is the same for gRPC and HTTP. An acknowledgement means that the rows are committed. Any
-other result is an `IntakeError`, whose type determines whether the sender may retry. If a sender
-disconnects, its message is still processed, and its stored rows are passed to the listeners.
+An acknowledgement means that the rows are committed. Any other result is an `IntakeError`, whose
+type determines whether the sender may retry. If a sender disconnects, its message is still
+processed, and its stored rows are passed to the listeners.
 """
 
 import asyncio
@@ -36,17 +36,14 @@ from collector.sink import Forward, GpuListener, InFlightListener, Listener, Pro
 from telemetry.tasks import Task
 
 Step = Callable[[Batch, int], None]
-"""Changes the rows of a message before they are stored. The arguments are the rows and the arrival
-timestamp in unix ns.
-"""
+"""Changes the rows of a message before they are stored, given its arrival in unix ns."""
 
 MAX_PEER_ROWS: Final = 8192
-"""If a sender has this many uncommitted rows, its next message waits. The limit is enough for 16
-exporters that send 512 rows each. A transaction with this number of rows takes about 0.3 s.
-"""
+"""If a sender has this many uncommitted rows, its next message waits. It allows 16 exporters with
+512 rows each; a transaction of this size takes about 0.3 s."""
 
 STORE_RETRY_S: Final = 10.0
-"""After a failed commit, the store is treated as unavailable for this time."""
+"""After a failed commit, the store counts as unavailable for this time."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,22 +52,14 @@ class Intake:
     """Receives messages, on one event loop.
 
     Args:
-        sink: stores the rows.
-        listeners: receive the rows after their commit.
-        counters: count messages and items.
-        clock_unix_ns: returns the current time.
-        limits: limits on waiting messages and rates. Above a limit, senders must retry.
-        reading: reads messages. `stop` closes it.
-        clock: monotonic seconds.
+        listeners: called after the commit, as are the other listeners.
+        limits: above a limit, senders must retry.
+        reading: `stop` closes it.
         forward: receives the unchanged bytes of each stored message.
-        gpu_listeners: receive GPU samples after their commit.
-        in_flight_listeners: receive reports of requests in flight after their commit.
-        probe_listeners: receive probes after their commit.
-        steps: change the rows before they are stored, in this order. If a step raises an exception,
-            the failure is counted, and the rows are stored without the changes of this step.
+        steps: change the rows before they are stored, in this order. If a step fails, the failure
+            is counted, and the rows are stored without its changes.
         ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. Rows may be this
-            much further in the future, so that senders on this machine, which use the same system
-            clock, are not refused as `in_the_future`.
+            much further in the future, because senders on this machine use the system clock.
     """
 
     def __init__(
@@ -107,7 +96,7 @@ class Intake:
         self._tasks: set[asyncio.Task[None]] = set()
         self._arriving: set[asyncio.Timeout] = set()
         self._stopping = False
-        # Read on one thread only: two threads would share the CPU and need twice the memory.
+        # One thread only: two threads would share the CPU and need twice the memory.
         self._thread = ThreadPoolExecutor(1, "collector-reading")
         self._queue = FairQueue(MAX_PEER_ROWS)
         self._reading = reading
@@ -118,14 +107,13 @@ class Intake:
     def store_available(self) -> bool:
         """Return whether the last commit succeeded, or failed more than `STORE_RETRY_S` ago.
 
-        After that time the store counts as available again, because only a sender's retry can show
-        that it has recovered.
+        Only a sender's retry can show that the store has recovered.
         """
         failed_at = self._store_failed_at
         return failed_at is None or self._clock() - failed_at > STORE_RETRY_S
 
     def enter(self, peer: str) -> Reservation:
-        """Reserve memory for a sender's message before it is read from the network.
+        """Reserve memory for a message before it is read from the network.
 
         Raises:
             IntakeError: the message would not be accepted at the moment.
@@ -137,7 +125,7 @@ class Intake:
 
     @asynccontextmanager
     async def arriving(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-        """Limit the time that a message may take to arrive. A call of `stop` ends the wait early.
+        """Limit the time that a message may take to arrive.
 
         Raises:
             TooSlowError: the time limit is exceeded.
@@ -168,15 +156,10 @@ class Intake:
         """Store the rows of a message and return the response.
 
         Args:
-            signal: the OTLP signal of the message.
-            body: the bytes of the message as they were sent.
-            peer: the sender's address.
-            json: whether the body is OTLP/JSON instead of protobuf.
-            encoding: the compression, gzip or deflate, or an empty string.
-            room: the memory reserved for the message, or None if none is reserved yet.
-
-        Returns:
-            The response. Every valid item is committed.
+            body: the bytes of the message as sent.
+            json: whether the body is OTLP/JSON.
+            encoding: gzip, deflate or an empty string.
+            room: the memory reserved for the message, if any.
 
         Raises:
             IntakeError: the message was not acknowledged. Its rows may or may not be stored.
@@ -199,7 +182,7 @@ class Intake:
     async def stop(self, grace_s: float) -> None:
         """Refuse new messages, and answer all current messages within `grace_s`.
 
-        Messages that are not committed by then receive an error that asks for a retry.
+        Senders of messages that are not committed by then must retry.
         """
         self._stopping = True
         self._queue.refuse_all(StoppingError)
@@ -207,7 +190,7 @@ class Intake:
             with suppress(RuntimeError):  # the time limit has expired already
                 timeout.reschedule(0)
         await self._answered(0.4 * grace_s)
-        # Abort the message that is being read. Messages that were read still wait for their commit.
+        # Abort the message that is being read.
         await asyncio.to_thread(self._reading.close)
         await self._answered(0.4 * grace_s)
         for task in self._tasks:
@@ -226,7 +209,7 @@ class Intake:
     ) -> None:
         """Process a message to its end, and set its answer unless the sender has disconnected.
 
-        `asyncio.shield` would have the same effect, but with three more callbacks per message.
+        `asyncio.shield` would add three callbacks per message.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -274,16 +257,15 @@ class Intake:
                     batch, rows = known, known.accepted
                     self._queue.load(room.peer, rows)
                 else:
-                    # Read on a separate thread, because reading a large message would block the
-                    # event loop.
+                    # On a separate thread, because reading a large message would block the event
+                    # loop.
                     done = self._queue.put(room.peer, read)
                     self._thread.submit(self._queue.run)
                     try:
                         batch = await asyncio.wrap_future(done)
                     finally:
                         self._rates.add(room.peer, len(whole) - len(body))
-                    # The decompressed message may wait long for the store, so change the
-                    # reservation to its size.
+                    # The decompressed message may wait long for the store, so reserve its new size.
                     room.grow(len(whole) - len(body))
                 self._enrich(batch, arrived_unix_ns)
                 if not batch.empty:
@@ -302,7 +284,7 @@ class Intake:
         for step in self._steps:
             try:
                 step(batch, arrived_unix_ns)
-            except Exception as error:  # a defect: the rows are stored without this step
+            except Exception as error:
                 self.enriching.failed(error)
                 _log.exception("%s failed; the rows are stored without it", type(step).__name__)
                 failed = True

@@ -41,27 +41,14 @@ class Collector:
     """Receives OTLP over gRPC and HTTP, and acknowledges a message after its rows are committed.
 
     Args:
-        sink: stores the rows.
-        listeners: receive the rows after their commit.
-        counters: count messages and items, or None to create new counters.
-        host: address that both receivers listen on.
-        grpc_port: port, or 0 for a free port.
-        http_port: port, or 0 for a free port.
-        limits: limits on waiting messages and rates.
-        tokens: the valid tokens, or None if no token is required.
-        hosts: the host names that requests to OTLP/HTTP may contain. OTLP/gRPC has no such check,
-            because browsers cannot call it.
-        tls: TLS settings of both receivers, or None for plaintext.
-        reading: reads messages, or None to read them in this process.
-        clock: the clock for arrival timestamps; None for the system clock, checked against the
-            senders' clocks.
-        clock_unix_ns: returns the time of a clock that never jumps, used instead of `clock`.
+        listeners: called after the commit, as are the other listeners.
+        tokens: None if no token is required.
+        hosts: the host names for OTLP/HTTP. Browsers cannot call OTLP/gRPC.
+        reading: None to read messages in this process.
+        clock: None for the system clock, checked against the senders' clocks.
+        clock_unix_ns: a clock that never jumps, used instead of `clock`.
         forward: receives the unchanged bytes of each stored message.
-        gpu_listeners: receive GPU samples after their commit.
-        in_flight_listeners: receive reports of requests in flight after their commit.
-        probe_listeners: receive probes after their commit.
-        pricing: computes the cost of requests, or None for no costs.
-        keep_ns: retention of rows, or None to keep them for ever. Older rows are refused.
+        keep_ns: retention; older rows are refused. None for ever.
     """
 
     def __init__(
@@ -151,19 +138,19 @@ class Collector:
 
     @property
     def tasks(self) -> list[Task]:
-        """Return the health of each component that can fail while the others work."""
+        """Return the health of each component that can fail alone."""
         reading = [self._reading.task] if isinstance(self._reading, ProcessReader) else []
         receiver = Task("otlp http receiver", vital=True, alive=lambda: self._http.serving)
         return [self._intake.enriching, receiver, *reading]
 
     @property
     def grpc_port(self) -> int:
-        """The port of OTLP/gRPC: the configured port, or after `start` the port in use."""
+        """The port of OTLP/gRPC; after `start` the port in use."""
         return self._grpc.port
 
     @property
     def http_port(self) -> int:
-        """The port of OTLP/HTTP: the configured port, or after `start` the port in use."""
+        """The port of OTLP/HTTP; after `start` the port in use."""
         return self._http.port
 
     def _forbidden(self, path: str) -> None:
@@ -172,10 +159,10 @@ class Collector:
                 self.counters.message("http", signal, ForbiddenError.result)
 
     async def start(self) -> None:
-        """Start to listen on both ports.
+        """Start to listen on both ports, or on none.
 
         Raises:
-            ListenError: a port is not available. The other port is closed again.
+            ListenError: a port is not available.
         """
         await self._grpc.start()
         try:
@@ -188,11 +175,11 @@ class Collector:
     async def stop(self, grace_s: float = GRACE_S) -> None:
         """Accept no new messages, and answer current messages.
 
-        Messages that are not stored within `grace_s` receive an error that asks for a retry.
+        Senders of messages that are not stored within `grace_s` must retry.
         """
         self._listening = False
         await self._intake.stop(grace_s)
-        # All calls are processed, but responses must still be sent.
+        # Responses must still be sent.
         await asyncio.gather(self._grpc.stop(ANSWER_S), self._http.stop(ANSWER_S))
 
     async def __aenter__(self) -> Self:

@@ -40,11 +40,10 @@ class Signal:
     grpc_service: str
     skips: tuple[Skip, ...]
     request: type[Message]
-    """The protobuf class of the signal's messages."""
     read: Callable[[bytes, int], Batch]
     """Converts a protobuf message and its arrival timestamp (unix ns) to a batch.
 
-    Raises MalformedError, or TooLargeError if the message contains too many items.
+    Raises MalformedError or TooLargeError.
     """
     answer: Callable[[Batch], Message]
 

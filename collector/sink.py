@@ -35,11 +35,11 @@ class Sink(Protocol):
     ) -> Future[None]:
         """Accept rows, without waiting.
 
-        `leads_ns` has the measured lead of each sender's clock, where it is known.
+        `leads_ns` has the measured leads of senders' clocks.
 
         Returns:
             A future that completes when the rows are committed. Its exception is a ValueError if
-            the rows are invalid. After any other exception, the rows may be submitted again.
+            the rows are invalid.
 
         Raises:
             Exception: the sink did not accept the rows; they may be submitted again.
@@ -47,7 +47,7 @@ class Sink(Protocol):
 
 
 class Forward(Protocol):
-    """Forwards messages to another backend. `forward` never waits and never raises an exception."""
+    """Forwards messages to another backend. `forward` never waits and never raises."""
 
     def __call__(self, path: str, body: bytes, json: bool) -> None:
         """Accept an unchanged message, with the path of its signal in OTLP/HTTP."""
@@ -56,8 +56,8 @@ class Forward(Protocol):
 class Listener(Protocol):
     """Receives rows after their commit, on the collector's event loop.
 
-    A listener must return quickly, because it blocks the event loop. If a sender sends a message
-    again, listeners receive its rows again. A listener that counts rows must detect these repeats.
+    A listener blocks the event loop, so it must return quickly. It receives the rows of a repeated
+    message again, so a listener that counts rows must detect repeats.
     """
 
     def on_stored(

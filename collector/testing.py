@@ -40,7 +40,7 @@ class MemorySink:
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
-        """Released once per submission, for tests that wait for a submission."""
+        """Released once per submission."""
         self._held = held
         self._waiting: list[
             tuple[
@@ -87,7 +87,7 @@ class MemorySink:
         return done
 
     def release(self) -> None:
-        """Commit the waiting rows. From now on, commit rows at once."""
+        """Commit the waiting rows, and from now on all rows at once."""
         self._held = False
         self._commit()
 
@@ -122,7 +122,7 @@ class MemorySink:
 
 @contextmanager
 def background_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """Run an event loop on a separate thread, for blocking clients."""
+    """Run an event loop on a separate thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="background-loop")
     thread.start()

@@ -12,7 +12,7 @@ from telemetry.requests import Source
 
 
 class Report(NamedTuple):
-    """One report of a cache lookup. The fields are columns of the table of lookups."""
+    """One report of a cache lookup, as in the table of lookups."""
 
     at_unix_ns: int
     trace_id: str
@@ -32,8 +32,7 @@ class Report(NamedTuple):
 
 
 EARLIER_NS: Final = 60 * 10**9
-"""A call begins before its lookup. Therefore, the search for calls begins this long before a
-window."""
+"""A call begins before its lookup, so the search for calls begins this long before a window."""
 
 Call = tuple[str, str]
 """The trace id and the span id of a client's call."""
@@ -58,7 +57,7 @@ def newest_lookups(engine: Engine, window: Window, limit: int) -> list[Report]:
     )
     found: list[Report] = []
     with reading(engine) as connection:
-        # The driver's cursor returns plain tuples. `queries.fetched` uses it for the same reason.
+        # The driver's cursor returns plain tuples (see `queries.fetched`).
         cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
         while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
             found += map(Report._make, rows)
@@ -68,8 +67,8 @@ def newest_lookups(engine: Engine, window: Window, limit: int) -> list[Report]:
 def models_of_calls(engine: Engine, window: Window) -> dict[Call, str]:
     """Return the models of clients' calls, for lookups that were reported without a model.
 
-    A lookup without a model comes from the span of an HTTP client, which contains the response's
-    headers. The parent of this span is the span of the client's call, which contains the model.
+    Such a lookup comes from the span of an HTTP client. Its parent, the span of the client's call,
+    contains the model.
     """
     calls = select(LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id).where(
         _in(window), LOOKUPS.c.model.is_(None), LOOKUPS.c.parent_span_id.is_not(None)

@@ -1,11 +1,9 @@
 """Store the corrections of rows' timestamps, so that all collectors correct a row equally.
 
 If a sender's clock is ahead, the collector subtracts the measured lead from the timestamps of its
-rows. The timestamp is part of a row's key. If the sender gets no answer, it sends the row again.
-Another collector, or the same collector after a restart, would measure a different lead and store
-the row under a second key. Therefore the first correction of each row is stored in the transaction
-that stores the row, and a repeated row gets this correction. If two transactions store the same row
-at the same time, PostgreSQL lets the second one wait for the commit of the first.
+rows, which are part of the rows' keys. If a row is sent again, another collector would measure a
+different lead and store the row under a second key. Therefore each row's first correction is stored
+in the row's transaction, and a repeated row gets this correction.
 
 A row is stored twice only if two collectors receive it within the same milliseconds, and only one
 of them corrects it.
@@ -30,17 +28,16 @@ CORRECTIONS: Final = Table(
     Column("ahead_ns", BigInteger, nullable=False),
     info={KEPT_FIRST: True},
 )
-"""The table of corrections, by the timestamp that the sender sent and the row's ids."""
+"""The corrections, by the timestamp that the sender sent and the row's ids."""
 MOST_NS: Final = 2**53
-"""Maximum correction that is stored, about 104 days, because the column `clock_ahead_s` cannot
-represent larger ones exactly. The collector corrects by at most a day, or by the step of its own
-clock."""
+"""Maximum stored correction, about 104 days: `clock_ahead_s` cannot represent larger ones exactly.
+The collector corrects by at most a day, or by the step of its own clock."""
 _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
 """Number of timestamps in one statement."""
 _INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")
-"""The columns that are corrected. The first of them that a table has is the timestamp in its
-key."""
+"""The columns that are corrected. The first of them that a table has is the timestamp in the
+table's key."""
 
 Row = tuple[Any, ...]
 Sent = tuple[int, str, str]
@@ -53,10 +50,7 @@ def corrected_alike(
     """Store the corrections of new rows, and apply the stored corrections to repeated rows.
 
     Args:
-        connection: in the transaction that stores the rows.
         tables: tables whose key is a timestamp and the ids of a span, each with rows to store.
-
-    Returns: the rows of each table.
     """
     if not any(rows for _, rows in tables):
         return [rows for _, rows in tables]
@@ -91,12 +85,7 @@ def nanoseconds(ahead_s: float | None) -> int:
 
 
 class Places:
-    """Reads the timestamps, the ids and the correction in a table's rows, by their positions.
-
-    Args:
-        table: with at least one of `_INSTANTS`, and with `clock_ahead_s`.
-        ids: the names of the ids.
-    """
+    """The positions of the timestamps, the ids and the correction in a table's rows."""
 
     def __init__(self, table: Table, *ids: str) -> None:
         names = table.columns.keys()
@@ -113,7 +102,7 @@ class Places:
         return cls(table, *ids)
 
     def ahead_ns(self, row: Row) -> int:
-        """Return the correction of a row in nanoseconds, or 0 if it was not corrected."""
+        """Return the correction of a row in nanoseconds; 0 if it was not corrected."""
         return nanoseconds(row[self._ahead])
 
     def sent(self, row: Row) -> Any:

@@ -26,9 +26,10 @@ class Fence(Protocol):
         """
 
     def until_commit(self, connection: Connection) -> AbstractContextManager[None]:
-        """Check before the commit. What was checked stays true until the end of the `with` block.
+        """Check before the commit, valid until the end of the `with` block.
 
-        Raises: LeaseLost: the transaction must not be committed.
+        Raises:
+            LeaseLost: the transaction must not be committed.
         """
 
 
@@ -59,10 +60,6 @@ def read_columns(engine: Engine, statements: Sequence[Select[Any]], schema: pa.S
 def writing(engine: Engine, *, fenced: bool = True) -> Iterator[Connection]:
     """Open a transaction, which is committed at the end and rolled back on an exception.
 
-    Args:
-        engine: the database, from `open_database`.
-        fenced: whether to call `FENCE`. False for a write that has its own check.
-
     Raises:
         LeaseLost: the caller acts as the holder of a lease, and the lease was lost.
         StoreUnavailable: the database cannot be written.
@@ -83,7 +80,7 @@ def writing(engine: Engine, *, fenced: bool = True) -> Iterator[Connection]:
 @contextmanager
 def store_errors(engine: Engine, what: str) -> Iterator[None]:
     """Raise StoreUnavailable instead of the driver's errors."""
-    # Some rows are fetched without SQLAlchemy, so catch the driver's own errors too.
+    # Some rows are fetched without SQLAlchemy.
     try:
         yield
     except (DBAPIError, PoolTimeout, engine.dialect.loaded_dbapi.Error) as error:

@@ -26,7 +26,7 @@ DEFAULT_URL = "sqlite:///var/tailspan.db"
 """The default URL, relative to the working directory."""
 
 BUSY_TIMEOUT_S = 5.0
-"""Maximum time that a connection waits for another process to finish a write."""
+"""Maximum time to wait for another process to finish a write."""
 _URL: Final = "tailspan_url"
 
 
@@ -54,15 +54,13 @@ def open_database(
     """Open a database and the database of its state, and create or upgrade their schemas.
 
     Args:
-        url: a SQLAlchemy URL, or None for `default_url()`.
-        state_url: the URL of a separate database for the state (`store.state`), or None for
-            `default_state_url()`.
-        create: whether to create a missing folder, file or schema, and to upgrade an older schema.
-            If false, the database is opened for reading, and a missing file or an older schema is
-            an error.
+        url: None for `default_url()`.
+        state_url: a separate database for the state; None for `default_state_url()`.
+        create: whether to create what is missing and upgrade an older schema. If false, the
+            database is opened for reading.
         busy_timeout_s: maximum time to wait for the lock of another process.
-        report: called with a message at the start and at the end of an upgrade or of a copy of the
-            state, which may take minutes.
+        report: called at the start and the end of an upgrade or a copy of the state, which may take
+            minutes.
 
     Returns: the database, restricted to what `READER` may see. If the state database does not
         respond and `create` is false, functions that read the state raise StoreUnavailable.
@@ -115,15 +113,13 @@ class Use(NamedTuple):
     what: str
     options: str
     forms: tuple[str, ...]
-    """The supported forms of the database's URL."""
     example: str
     prefix: str
-    """The start of error messages about the database's URL."""
 
     def can_use(self, dialect: Dialect) -> bool:
         """Return whether this dialect is suitable for this database.
 
-        The state needs transactions, which additive dialects do not have.
+        The state needs transactions.
         """
         return self is TELEMETRY_USE or not dialect.ADDITIVE
 
@@ -136,8 +132,6 @@ STATE_USE: Final = Use(
 
 
 class _Opening(NamedTuple):
-    """Opens one database. The fields are the arguments of `open_database`."""
-
     use: Use
     create: bool
     timeout_s: float
@@ -154,17 +148,15 @@ class _Opening(NamedTuple):
         return engine
 
     def announce(self, engine: Engine, *schemas: Schema) -> None:
-        """Announce a writer's revision on each of its connections.
-
-        While a connection is open, no upgrade may make the schema too new for this writer.
-        """
+        """Announce a writer's revision on each of its connections: no upgrade may make the schema
+        too new for this writer."""
         if self.create:
             for schema in schemas:
                 migrations.announce_to(engine, schema)
 
     @contextmanager
     def errors(self, engine: Engine) -> Iterator[None]:
-        """On an error, dispose of the database, and raise an error of the store."""
+        """On an error, dispose of the database, and raise the store's error."""
         try:
             yield
         except DatabaseMissing as error:
@@ -188,14 +180,14 @@ class _Opening(NamedTuple):
             migrations.check(engine, name_of(engine), schema)
 
     def bring_state(self, engine: Engine, state: Engine) -> None:
-        """Create, upgrade or check a separate state database, and its link to the telemetry."""
+        """Create, upgrade or check a separate state database, and its link."""
         name, state_name = name_of(engine), name_of(state)
         try:
             migrations.refuse_telemetry(state, state_name)
         except OperationalError:
             if self.create:
                 raise
-            return  # a reader can show telemetry even if the state database does not respond
+            return  # telemetry is readable even if the state database does not respond
         self.bring(state, STATE)
         if not self.create:
             check_reader(engine, state, name, state_name)
@@ -215,8 +207,8 @@ class _Opening(NamedTuple):
 def urls(engine: Engine) -> tuple[str, str | None]:
     """Return the URLs from which a database was opened, for a process that opens it too.
 
-    Returns: the URL of the database, and the URL of its separate state database, or None without
-        one. They may contain passwords.
+    Returns: the URLs of the database and of its separate state database, if any. They may contain
+        passwords.
     """
     state = separate_state(engine)
     own: str = engine.get_execution_options()[_URL]
@@ -253,12 +245,11 @@ def _parse(url: str, use: Use) -> tuple[URL, Dialect]:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        # A malformed URL can contain a password too, so hide all text before an @.
+        # A malformed URL can contain a password: hide all text before an @.
         shown = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
         raise StoreError(f"{use.prefix}{shown!r} is not a database URL; {allowed}") from error
     if parsed.username is not None and url.count("@") > 1:
-        # If a URL contains several @, the end of the password is ambiguous, so do not print the
-        # URL.
+        # With several @, the end of the password is ambiguous.
         raise StoreError(
             f"the {use.what} URL contains more than one @; write %40 for an @ in the password"
         )

@@ -4,10 +4,7 @@
 
 
 class StoreError(Exception):
-    """The store cannot do what the caller requested.
-
-    The message states the reason and what is allowed.
-    """
+    """The store cannot do what the caller requested. The message states what is allowed."""
 
 
 class DatabaseMissing(StoreError):
@@ -19,10 +16,8 @@ class StoreBusy(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be used now, for example because it is locked or the disk is full.
-
-    Try again later.
-    """
+    """The database cannot be used now: for example, it is locked or the disk is full. Try again
+    later."""
 
 
 class LeaseLost(StoreError):
@@ -30,7 +25,7 @@ class LeaseLost(StoreError):
 
 
 class RowRefused(StoreError, ValueError):
-    """The database cannot store a row. Sending the row again will fail again."""
+    """The database cannot store a row. A retry will fail again."""
 
 
 class NotQuick(StoreError):

@@ -1,22 +1,20 @@
 """Leases, so that only one of the collectors on a database performs a task at a time.
 
-A lease is a row with its holder, a token and an expiry. The holder renews the lease every `BEAT_S`.
-If the holder dies, is paused or loses its connection to the database, the lease expires after
-`EXPIRES_S`. Another collector then takes the lease with a higher token. All times are from the
-database's clock, so a wrong clock of a collector has no effect.
+A lease is a row with its holder, a token and an expiry. The holder renews the lease every `BEAT_S`;
+otherwise it expires after `EXPIRES_S`. Another collector then takes the lease with a higher token.
+All times are from the database's clock.
 
-A process can be paused at any point, and continue after another collector has taken its lease.
-Therefore, every transaction inside `acting` ends with a check of the lease (`connections.FENCE`).
-The check locks the lease's row until the commit. So a collector that has lost the lease commits
-nothing, and a new holder sees everything that the previous holder committed.
+A process can be paused, and continue after another collector has taken its lease. Therefore, every
+transaction inside `acting` ends with a check (`connections.FENCE`), which locks the lease's row
+until the commit. So a collector that has lost the lease commits nothing, and a new holder sees
+everything that the previous holder committed.
 
-Leases are part of the state (`store.state`). If the telemetry is in another database, the check
-runs in a second transaction, in the state database, which locks the lease's row until the telemetry
-is committed. ClickHouse has no transactions, so there the lease is also checked before each write
-(docs/decisions/095-the-state-has-its-own-database.md).
+Leases are part of the state (`store.state`). If the telemetry is in another database, the check is
+a second transaction, in the state database. ClickHouse has no transactions, so there the lease is
+also checked before each write (docs/decisions/095-the-state-has-its-own-database.md).
 
-SQLite has one writing process, which always holds every lease. If the state is in ClickHouse too,
-leases cannot work, and each collector performs all tasks.
+SQLite's only writing process always holds every lease. If the state is in ClickHouse too, each
+collector performs all tasks.
 """
 
 import os
@@ -56,11 +54,10 @@ NOTIFICATION: Final = "notification"
 RETENTION: Final = "retention"
 
 BEAT_S: Final = 3.0
-"""Seconds between two renewals, and between two attempts to take an expired lease."""
+"""Seconds between two renewals, and between two attempts to take a lease."""
 EXPIRES_S: Final = 15.0
-"""A lease that was not renewed for this many seconds can be taken by another collector. A dead
-holder is therefore replaced within `EXPIRES_S + BEAT_S` = 18 s. Four renewals in a row may fail
-before a lease is lost."""
+"""A lease that was not renewed for this many seconds can be taken. A dead holder is replaced within
+`EXPIRES_S + BEAT_S` = 18 s. Four renewals in a row may fail."""
 _LOCK_WAIT: Final = "2s"
 """Maximum time to wait for the lock of a lease's row while its holder commits."""
 
@@ -76,10 +73,7 @@ LEASES: Final = Table(
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A period during which this process holds a lease without interruption.
-
-    `token` increases with each new holder.
-    """
+    """A period during which this process holds a lease without interruption."""
 
     lease: str
     token: int
@@ -92,10 +86,7 @@ class Leases:
     thread.
 
     Args:
-        engine: the database, from `open_database`.
-        names: the leases that this process wants.
-        elapsed_s: a monotonic clock that also advances while the process is paused.
-        expires_s: the time after which a lease that is not renewed can be taken.
+        elapsed_s: a monotonic clock that advances while the process is paused.
     """
 
     def __init__(
@@ -110,9 +101,7 @@ class Leases:
         self.names = tuple(sorted(names))
         state = state_of(engine)
         self.exclusive = dialects.of(state).ONE_WRITER or dialects.of(state).LEASES
-        """Whether at most one process at a time holds a lease."""
         self.shared = dialects.of(state).LEASES
-        """Whether several processes can share the database by leases."""
         self._engine = state
         self._elapsed_s = elapsed_s
         self._expires_s = expires_s
@@ -121,7 +110,7 @@ class Leases:
         self._connection: Connection | None = None
 
     def term(self, name: str) -> Term | None:
-        """Return the current term of a lease, or None if this process does not hold the lease."""
+        """Return the current term of a lease, or None if it is not held."""
         if not self.shared:
             return Term(name, 0)
         term, until_s = self._held.get(name, (None, 0.0))
@@ -131,8 +120,8 @@ class Leases:
     def acting(self, name: str) -> Iterator[Term | None]:
         """Act as the holder of a lease until the end of the `with` block.
 
-        Yields: the term, or None if this process does not hold the lease. If the term has ended,
-            each `connections.writing` in the block raises LeaseLost instead of committing.
+        Yields: the term, or None. If the term has ended, each `connections.writing` in the block
+            raises LeaseLost instead of committing.
         """
         term = self.term(name)
         if term is None or not self.shared:
@@ -148,13 +137,11 @@ class Leases:
         """Renew the held leases, and take the leases that are free or expired.
 
         Raises:
-            StoreUnavailable: the database does not respond. The held leases expire unless a later
-                call succeeds.
+            StoreUnavailable: the database does not respond.
         """
         if not self.shared:
             return
-        # The database sets the expiry later than this instant. Therefore, this process stops using
-        # the lease before another process can take it.
+        # The database's expiry is later, so this process stops before another can take the lease.
         until_s = self._elapsed_s() + self._expires_s
         try:
             with store_errors(self._engine, "written"):
@@ -168,7 +155,7 @@ class Leases:
         """Give up all leases, so that another collector can take them at its next `beat`.
 
         Raises:
-            StoreUnavailable: the database does not respond. The leases expire.
+            StoreUnavailable: the database does not respond; the leases expire.
         """
         self._held = {}
         if not self.shared:
@@ -212,8 +199,8 @@ class Leases:
         return {row.name: row.token for row in connection.execute(taken)}
 
     def _check(self, connection: Connection, term: Term) -> None:
-        # An expired lease that no other collector has taken still belongs to this collector. The
-        # lock prevents others from taking it until the commit.
+        # An expired lease that no other collector took still belongs to this one. The lock prevents
+        # others from taking it until the commit.
         own = and_(
             LEASES.c.name == term.lease,
             LEASES.c.holder == self.holder,
@@ -224,7 +211,7 @@ class Leases:
             raise LeaseLost(f"another collector has taken the lease {term.lease!r}")
 
     def _dedicated(self) -> Connection:
-        """Return a separate connection for leases, so that they do not wait for the pool."""
+        """Return a separate connection, so that leases do not wait for the pool."""
         if self._connection is None:
             self._connection = self._engine.connect().execution_options(
                 isolation_level="AUTOCOMMIT"

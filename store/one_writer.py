@@ -1,10 +1,9 @@
 """Lock a database file, so that only one process writes it.
 
-SQLite would allow a second process to write, but both processes would then count the same requests,
-build the same rollups and delete old rows. The lock is flock(2) on a file next to the database; the
-kernel releases the lock when the process ends. Relative paths and symbolic links are resolved, so
-that all names of a database file lead to the same lock. Only a hard link leads to a different lock.
-Readers take no lock. Several collectors may share PostgreSQL (`store.leases`).
+Two processes would count the same requests and build the same rollups. The lock is flock(2) on a
+file next to the database; the kernel releases the lock when the process ends. Relative paths and
+symbolic links are resolved; a hard link leads to a different lock. Readers take no lock. Several
+collectors may share PostgreSQL (`store.leases`).
 """
 
 import fcntl
@@ -37,10 +36,7 @@ def sole_writer(
     Also remove other users' rights to the database's files.
 
     Args:
-        url: a SQLAlchemy URL.
-        report: called with a message if other users could read a file, or if the database cannot be
-            locked.
-        use: what the database is for.
+        report: called if other users could read a file, or if the database cannot be locked.
 
     Raises:
         StoreError: another process has the lock (the message contains the process id), or the
@@ -64,8 +60,7 @@ def sole_writer(
         ) from error
     try:
         _lock(lock, file, report, use)
-        # Restrict only the default folder, because it belongs to Tailspan. Any other folder may
-        # contain files of other programs.
+        # Any other folder may contain files of other programs.
         ours = [file.parent] if file == database_file(DEFAULT_URL) else []
         database_files = [
             real.with_name(real.name + end) for end in ("", "-wal", "-shm", "-journal")
@@ -77,11 +72,7 @@ def sole_writer(
 
 
 def check_two_files(url: str, state_url: str) -> None:
-    """Check that a database and its separate state database are not the same file.
-
-    Raises:
-        StoreError: they are the same file, or a URL is not supported.
-    """
+    """Check that a database and its separate state database are not the same file."""
     file, state = database_file(url), database_file(state_url, STATE_USE)
     if file is not None and state is not None and file.resolve() == state.resolve():
         raise StoreError(
@@ -96,7 +87,7 @@ def _check_format(real: Path, file: Path, use: Use) -> None:
         with real.open("rb") as opened:
             start = opened.read(len(_SQLITE))
     except OSError:
-        return  # SQLite will create a missing file, or report why it cannot be read
+        return  # a missing file
     if start not in (b"", _SQLITE):
         raise StoreError(f"{file} is not a SQLite database; set another file with {use.options}")
 
@@ -115,7 +106,7 @@ def _lock(lock: int, file: Path, report: Callable[[str], None], use: Use) -> Non
             f" set another database with {use.options}"
         ) from error
     except OSError as error:
-        # Some network file systems do not support locks.
+        # Some network file systems have no locks.
         report(
             f"The database {file} cannot be locked ({error.strerror}): make sure that no other"
             " Tailspan process writes to it."
@@ -124,8 +115,7 @@ def _lock(lock: int, file: Path, report: Callable[[str], None], use: Use) -> Non
     about = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        # Of the command line, write only the subcommand to the lock file: options may contain
-        # secrets.
+        # Only the subcommand: options may contain secrets.
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]]),
         "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
     }
@@ -138,7 +128,7 @@ def _holder(lock: int) -> str:
         about = json.loads(os.pread(lock, _LONGEST, 0))
         words = [f"process {int(about['pid'])}"]
         words += [f"{name} {about[key]}" for name, key in _WORDS if isinstance(about[key], str)]
-    except (ValueError, KeyError, TypeError):  # the process has not written its lock file yet
+    except (ValueError, KeyError, TypeError):  # no process id yet
         return "its process id is not known yet"
     shown = ", ".join(words)
     return "".join(each if each.isprintable() else "\ufffd" for each in shown)

@@ -1,7 +1,7 @@
 """Store predictions of the effect of a change, to compare them with the measured effect later.
 
-Each process that computes a prediction adds a row, even a process that otherwise only reads the
-database. Rows are never changed, and only the collector deletes them.
+Each process that computes a prediction adds a row, even one that otherwise only reads. Rows are
+never changed, and only the collector deletes them.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ MOST_KEPT: Final = 1_000
 class Prediction:
     """The predicted effect of a change.
 
-    It was computed at `asked_unix_ns` from the requests of a window.
+    Computed at `asked_unix_ns` from the requests of a window.
     """
 
     asked_unix_ns: int
@@ -67,7 +67,7 @@ def predictions(engine: Engine) -> Sequence[Prediction]:
 
 
 def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
-    """Return when a change was predicted last, or None if it never was."""
+    """Return when a change was predicted last, or None."""
     newest = select(func.max(PREDICTIONS.c.asked_unix_ns)).where(PREDICTIONS.c.change == change)
     with reading(state_of(engine)) as connection:
         # ClickHouse returns 0 instead of NULL.
@@ -75,10 +75,7 @@ def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
 
 
 def delete_old_predictions(engine: Engine, before_unix_ns: int) -> None:
-    """Delete the predictions that were computed before a time.
-
-    Of the others, keep the newest `MOST_KEPT`.
-    """
+    """Delete predictions before a time, and all but the newest `MOST_KEPT`."""
     newest = PREDICTIONS.c.asked_unix_ns.desc()
     beyond = select(PREDICTIONS.c.asked_unix_ns).order_by(newest).offset(MOST_KEPT).limit(1)
     with reading(state_of(engine)) as connection:

@@ -1,7 +1,7 @@
 """Create files that only their owner can read, and restrict the modes of existing files.
 
-Files are created with open(2) and their final mode, so there is no moment at which other users
-could open them. SQLite gives its -wal and -shm files the mode of the database.
+Files are created with their final mode, so other users can never open them. SQLite gives its -wal
+and -shm files the mode of the database.
 """
 
 import os
@@ -15,7 +15,7 @@ _OTHERS: Final = 0o077
 
 
 def create(path: Path) -> None:
-    """Create an empty file that only its owner can read. An existing file is not changed.
+    """Create an empty file that only its owner can read. Does not change an existing file.
 
     Raises:
         OSError: the file cannot be created.
@@ -27,7 +27,7 @@ def create(path: Path) -> None:
 
 
 def tighten(paths: Iterable[Path], report: Callable[[str], None]) -> None:
-    """Remove other users' permissions on existing files and folders, and report each change."""
+    """Remove other users' permissions on files and folders, and report each change."""
     for path in paths:
         try:
             mode = path.stat().st_mode & 0o777

@@ -18,13 +18,12 @@ from store.schema import PROBES, arrow_type
 from telemetry.probes import WAIT_PARTS, Probe, ProbeOutcome
 
 LABELS: Final = ("region", "endpoint", "model")
-"""The columns by which probes can be selected."""
 MOST_ROWS: Final = 200_000
 """Maximum number of probes to read for one answer. SQLite returns them in about half a second."""
 LONGEST_S: Final = 7 * 86_400
-"""Longest duration of a probe; the collector refuses longer ones. With it, no sum overflows."""
+"""Longest duration of a probe, so that no sum overflows; the collector refuses longer ones."""
 _PARTS: Final = 96
-"""Number of parts into which a window is divided. Probes are sampled from each part."""
+"""Number of parts of a window. Each part is sampled."""
 _AT: Final = "at_unix_ns"
 _ANSWERED: Final = tuple(each.value for each in ProbeOutcome if each.succeeded)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
@@ -35,8 +34,8 @@ class Sample(NamedTuple):
 
     table: pa.Table
     scale: float
-    """Each answered probe in the sample stands for this number of answered probes. Every probe
-    without an answer stands only for itself."""
+    """How many answered probes each answered probe in the sample stands for. A probe without an
+    answer stands for itself."""
 
 
 def probe_table(
@@ -48,11 +47,9 @@ def probe_table(
     """Return the probes that were due in a window, in order of time.
 
     Args:
-        engine: the database, from `open_database`.
         window: range of `at_unix_ns`.
-        columns: columns of probes, with `at_unix_ns`.
-        equals: the required value of each of `LABELS`. The value None selects rows without the
-            label.
+        columns: must include `at_unix_ns`.
+        equals: required `LABELS`. None selects rows without the label.
 
     Returns:
         Text columns except ids are dictionary-encoded.
@@ -65,8 +62,7 @@ def ended_probes(
 ) -> pa.Table:
     """Return the probes of a window that ended after an instant.
 
-    The result may include probes that ended up to a millisecond before the instant, because
-    databases round. The other arguments are those of `probe_table`.
+    Databases round, so some may have ended up to a millisecond before. See `probe_table`.
     """
     lasted_s = sum((func.coalesce(PROBES.c[name], 0.0) for name in WAIT_PARTS), literal(0.0))
     after = lasted_s * 1e9 > ended_after_unix_ns - 10**6 - PROBES.c[_AT]
@@ -80,12 +76,10 @@ def probe_sample(
     equals: Mapping[str, str | None] = _ALL,
     most_rows: int = MOST_ROWS,
 ) -> Sample:
-    """Return a sample of about `most_rows` probes at most, with all failures if possible.
+    """Return a sample of at most about `most_rows` probes, with all failures if possible.
 
     If the window contains more probes, it is divided into 96 parts. In each part, the answered
-    probes of one short interval are read. The interval begins at a random instant of the part, so
-    that a fixed schedule of probes does not determine which probes are read. The arguments are
-    those of `probe_table`.
+    probes of one short interval, at a random instant, are read. See `probe_table`.
     """
     number = probe_count(engine, window, equals)
     if number <= most_rows:
@@ -106,7 +100,7 @@ def probe_sample(
 
 
 def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
-    """Return the SQL condition that a probe is in the sampled interval of a part of the window."""
+    """Return the SQL condition that a probe is in the sampled interval of its part."""
     random = Random(window.from_unix_ns)
     at, length_ns = PROBES.c[_AT], (window.to_unix_ns - window.from_unix_ns) / _PARTS
     starts = [
@@ -132,7 +126,7 @@ def _table(
         if few:
             raise NotQuick("there are few rows")
         found = read_columns(engine, statements, encoded)
-    except (NotQuick, DBAPIError):  # the plain query below reports an outage
+    except (NotQuick, DBAPIError):
         tables = [fetched(engine, each, schema) for each in statements]
         found = pa.concat_tables(tables).cast(encoded)
     order = pc.sort_indices(found, [(_AT, "ascending")])
@@ -155,12 +149,12 @@ def probe_label_values(engine: Engine, window: Window, label: str) -> list[str]:
 
 
 def newest_probe_unix_ns(engine: Engine, equals: Mapping[str, str | None] = _ALL) -> int | None:
-    """Return when the latest probe was due, or None if there is none."""
+    """Return when the latest probe was due, or None."""
     return _bound(engine, func.max(PROBES.c[_AT]), equals)
 
 
 def oldest_probe_unix_ns(engine: Engine) -> int | None:
-    """Return when the earliest stored probe was due, or None if there is none."""
+    """Return when the earliest stored probe was due, or None."""
     return _bound(engine, func.min(PROBES.c[_AT]), _ALL)
 
 

@@ -1,6 +1,6 @@
 """Query a time window, and return Arrow tables.
 
-Values are bound parameters, and names are checked against the schema, so text from a caller never
+Values are bound parameters, and names are checked against the schema, so a caller's text never
 becomes SQL.
 """
 
@@ -33,17 +33,16 @@ from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
-"""Number of rows to fetch at a time. So few rows fit in the processor's cache and do not trigger
-Python's garbage collector. A long read is a third faster than with more rows at a time.
-"""
+"""Number of rows to fetch at a time. A long read is a third faster than with more rows, which do
+not fit in the processor's cache and trigger Python's garbage collector."""
 
 _INT64 = range(-(2**63), 2**63)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
 _NOT_EXACT_NS = 10**6
 
 DERIVED = ("tpot_s", *PARTS)
-"""Columns that are computed from other columns: the time per output token, and for each part, such
-as `stall_s`, the sum of its times in prefill and decode."""
+"""Columns that are computed from others: the time per output token, and parts such as `stall_s`,
+the sum of prefill and decode."""
 
 REQUEST_COLUMNS = (*REQUESTS.columns.keys(), *DERIVED)
 REQUEST_LABELS = labels_of(RequestTimeline)
@@ -85,16 +84,14 @@ def request_table(
     """Return the requests received in a window.
 
     Args:
-        engine: the database, from `open_database`.
         window: range of `received_unix_ns`.
-        equals: the required value of each label. The value None selects rows without the label.
-            The prober's requests are left out, unless `equals` selects their tenant or an id.
-        columns: a subset of `REQUEST_COLUMNS`, or None for all columns.
-        order_by: a column, or "-column" for descending order, or None for the order of receipt.
+        equals: required labels. None selects rows without the label. The prober's requests are left
+            out, unless `equals` selects their tenant or an id.
+        columns: some of `REQUEST_COLUMNS`, or None for all.
+        order_by: a column, "-column" for descending order, or None for the order of receipt.
             Unknown values come last, and ties are in the order of receipt.
-        limit: the maximum number of rows.
-        ended_after_unix_ns: return only requests that ended after this time. Because the database
-            rounds, the result may include requests that ended up to a millisecond earlier.
+        ended_after_unix_ns: only requests that ended after this time; the database rounds by up to
+            a millisecond.
 
     Raises:
         ValueError: a column or label is unknown, or the limit is negative.
@@ -134,8 +131,7 @@ def select_requests(
 ) -> Select[Any]:
     """Build the query for columns of the requests in a window or in a part of it, unordered.
 
-    If several sources reported a request, the best row is chosen among the rows of the whole
-    window.
+    The best row of a request is chosen among the rows of the whole window.
     """
     statement = select(*(_request_column(name) for name in wanted)).where(
         _in(part or window, REQUESTS.c.received_unix_ns),
@@ -180,12 +176,9 @@ def sample_peaks(
     """Return the maximum of each gauge, for each engine and each bin of a chart.
 
     Args:
-        engine: the database, from `open_database`.
         window: range of `at_unix_ns`.
-        first_unix_ns: the start of a bin. It must not be after the start of the window.
-        width_ns: the width of a bin.
-        gauges: numeric columns.
-        equals: the required value of each label, as in `request_table`.
+        first_unix_ns: the start of a bin, not after the start of the window.
+        equals: as in `request_table`.
 
     Returns: replica, engine, at_unix_ns (the start of the bin) and the gauges, unordered.
     """
@@ -272,18 +265,18 @@ def label_values(engine: Engine, window: Window, label: str) -> list[str]:
     statement = select(column).distinct().where(*requests_in(window), column.is_not(None))
     with reading(engine) as connection:
         values = connection.scalars(statement).all()
-    # Sort in Python, because databases sort text differently.
+    # Databases sort text differently.
     return [_text(value) for value in sorted(values)]
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
-    """Return the time of the latest request or engine sample, or None in an empty database."""
+    """Return the time of the latest request or engine sample, or None."""
     instants = (_newest(engine, REQUESTS.c.received_unix_ns), _newest(engine, SAMPLES.c.at_unix_ns))
     return max((instant for instant in instants if instant is not None), default=None)
 
 
 def newest_request_unix_ns(engine: Engine) -> int | None:
-    """Return when the latest request was received, or None if there are no requests."""
+    """Return when the latest request was received, or None."""
     return _newest(engine, REQUESTS.c.received_unix_ns)
 
 
@@ -300,8 +293,7 @@ def simulated(engine: Engine, window: Window) -> bool:
 def simulated_requests(engine: Engine, window: Window) -> bool:
     """Return whether a request in the window is simulated.
 
-    The query ends at the first simulated request. If there is none, it reads every request of the
-    window.
+    Without a simulated request, the query reads every request of the window.
     """
     return _any(
         engine,
@@ -338,7 +330,7 @@ def _request_column(name: str) -> ColumnElement[Any]:
 
 
 def _part(name: str) -> ColumnElement[float | None]:
-    """Return `telemetry.requests.part_s` as an SQL expression."""
+    """`telemetry.requests.part_s` as an SQL expression."""
     in_prefill, in_decode = REQUESTS.c[f"prefill_{name}"], REQUESTS.c[f"decode_{name}"]
     return case((REQUESTS.c.decode_s.is_(None), in_prefill), else_=in_prefill + in_decode)
 
@@ -346,7 +338,7 @@ def _part(name: str) -> ColumnElement[float | None]:
 def tpot(
     decode_s: ColumnElement[float | None], output_tokens: ColumnElement[int | None]
 ) -> ColumnElement[float | None]:
-    """Return `telemetry.requests.tpot_s` as an SQL expression, for sorting in the database."""
+    """`telemetry.requests.tpot_s` as an SQL expression."""
     return case((output_tokens >= 2, decode_s / (output_tokens - 1)))
 
 
@@ -383,7 +375,7 @@ def _conditions(
 
 
 def _value(table: Table, label: str, text: str) -> str | int | bool:
-    """Convert a label's text to the type of its column. It is the inverse of `_text`."""
+    """Convert a label's text to the type of its column, the inverse of `_text`."""
     kind = table.c[label].type.python_type
     if kind is bool:
         if text not in ("true", "false"):
@@ -404,7 +396,7 @@ def fetched(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Tab
     """Run a query and return its rows as an Arrow table."""
     batches = []
     with reading(engine) as connection:
-        # The driver's cursor returns plain tuples, which are faster than SQLAlchemy's rows.
+        # The cursor's plain tuples are faster than SQLAlchemy's rows.
         cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
         while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
             arrays = map(_array, zip(*rows, strict=True), schema.types)

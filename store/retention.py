@@ -1,15 +1,13 @@
 """Delete old rows.
 
 Rows are deleted in small batches. Each batch is a separate transaction, followed by a pause, so
-that a writer waits for at most one batch. ClickHouse is configured to delete old rows itself.
-In PostgreSQL, the partitions of whole days are dropped; if rows are kept for less than a week, rows
-are also deleted in batches. Before rows are deleted, their rollups, which have a longer retention,
-are built. If a rollup cannot be built, its rows are kept for a limited time, and then deleted with
-a warning. Counts per objective and incidents are never deleted, because there are few of them.
+that a writer waits for at most one batch. ClickHouse deletes old rows itself. In PostgreSQL, the
+partitions of whole days are dropped. Before rows are deleted, their rollups, which have a longer
+retention, are built. If a rollup cannot be built, its rows are kept for a limited time, and then
+deleted with a warning. Counts per objective and incidents are never deleted.
 
-Deletion cannot be undone, so it uses the corroborated time instead of the system clock
-(`telemetry.corroborated_time`). The time of the last deletion is stored, so that this clock can be
-checked at the next start.
+Deletion uses the corroborated time instead of the system clock (`telemetry.corroborated_time`). The
+time of the last deletion is stored, to check this clock at the next start.
 """
 
 import logging
@@ -55,25 +53,24 @@ KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
 
 OVERDUE_SHARE: Final = 7
 """Data whose rollup could not be built is kept for a seventh of its retention longer. For rows,
-this is a day by default. So such data needs at most a seventh more disk space."""
+this is a day by default."""
 ROLL_UP_S: Final = 60.0
-"""Maximum time for building rollups before each deletion. The next deletion builds the rest."""
+"""Maximum time for building rollups before a deletion. The next deletion builds the rest."""
 _BUCKETS_AT_ONCE: Final = 20
 
 BATCH_ROWS: Final = 2_000
 PAUSE_S: Final = 0.02
 _HOURS_AT_ONCE: Final = 6
 _DELETED: Final = 0
-"""The time of the last deletion is stored in the row of `STATE` with this `width_s`. No bucket has
-this width.
-"""
+"""The time of the last deletion is in the row of `STATE` with this `width_s`, which no bucket
+has."""
 
 _ROLLED: Final = {REQUESTS: REQUESTED, SAMPLES: SAMPLED, GPUS: SAMPLED}
 _KEPT: Final[dict[Rolled, Sequence[Sequence[Table]]]] = {
     REQUESTED: [(ROLLUPS, BINS)],
     SAMPLED: [(kind.kept,) for kind in KINDS],
 }
-"""The tables of rollups, in groups with the same buckets."""
+"""The tables of rollups, grouped by buckets."""
 _KINDS: Final = {REQUESTED: "requests", SAMPLED: "samples"}
 
 _log = logging.getLogger(__name__)
@@ -96,14 +93,14 @@ _CORRECTIONS: Final[tuple[tuple[Table, Column[int]], ...]] = (
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
-    """Return the newest timestamp of all stored rows, or None if there are no rows."""
+    """Return the newest timestamp of all stored rows, or None."""
     with reading(engine) as connection:
         newest = [connection.scalar(select(func.max(instant))) for _, instant in _BY]
     return max((each for each in newest if each), default=None)
 
 
 def deleted_until_unix_ns(engine: Engine) -> int | None:
-    """Return the time of the last deletion, or None if no row was deleted yet."""
+    """Return the time of the last deletion, or None."""
     statement = select(STATE.c.whole_from_unix_s).where(STATE.c.width_s == _DELETED)
     with reading(engine) as connection:
         found: int | None = connection.scalar(statement)
@@ -128,12 +125,8 @@ def delete_older(
     """Delete the rows that are older than their retention.
 
     Args:
-        engine: the database, from `open_database`.
-        keep_ns: the retention of rows.
-        now_unix_ns: the current time.
-        batch_rows: rows per transaction. Rows with the same time are deleted together, so a batch
-            can be larger.
-        pause: called after each batch, while no transaction is open.
+        batch_rows: rows per transaction, or more if they have the same time.
+        pause: called after each batch, outside a transaction.
 
     Returns: the number of deleted rows, or 0 if the database deletes old rows itself. PostgreSQL
         estimates the number of rows in a dropped day.
@@ -144,7 +137,7 @@ def delete_older(
     """
     before_ns = now_unix_ns - keep_ns
     failure = _roll_up(engine, before_ns // SECOND_NS + MINUTE_S)
-    # ClickHouse deletes rows by their age, even if their rollups do not exist.
+    # ClickHouse deletes rows by age, even without their rollups.
     overdue_ns = 0 if dialects.of(engine).ADDITIVE else keep_ns // OVERDUE_SHARE
     until_ns = {}
     for rolled in _KINDS:
@@ -162,7 +155,7 @@ def delete_older(
         if (days := dialects.of(engine).drop_days(engine, table, delete_before_ns)) is not None:
             dropped, divided_from_ns = days
             forgotten += dropped
-            # Old rows of the oldest day stay until the whole day is dropped, at most a day later.
+            # Rows of the oldest day stay until the whole day is dropped.
             if keep_ns >= OVERDUE_SHARE * DAY_S * SECOND_NS:
                 delete_before_ns = min(delete_before_ns, divided_from_ns)
         while removed := _one_batch(engine, table, instant, delete_before_ns, batch_rows):
@@ -178,8 +171,7 @@ def delete_older_rollups(
 ) -> None:
     """Delete the rollups that are older than their retention.
 
-    A retention of None keeps rollups for ever. Rollups per minute are deleted in whole hours, as
-    soon as the rollups of these hours exist.
+    A retention of None keeps rollups for ever. Rollups per minute are deleted in whole hours.
 
     Raises:
         StoreUnavailable: the database cannot be written.
@@ -217,8 +209,7 @@ def delete_older_rollups(
 def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
     """Build the buckets that end before a time, for up to `ROLL_UP_S`.
 
-    Returns: the first error. It is not raised here, so that the caller can delete data first. If a
-    bucket cannot be built, the other buckets are still built.
+    Returns: the first error, which the caller raises after it has deleted data.
     """
     deadline_s = time.monotonic() + ROLL_UP_S
     failed: Failed = set()
@@ -238,8 +229,8 @@ def _deletable_until_s(
 ) -> int:
     """Return the time before which data can be deleted.
 
-    If rollups are missing, it is the start of the oldest missing rollup, so that the rollup can
-    still be built. A missing rollup delays a deletion by at most `overdue_s`.
+    If rollups are missing, this is the start of the oldest missing rollup. It delays a deletion by
+    at most `overdue_s`.
     """
     missing = set()
     for width_s in widths_s:

@@ -1,7 +1,6 @@
 """Check rows before they are stored, and return their values in the order of the columns.
 
-The dataclasses define the types. This module also checks that integers fit in 64 bits, that text is
-valid Unicode and that floats are finite.
+Integers must fit in 64 bits, text must be valid Unicode, and floats must be finite.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +31,7 @@ Single = (
     | InFlightRequest
     | Probe
 )
-"""A row that is stored as one object. Requests are not: they are rows of `RequestRows`."""
+"""A row that is stored as one object. Requests are rows of `RequestRows`."""
 _INT64 = range(-(2**63), 2**63)
 _TAKES: dict[type, tuple[type, ...]] = {
     str: (str,),
@@ -45,12 +44,12 @@ _TAKES: dict[type, tuple[type, ...]] = {
 def invalid_reason(row_type: type, values: Iterable[object]) -> str | None:
     """Return why the store would refuse a row, or None if the row is valid.
 
-    A caller can drop an invalid row. Otherwise, the whole submission with this row would fail.
+    An invalid row would fail its whole submission.
     """
     for column, value in zip(fields_of(row_type), values, strict=True):
         why = _why_not(value, column)
         if why:
-            # Print hexadecimal: Python refuses to convert very large integers to decimal text.
+            # Python refuses to print very large integers in decimal.
             shown = f"{value:#x}" if isinstance(value, int) else repr(value)
             return f"{column.name} = {shown:.60}: {why}"
     return None
@@ -76,8 +75,7 @@ def request_values(requests: RequestRows) -> list[Values]:
     Raises:
         ValueError: a duration or ratio is NaN or infinite.
     """
-    # SQLite would store NaN as NULL without an error. If the sum of a column is finite, all its
-    # values are finite. So check the single values only if the sum is not finite.
+    # SQLite would store NaN as NULL. Check single values only if the sum is not finite.
     columns = list(zip(*requests.rows, strict=True))
     if not all(isfinite(sum(filter(None, columns[place]))) for place in _REQUEST_FLOATS if columns):
         _refuse(RequestTimeline, requests.rows)
@@ -85,7 +83,7 @@ def request_values(requests: RequestRows) -> list[Values]:
 
 
 def sample_values(row: EngineSample) -> Values:
-    """Return the values of a row in the order of the table's columns. See `request_values`."""
+    """Return the values of a sample, as `request_values` does."""
     values = _SAMPLE_VALUES(row)
     if not isfinite(sum(filter(None, _SAMPLE_FLOATS(values)))):
         _refuse(EngineSample, [values])
@@ -93,7 +91,7 @@ def sample_values(row: EngineSample) -> Values:
 
 
 def gpu_values(row: GpuSample) -> Values:
-    """Return the values of a row in the order of the table's columns. See `request_values`."""
+    """Return the values of a sample, as `request_values` does."""
     values = _GPU_VALUES(row)
     if not isfinite(sum(filter(None, _GPU_FLOATS(values)))):
         _refuse(GpuSample, [values])
@@ -125,7 +123,7 @@ def in_flight_values(row: InFlightRequest) -> dict[str, object]:
 
 
 def values_of(row: Single) -> Values:
-    """Return the values of a row's fields in order, without checks."""
+    """Return the values of a row's fields in order, unchecked."""
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
 
 

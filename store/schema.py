@@ -1,7 +1,6 @@
 """Declare tables and Arrow types, derived from the dataclasses of `telemetry/`.
 
-Each field is a column, nullable if the field may be None. A revision in `migrations/` adds new
-columns to existing databases.
+Each field is a column, nullable if the field may be None.
 """
 
 from enum import Enum
@@ -34,16 +33,14 @@ from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 KEPT_FIRST = "kept_first"
-"""Key in a table's `info`. It marks a table in which, of several rows with the same primary key,
-the first is kept."""
+"""Key in a table's `info`: of several rows with the same primary key, keep the first."""
 BY_DAY = "by_day"
-"""Key in a table's `info`. Its value is the time column of a table with many rows, which PostgreSQL
-divides into days."""
+"""Key in a table's `info`: its time column, by which PostgreSQL divides it into days."""
 
 REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
-"""The columns of a request's primary key. The time comes first: if the ids came first, new rows
-would be scattered over the disk, because ids are random. `collector/rows/sender_clocks.py` ensures
-that a span that is sent again has the same time.
+"""The columns of a request's primary key. The time comes first, because random ids would scatter
+new rows over the disk. `collector/rows/sender_clocks.py` ensures that a repeated span has the same
+time.
 """
 SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
@@ -53,9 +50,7 @@ OPERATION_KEY = PROBE_KEY
 LOOKUP_KEY = PROBE_KEY
 COLD_START_KEY = PROBE_KEY
 IN_FLIGHT_KEY = ("span_id", "trace_id")
-"""The columns of the primary key of a request in flight. The time is not included, because a clock
-correction may change it between two reports.
-"""
+"""The primary key of a request in flight, without the time, which a clock correction may change."""
 
 
 class Kind(NamedTuple):
@@ -116,7 +111,7 @@ def _table(
         METADATA,
         *_columns(row_type),
         PrimaryKeyConstraint(*key),
-        # The index begins with the time, because every query has a time window.
+        # The time first, because every query has a time window.
         Index(f"{name}_{instant}", instant),
         info={KEPT_FIRST: True, **({BY_DAY: instant} if by_day else {})},
         postgresql_partition_by=f"RANGE ({instant})" if by_day else None,
@@ -131,11 +126,9 @@ def _columns(row_type: type) -> list[Column[Any]]:
 
 
 METADATA = MetaData()
-"""The tables of telemetry. Other modules of the store add more tables; `migrations/all_tables.py`
-imports them."""
+"""The tables of telemetry. `migrations/all_tables.py` imports modules with more tables."""
 STATE_METADATA = MetaData()
-"""The tables of the state: what Tailspan has decided and sent. They can be in a separate database
-(`store.state`)."""
+"""The tables of the state, which can be in a separate database (`store.state`)."""
 
 REQUESTS = _table("requests", RequestTimeline, REQUEST_KEY, "received_unix_ns", by_day=True)
 SAMPLES = _table("engine_samples", EngineSample, SAMPLE_KEY, "at_unix_ns", by_day=True)
@@ -149,7 +142,7 @@ IN_FLIGHT = Table(
     "requests_in_flight",
     METADATA,
     *_columns(InFlightRequest),
-    # No index by time: there are few rows, and each report changes the time of its row.
+    # No index by time: there are few rows, and each report changes its row's time.
     PrimaryKeyConstraint(*IN_FLIGHT_KEY),
 )
 
@@ -160,6 +153,6 @@ def arrow_type(column: str, row_type: type) -> pa.DataType:
 
 
 def labels_of(row_type: type) -> tuple[str, ...]:
-    """Return the columns that queries may filter by: text columns and numeric ids."""
+    """Return the columns that queries may filter by."""
     numbered = {"engine", "process", "http_status", "streamed", "simulated"}
     return tuple(f.name for f in fields_of(row_type) if f.kind.python is str or f.name in numbered)

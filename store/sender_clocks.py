@@ -1,15 +1,14 @@
 """Store how far each sender's clock is ahead, so that all collectors correct its samples equally.
 
-Each collector measures on its own how far a sender's clock is ahead. The start timestamp of an
-engine's counters is corrected too. If collectors corrected it by different amounts, the counters of
-one engine would become several series, and a bill would count each of them. Therefore, the database
-stores a record for each sender, which decides whether its samples are corrected, and by how much:
+Each collector measures on its own how far a sender's clock is ahead. If collectors corrected the
+start timestamp of an engine's counters by different amounts, a bill would count the counters
+several times. Therefore, the database has a record for each sender, which decides whether and by
+how much its samples are corrected:
 
 - The first collector that corrects a sample of the sender stores its correction.
 - If a collector's measurement is within `CHANGED_NS` of the record, the collector corrects by the
-  record, even if its own measurement is too small to begin a correction.
-- If a collector corrects by an amount that differs from the record by more than `CHANGED_NS`, it
-  replaces the record.
+  record, even if the measurement is too small to begin a correction.
+- A collector whose correction differs from the record by more than `CHANGED_NS` replaces it.
 - A measurement above `LEAST_NS` and within `CHANGED_NS` of the record supports the record. The
   correction ends when a collector measures less, and no collector has supported the record for
   `SUPPORTED_NS`. The record is then 0.
@@ -32,24 +31,24 @@ SENDERS: Final = Table(
     Column("at_unix_ns", BigInteger, nullable=False),
 )
 """The record of each sender whose clock is or was ahead: its correction, and when a collector last
-supported the record, as the sent timestamp of a row."""
+supported it, as the sent timestamp of a row."""
 CHANGED_NS: Final = 2 * 10**9
-"""If two corrections differ by more than this, the sender's clock has changed. Two collectors that
-measure the same lead can correct by values that differ by 2 s, because each keeps a correction that
-is within 1 s of its measurements (`TOLERANCE_NS` in `collector/rows/clock_correction.py`)."""
+"""If two corrections differ by more than this, the sender's clock has changed. Each collector's
+correction is within 1 s of its measurements (`TOLERANCE_NS` in
+`collector/rows/clock_correction.py`), so two can differ by 2 s."""
 LEAST_NS: Final = 5 * 10**8
-"""A correction continues while the measured lead is above this value. The value is half of the lead
-at which a correction begins (`TOLERANCE_NS`), so that a lead near one of the two values does not
-switch the correction on and off."""
+"""A correction continues while the measured lead is above this value, half of the lead at which it
+begins (`TOLERANCE_NS`), so that a lead near this value does not switch the correction on and
+off."""
 SUPPORTED_NS: Final = 30 * 10**9
-"""A correction ends this long after its last support. Example: an engine sends a message per
-second, and a load balancer distributes the messages between three collectors. The probability that
-one collector receives none of 30 messages is (2/3)³⁰ = 5 · 10⁻⁶."""
+"""A correction ends this long after its last support. The probability that one of three collectors
+behind a load balancer receives none of an engine's 30 messages in this time is
+(2/3)³⁰ = 5 · 10⁻⁶."""
 _RENEWED_NS: Final = 10 * 10**9
-"""A supported record is written again only after this time, and not for each sample."""
+"""A supported record is written again only after this time."""
 _ANY: Final = select(SENDERS.c.replica).limit(1)
 _AT_ONCE: Final = 500
-"""Number of replicas in a statement. Databases limit the number of parameters."""
+"""Number of replicas in a statement."""
 
 
 class _Record(NamedTuple):
@@ -58,12 +57,9 @@ class _Record(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """The data of one sender in a transaction."""
-
     own_ns: int
-    """The correction that this collector has applied to the sender's rows, or 0."""
+    """This collector's correction of the sender's rows, or 0."""
     at_unix_ns: int
-    """The newest timestamp that the sender sent."""
 
 
 def equally_corrected(
@@ -74,11 +70,7 @@ def equally_corrected(
     """Correct the samples of each sender by its record, and keep the record up to date.
 
     Args:
-        connection: in the transaction that stores the rows.
-        tables: tables of rows of senders, each with rows to store.
-        leads_ns: the measured lead of each sender's clock, where it is known (`Batch.leads_ns`).
-
-    Returns: the rows of each table.
+        tables: tables of senders' rows, each with rows to store.
     """
     unchanged = [rows for _, rows in tables]
     if not any(unchanged):
@@ -117,7 +109,6 @@ def equally_corrected(
 
 
 def _record(before: _Record, sent: _Sent, lead_ns: int | None) -> _Record:
-    """Return the new record of a sender."""
     own_ns, at_unix_ns = sent
     if own_ns and not _near(before, own_ns):
         return _Record(own_ns, at_unix_ns)
@@ -131,9 +122,9 @@ def _record(before: _Record, sent: _Sent, lead_ns: int | None) -> _Record:
 
 
 def _follows(record: _Record, sent: _Sent, lead_ns: int | None) -> bool:
-    """Return whether the record also applies to rows that this collector did not correct itself."""
+    """Return whether the record applies to rows that this collector did not correct."""
     measured_ns = sent.own_ns or lead_ns
-    if measured_ns is None:  # this collector has not measured the sender yet
+    if measured_ns is None:  # not measured yet
         return bool(record.ahead_ns) and sent.at_unix_ns - record.at_unix_ns <= SUPPORTED_NS
     return _near(record, measured_ns)
 

@@ -1,8 +1,7 @@
 """Delete the rows, counts and incidents of a simulation. Data of real servers is not changed.
 
-A simulation also creates data for the time before its start. So two simulations in one database
-would both have data for the same time. Once a real server sends data, an old simulation is no
-longer useful.
+A simulation also creates data for the time before its start, so two simulations in one database
+would overlap.
 """
 
 from sqlalchemy import Connection, Engine, true
@@ -24,12 +23,10 @@ from telemetry.requests import Source
 def delete_simulation(engine: Engine) -> int:
     """Delete all simulated rows, and the data that was computed from them.
 
-    This data is rollups, counts, incidents and predictions. If the state is in a separate database
-    and the process is killed between the two databases, the next call deletes the rest.
+    This data is rollups, counts, incidents and predictions. After an interruption, the next call
+    deletes the rest.
 
-    The deleted rows are requests, requests in flight, operations of applications, engine samples,
-    GPU samples, engine starts and their parts. Marks are kept, so that the objectives' counts are
-    computed again without the deleted requests.
+    Marks are kept, so that the objectives' counts are computed again.
 
     Returns: the number of deleted rows.
 

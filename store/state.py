@@ -6,8 +6,8 @@ servers have sent: rows and samples, and their rollups and marks (`schema.METADA
 one database holds both. The state can be in a separate database, because leases need transactions,
 which ClickHouse lacks.
 
-`open_database` links the state to the engine of the telemetry's database. So all functions of the
-store take this engine as an argument, and the functions that use the state call `state_of` with it.
+All functions of the store take the engine of the telemetry's database as an argument. `state_of`
+returns the engine of the state's database.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ def state_of(engine: Engine) -> Engine:
 
 
 def separate_state(engine: Engine) -> Engine | None:
-    """Return the separate database of the state, or None if no such database is used."""
+    """Return the separate database of the state, or None."""
     state = state_of(engine)
     return None if state is engine else state
 

@@ -1,7 +1,6 @@
 """Copy the state from the database of the telemetry to a separate database, once.
 
-The copy is one transaction. After an interruption, it starts again from the beginning. The tables
-of the state in the database of the telemetry stay unchanged, and are not read again.
+The copy is one transaction. The original tables stay unchanged, and are not read again.
 """
 
 from collections.abc import Callable
@@ -34,14 +33,6 @@ def link_state(
 ) -> None:
     """Link two databases, and copy the state if this is not done yet.
 
-    Args:
-        engine: the database of the telemetry. If it has tables of the state, their schema is up to
-            date.
-        state: the separate database of the state. Its schema is up to date.
-        name: the name of the database of the telemetry.
-        state_name: the name of the database of the state.
-        report: called with a message before and after a copy.
-
     Raises:
         StoreError: one of the two databases is linked to a third one, or another collector still
             uses the state in the database of the telemetry.
@@ -54,8 +45,8 @@ def link_state(
         if found is None:
             link = new_link(state_name)
             _refuse_users(engine, name)
-            # Store the link before the copy, so that after an interruption no other database can be
-            # used as the state database.
+            # The link first: after an interruption, no other database can become the state
+            # database.
             keep_link(engine, link)
             _copy(engine, connection, name, state_name, report)
             keep_identity(connection, link.state_id)
@@ -102,8 +93,7 @@ def _copy_table(connection: Connection, to: Connection, table: Table) -> int:
     for some in rows.partitions():
         values = [dict(row) for row in some]
         if table is NOTIFICATIONS:
-            # Do not copy claims: no sender runs now, and the terms in the new database begin at 1
-            # again.
+            # No claims: no sender runs now, and the terms in the new database begin at 1.
             values = [{**row, "claimed_term": None} for row in values]
         put(to, table, values)
         copied += len(values)

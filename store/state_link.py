@@ -1,8 +1,8 @@
 """Link the database of the telemetry to the separate database of its state.
 
-Both databases store the same random id, and Tailspan checks that the ids are equal. Without this
-check, a wrong URL would combine one installation's telemetry with another installation's incidents
-and counts. A collector without the URL would send each notification a second time.
+Both databases store the same random id, and Tailspan checks that the ids are equal. Otherwise, a
+wrong URL would combine the telemetry and the incidents of two installations, and a collector
+without the URL would send each notification a second time.
 """
 
 from secrets import token_hex
@@ -23,8 +23,8 @@ LINK = Table(
     Column("shown", Text, nullable=False),
     Column("complete", Boolean, nullable=False),
 )
-"""The link to the separate database of the state: at most one row, with that database's id, its URL
-without secrets, and whether the state has been copied to it."""
+"""At most one row: the id of the separate database of the state, its URL without secrets, and
+whether the state has been copied to it."""
 IDENTITY = Table("state_identity", STATE_METADATA, Column("state_id", Text, primary_key=True))
 """At most one row: the id of this database, if it is a separate database of the state."""
 _NAME = "state"
@@ -39,7 +39,7 @@ class Link(NamedTuple):
 
 
 def read_link(engine: Engine) -> Link | None:
-    """Return the link to the separate database of the state, or None if no such database is set."""
+    """Return the link to the separate database of the state, or None."""
     with reading(engine) as connection:
         row = connection.execute(select(LINK.c.state_id, LINK.c.shown, LINK.c.complete)).first()
     return None if row is None else Link(*row)
@@ -84,12 +84,6 @@ def check_not_linked(engine: Engine, name: str) -> None:
 def check_reader(engine: Engine, state: Engine, name: str, state_name: str) -> None:
     """Check that two databases belong together, and that the state has been copied.
 
-    Args:
-        engine: the database of the telemetry.
-        state: the separate database of the state.
-        name: the name of the database of the telemetry.
-        state_name: the name of the database of the state.
-
     Raises: StoreError: the databases do not belong together, or the state has not been copied.
     """
     with reading(state) as connection:
@@ -104,14 +98,7 @@ def check_reader(engine: Engine, state: Engine, name: str, state_name: str) -> N
 def check_linked(link: Link | None, found: str | None, name: str, state_name: str) -> bool:
     """Check that two databases belong together.
 
-    Args:
-        link: the link in the database of the telemetry.
-        found: the id in the database of the state.
-        name: the name of the database of the telemetry.
-        state_name: the name of the database of the state.
-
-    Returns: True if they belong together. False if neither database is linked yet, or if a copy was
-        interrupted.
+    Returns: False if neither database is linked yet, or if a copy was interrupted.
 
     Raises:
         StoreError: one of them belongs to a third database.

@@ -1,8 +1,7 @@
 """Write rows that any thread submits. `submit` returns a future that resolves after the commit.
 
 Group commit: rows that arrive during a transaction are written together in the next transaction. A
-submission is atomic: either all of its rows are stored, or none. If the database cannot store a
-row, only the submission with that row fails; the other submissions of the group are stored.
+submission is atomic. If the database cannot store a row, only the submission with that row fails.
 """
 
 import logging
@@ -62,17 +61,14 @@ from telemetry.tasks import Task
 __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
 
 CAPACITY_ROWS = 200_000
-"""Maximum number of rows in the queue. So many rows use at most a few hundred MB, and are written
-within a few seconds.
-"""
+"""Maximum number of rows in the queue. They use at most a few hundred MB, and are written within a
+few seconds."""
 
 GATHER_S = 0.05
-"""In collectors, the minimum time between the starts of two commits, so that the rows of many
-messages share a commit. Each sender sends once a second, so a fleet's messages arrive one by one. A
-commit takes 0.4 ms of CPU time, and each row 15 µs more (SQLite, measured).
-"""
+"""In collectors, the minimum time between the starts of two commits, so that messages share a
+commit. A commit takes 0.4 ms of CPU time, and each row 15 µs more (SQLite, measured)."""
 GATHERED_ROWS = 128
-"""If at least this many rows wait, a commit starts at once."""
+"""With at least this many rows, a commit starts at once."""
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +87,6 @@ class _Submission:
     leads_ns: Mapping[str, int]
     done: Future[None] = field(default_factory=Future)
     size: int = field(init=False)
-    """The number of rows."""
 
     def __post_init__(self) -> None:
         self.size = len(self.requests) + sum(map(len, self._others))
@@ -117,10 +112,8 @@ class Writer:
     """Writes rows to a database in a separate thread.
 
     Args:
-        engine: the database, from `open_database`. The caller disposes of the engine.
-        capacity_rows: maximum number of waiting rows. Above it, `submit` raises StoreBusy.
         gather_s: minimum time between the starts of two commits with fewer than `GATHERED_ROWS`
-            rows. The first commit after a pause does not wait.
+            rows.
     """
 
     def __init__(
@@ -164,8 +157,7 @@ class Writer:
         """Queue rows for writing, without waiting for the disk.
 
         A row whose key is already stored is ignored. A newer report of a request in flight replaces
-        the older report. `leads_ns` has the measured lead of each sender's clock, where it is
-        known.
+        the older one. `leads_ns`: see `Batch.leads_ns`.
 
         Returns:
             A future that resolves after the commit. Its exception is `StoreUnavailable` if a retry
@@ -186,8 +178,7 @@ class Writer:
         with self._changed:
             if self._closing:
                 raise StoreUnavailable("the writer is closed")
-            # An empty queue accepts a submission of any size. Otherwise, a submission above the
-            # capacity could never be written.
+            # An empty queue accepts any size; otherwise a large submission could never be written.
             if self._waiting and self._waiting_rows + submission.size > self._capacity_rows:
                 raise StoreBusy(
                     f"{self._waiting_rows} rows wait to be written, and {submission.size} more"
@@ -217,7 +208,7 @@ class Writer:
         while group := self._take():
             try:
                 self._write(group)
-            except Exception as error:  # a defect; later submissions are still written
+            except Exception as error:  # a defect
                 self.task.failed(error)
                 _log.exception("the writer failed on a group of %d submissions", len(group))
                 for each in group:
@@ -248,7 +239,7 @@ class Writer:
                 _settle(each, failure)
 
     def _commit(self, group: list[_Submission]) -> StoreError | None:
-        """Write the group in one transaction, and return the error, or None on success."""
+        """Write the group in one transaction, and return the error or None."""
         try:
             requests = [
                 row for each in group if each.requests for row in request_values(each.requests)
@@ -299,7 +290,7 @@ class Writer:
                 if cold_starts:
                     self._add_cold_starts(connection, cold_starts)
                 mark_minutes(connection, SAMPLED, samples, gpus)
-        except Exception as error:  # the submissions fail with this error, and the thread continues
+        except Exception as error:  # the thread continues
             failure = _failure(self._engine, group, error)
             failure.__cause__ = error
             return failure
@@ -323,7 +314,7 @@ def _settle(submission: _Submission, failure: StoreError | None) -> None:
 def _failure(engine: Engine, group: Sequence[_Submission], error: Exception) -> StoreError:
     """Return RowRefused if a row is invalid, else StoreUnavailable."""
     dbapi, why = engine.dialect.loaded_dbapi, dialects.of(engine).reason(error)
-    # SQLAlchemy's errors contain the driver's error in `orig`.
+    # `orig` is the driver's error.
     cause = getattr(error, "orig", None) or error
     if not isinstance(cause, dbapi.OperationalError):
         for each in group:

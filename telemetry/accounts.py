@@ -1,8 +1,7 @@
 """Define the data for a bill, as columns: engine time, billed requests and energy.
 
 Pure. A span is a time range of one engine or GPU, with the first and the last value of each
-counter. A bill uses the difference of the two values. A cell is all requests of one hour with the
-same labels.
+counter. A cell is all requests of one hour with the same labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,14 +19,10 @@ from telemetry.starts import EngineStart
 BoolArray = NDArray[np.bool_]
 
 GAP_S: Final = 60
-"""Maximum seconds between two samples of a running engine.
-
-A longer gap is neither billed nor counted as idle. Plugins send a sample every second; engines are
-scraped every few seconds.
-"""
+"""Maximum seconds between two samples of a running engine. A longer gap is neither billed nor
+counted as idle. Plugins send a sample every second; engines are scraped every few seconds."""
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
-"""The counters of an engine's steps: time and work."""
 
 COEFFICIENTS: Final = tuple(name for name in rolled_up(EngineSample) if name not in WORK)
 """The coefficients of the step model: γ, α, κ, β, δ."""
@@ -37,7 +32,7 @@ AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "out
 
 
 class Count(NamedTuple):
-    """The key of one engine's counters: replica, engine, process and start time of the process."""
+    """The key of one engine's counters: replica, engine, process and the process's start time."""
 
     replica: str
     engine: int
@@ -49,10 +44,10 @@ class Count(NamedTuple):
 class EngineStretches:
     """Spans of engine samples. Entry i is a span of the counters with the key `counts[which[i]]`.
 
-    A span lies within one bucket (a minute or an hour), and contains no gap longer than GAP_S.
-    `first` and `last` have a column for each counter in WORK, with NaN if the counter was not
-    reported. `coefficients` has a column for each name in COEFFICIENTS. For a minute, its value is
-    the mean of the samples. For an hour, it is the value of the hour's latest minute.
+    A span lies within a minute or an hour, and has no gap longer than GAP_S. `first` and `last`
+    have a column for each counter in WORK, with NaN if the counter was not reported. `coefficients`
+    has a column for each name in COEFFICIENTS: the mean of a minute's samples, or the value of the
+    hour's latest minute.
     """
 
     counts: Sequence[Count]
@@ -60,7 +55,7 @@ class EngineStretches:
     """The region of each entry in `counts`."""
     which: IntArray
     bucket_unix_s: IntArray
-    """The start of the minute or hour of each entry."""
+    """The start of each entry's minute or hour."""
     first_unix_ns: IntArray
     last_unix_ns: IntArray
     first: Mapping[str, FloatArray]
@@ -91,7 +86,6 @@ class GpuStretches:
 
     gpus: Sequence[tuple[str, str]]
     models: Sequence[str | None]
-    """The device name of each GPU."""
     which: IntArray
     bucket_unix_s: IntArray
     first_unix_ns: IntArray
@@ -117,10 +111,9 @@ class GpuStretches:
 class Cells:
     """Requests by labels and hour (cells).
 
-    Cell i describes the requests with the labels `labels[group[i]]` (in the order of `by`) in the
-    hour that begins at `hour_unix_s[i]`. A cell has the number of requests, the sum of each amount,
-    and the number of requests that report the amount. The seconds of a request that spans the end
-    of an hour are divided between the hours.
+    Cell i has the labels `labels[group[i]]` (in the order of `by`) and the hour that begins at
+    `hour_unix_s[i]`. It has the number of requests, the sum of each amount, and the number of
+    requests that report it. The seconds of a request that spans the end of an hour are divided.
     """
 
     by: Sequence[str]
@@ -132,13 +125,13 @@ class Cells:
     reported: Mapping[str, FloatArray]
 
     def have(self, equals: Mapping[str, str | None]) -> BoolArray:
-        """Return, for each cell, whether its requests have these labels."""
+        """Return, for each cell, whether it has these labels."""
         wanted = [(list(self.by).index(name), value) for name, value in equals.items()]
         fits = [all(labels[at] == value for at, value in wanted) for labels in self.labels]
         return np.array(fits, bool)[self.group]
 
     def at(self, places: BoolArray | Sequence[int]) -> "Cells":
-        """Return the cells with these indices, or the cells for which the mask is true."""
+        """Return the cells with these indices, or those for which the mask is true."""
         chosen = np.asarray(places)
         return replace(
             self,
@@ -152,7 +145,7 @@ class Cells:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """The data for the bill of one time range."""
+    """The data for a bill."""
 
     from_unix_ns: int
     to_unix_ns: int
@@ -161,15 +154,12 @@ class Accounts:
     cells: Cells
     starts: Sequence[EngineStart]
     """The last start of each engine before the range, and all starts in the range or shortly after
-    it. An engine that starts shortly after the range may load its model during the range.
-    """
+    it: such an engine may load its model during the range."""
     simulated: bool = False
     apportioned: bool = True
-    """Whether the seconds of requests that span the end of an hour are divided. False if the rows
-    of these requests were deleted.
-    """
+    """Whether the seconds of requests that span the end of an hour are divided. False if their rows
+    were deleted."""
     engines_from_unix_ns: int = 0
-    """Start of the first hour for which engine time is stored. Earlier hours have only requests."""
+    """Start of the first hour with engine time. Earlier hours have only requests."""
     overflowed: int = 0
-    """Number of requests with `_other` in a label of the bill, because rollups do not store all
-    label values by name."""
+    """Number of requests with `_other` in a label of the bill."""

@@ -1,8 +1,8 @@
 """Check whether a credential may be sent to an address, and mask credentials in addresses.
 
-Pure. The rule is the same everywhere in Tailspan: a credential is sent only to loopback or over
-TLS, unless the user sets `--insecure-credentials`. Source: RFC 6750, section 5.3 (bearer tokens
-over TLS); RFC 3986, section 3.2.1 (userinfo).
+Pure. A credential is sent only to loopback or over TLS, unless the user sets
+`--insecure-credentials`. Source: RFC 6750, section 5.3 (bearer tokens over TLS); RFC 3986, section
+3.2.1 (userinfo).
 """
 
 import re
@@ -11,11 +11,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 INSECURE_OPTION: Final = "--insecure-credentials"
-"""The option that allows unencrypted credentials. Every command that sends credentials has it."""
+"""The option that allows unencrypted credentials."""
 INSECURE_KEY: Final = "insecure_credentials"
-"""The key of this setting in a YAML file. In a file of scrape targets, the setting is the label
-`__insecure_credentials__`.
-"""
+"""The key in a YAML file. In scrape targets, it is the label `__insecure_credentials__`."""
 HIDDEN: Final = "***"
 _ANY: Final = ("0.0.0.0", "::")
 
@@ -24,7 +22,7 @@ def is_loopback(host: str | None) -> bool:
     """Return whether a host is a loopback address or `localhost`."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
-    except ValueError:  # any other name
+    except ValueError:
         return False
 
 
@@ -33,18 +31,12 @@ def exposes(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme == "http" and bool(parts.hostname) and not is_loopback(parts.hostname)
-    except ValueError:  # not an address; the code that sends refuses it
+    except ValueError:  # not an address
         return False
 
 
 def exposure(url: str, what: str, option: str = INSECURE_OPTION) -> str:
-    """Return the error message for a credential that must not be sent to an address.
-
-    Args:
-        url: the address. The message contains it without secrets.
-        what: the name of the credential.
-        option: the setting that allows sending the credential.
-    """
+    """Return the error message for a credential that must not be sent to an address."""
     return (
         f"{masked(url)}: others could read {what} on the way; use https, or allow it with {option}"
     )
@@ -53,7 +45,7 @@ def exposure(url: str, what: str, option: str = INSECURE_OPTION) -> str:
 def masked(url: str) -> str:
     """Return an address without user, password, query and fragment.
 
-    In a malformed address, every part that may be secret is hidden.
+    Every part of a malformed address that may be secret is hidden.
     """
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     start = f"{scheme}{separator}"

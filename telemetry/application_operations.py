@@ -1,11 +1,8 @@
 """Define an operation: what an application did around its calls to a model.
 
-The application's own spans report operations. A row is one operation of OpenTelemetry's GenAI
-conventions: its name from a fixed list, its start and its length, and for a router the time to the
-first byte and the response's id. No other attribute of the span is stored, so a row contains no
-prompt and no name of a tool. These rows have their own table. A latency budget uses the rows of a
-trace (`analysis/budget/`). The times of two rows are compared only if their `process` is equal,
-because they are then from the same clock.
+The application's spans report operations of OpenTelemetry's GenAI conventions. A row contains no
+prompt and no name of a tool. A latency budget uses the rows of a trace (`analysis/budget/`). Times
+are compared only if `process` is equal, because they are then from the same clock.
 """
 
 from dataclasses import dataclass
@@ -14,11 +11,10 @@ from typing import Final
 
 
 class Operation(StrEnum):
-    """The kind of an operation. The values are stored, and appear in Tailspan's output."""
+    """The kind of an operation."""
 
     CALL = "call"
-    """A call to a model that generates tokens. The span of the call is also stored as a client's
-    request."""
+    """A call to a model that generates tokens, also stored as a client's request."""
     ENCLOSING = "enclosing"
     """An agent or a workflow, which contains other operations."""
     VALIDATION = "validation"
@@ -27,8 +23,7 @@ class Operation(StrEnum):
     TOOL = "tool"
     FORMATTING = "formatting"
     ROUTER = "router"
-    """A request to a model, reported by a gateway or a router between client and engine. It is not
-    an operation of the application, so budgets ignore it."""
+    """A request to a model at a gateway or router between client and engine. Budgets ignore it."""
     OTHER = "other"
     """Any other name."""
 
@@ -43,17 +38,16 @@ NAMED: Final = {
     "retrieval": Operation.RETRIEVAL,
     "validation": Operation.VALIDATION,
 }
-"""The operation of each `gen_ai.operation.name`. Tailspan adds the names `validation` and
-`formatting`. The conventions have no names for these operations, and allow additional names.
+"""The operation of each `gen_ai.operation.name`.
+
+The conventions allow additional names: Tailspan adds `validation` and `formatting`.
 
 Source: OpenTelemetry semantic conventions, registry of `gen_ai.operation.name`.
 """
 
 MOST_PER_TRACE: Final = 256
-"""Maximum number of stored operations of a trace. If a trace has this many rows, it may have had
-more operations, so its time around the model is unknown. A row has about 200 bytes, so a trace uses
-at most 50 kB.
-"""
+"""Maximum number of stored operations of a trace (50 kB at about 200 bytes each). At this number,
+there may have been more operations, so the time around the model is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +55,7 @@ class ApplicationOperation:
     """One operation of an application.
 
     `process` is a digest of the sender's resource attributes. If the sender's clock is ahead, the
-    start is corrected by `clock_ahead_s`. A client's request from the same span is corrected
-    equally.
+    start is corrected by `clock_ahead_s`.
     """
 
     trace_id: str
@@ -76,10 +69,10 @@ class ApplicationOperation:
     ttft_s: float | None = None
     """The time until the first byte of the response, if a router reports it."""
     response_id: str | None = None
-    """The id of the response, if a router reports it. It joins a request with the span of a router
-    that does not pass on the trace context."""
+    """The id of the response, if a router reports it. It joins a request with the router's span if
+    the router does not pass on the trace context."""
 
     @property
     def sent_unix_ns(self) -> int:
-        """Return the start according to the sender's clock, before the correction."""
+        """Return the uncorrected start."""
         return self.at_unix_ns + round((self.clock_ahead_s or 0.0) * 1e9)

@@ -1,9 +1,8 @@
 """Define the names under which gateways and applications report a lookup in a cache of answers.
 
 No convention for these names exists (semantic-conventions#2128 is open), so each product has its
-own span attributes or response headers. The collector reads them from spans, and the prober reads
-them from responses. To support a product, add a row to `CACHES`; docs/caches.md has the same table,
-and a test compares both.
+own span attributes or response headers. The collector reads them from spans, the prober from
+responses. To support a product, add a row to `CACHES` and to docs/caches.md.
 """
 
 import math
@@ -14,14 +13,13 @@ from typing import Final, NamedTuple
 from telemetry.cache_lookups import CacheKind, CacheResult
 
 HEADER_PREFIX: Final = "http.response.header."
-"""Prefix of the attributes with captured response headers. Their values are arrays of texts.
-Source: OpenTelemetry semantic conventions, "HTTP attributes"."""
+"""Prefix of the attributes with captured response headers, arrays of texts. Source: OpenTelemetry
+semantic conventions, "HTTP attributes"."""
 
 MOST_CHARS: Final = 64
-"""Maximum length of a status or a number as text. Documented values have up to 17 characters."""
+"""Maximum length of a status or a number as text. Documented values have up to 17."""
 ROUNDING: Final = 1e-6
-"""Tolerance above a similarity of 1. A similarity is often computed with 32-bit floats, so 1 may be
-reported as 1.0000001."""
+"""Tolerance above a similarity of 1: 32-bit floats may give 1.0000001."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,18 +27,14 @@ class CacheNames:
     """The names of one product.
 
     Attributes:
-        cache: the product, as it is stored.
-        source: where the names are documented.
+        cache: the product, as stored.
         attributes: span attributes with the result.
         headers: response headers with the result, in lower case.
-        similarity_attributes: span attributes with the similarity.
-        similarity_headers: response headers with the similarity.
-        milliseconds: span attributes that sum to the duration of the lookup, in milliseconds.
-        kind: the kind of all lookups of this product. None if the status or the similarity of a
-            lookup determines its kind.
+        milliseconds: span attributes that sum to the duration of the lookup.
+        kind: None if the status or the similarity of a lookup determines its kind.
         similarity_alone: the result of a lookup that reports a similarity, but no status.
-        models_only: true if servers other than this product send the same header. The header then
-            counts only in responses to calls of a model.
+        models_only: whether other servers send the same header. The header then counts only in
+            responses to calls of a model.
     """
 
     cache: str
@@ -64,7 +58,7 @@ CACHES: Final = (
     ),
     CacheNames(
         cache="litellm",
-        # A miss has a similarity too: the similarity of the nearest entry, or 0.
+        # A miss has the similarity of the nearest entry, or 0.
         source="LiteLLM, “Semantic Caching” and `litellm/proxy`",
         attributes=("litellm.cache.hit", "litellm.cache_hit"),
         headers=("x-litellm-cache-hit",),
@@ -78,8 +72,7 @@ CACHES: Final = (
     ),
     CacheNames(
         cache="semantic-router",
-        # A response to a miss has no header for a hit, but may have the similarity of a rejected
-        # entry.
+        # A miss may have the similarity of a rejected entry.
         source="vLLM Semantic Router, “Router headers”",
         headers=("x-vsr-cache-hit",),
         similarity_headers=("x-vsr-cache-similarity",),
@@ -146,7 +139,7 @@ STATUSES: Final[Mapping[str, Status]] = {
     "semantic hit": Status(CacheResult.HIT, _SEMANTIC),
     "semantic miss": Status(CacheResult.MISS, _SEMANTIC),
     "disabled": Status(CacheResult.BYPASS),
-    # APISIX: its first layer compares requests, its second layer compares embeddings.
+    # APISIX: the first layer compares requests, the second embeddings.
     "hit l1": Status(CacheResult.HIT, _EXACT),
     "hit l2": Status(CacheResult.HIT, _SEMANTIC),
     "skip stream": Status(CacheResult.BYPASS),
@@ -156,15 +149,13 @@ STATUSES: Final[Mapping[str, Status]] = {
     # TrueFoundry: the lookup failed, and the model was called.
     "error": Status(CacheResult.BYPASS),
 }
-"""Maps each documented status to its meaning. Statuses are in lower case, with blanks instead of
-`-` and `_`."""
+"""The meaning of each documented status, in lower case, with blanks instead of `-` and `_`."""
 
 
 def status_of(value: object) -> Status | None:
     """Return the meaning of a reported status, or None if it is unknown.
 
-    A header may have several values, one from each proxy on the way. If one of them is a hit, the
-    hit is returned, because it answered the request.
+    A header may have one value from each proxy on the way. A hit is preferred.
     """
     if isinstance(value, bool):
         return STATUSES[str(value).lower()]
@@ -179,7 +170,7 @@ def status_of(value: object) -> Status | None:
 
 
 def similarity_of(value: object) -> float | None:
-    """Return a similarity from 0 to 1, or None if the value is not a number in this range."""
+    """Return a similarity from 0 to 1, or None for other values."""
     number = number_of(value)
     if number is None or not 0 <= number <= 1 + ROUNDING:
         return None
@@ -187,7 +178,7 @@ def similarity_of(value: object) -> float | None:
 
 
 def number_of(value: object) -> float | None:
-    """Return a finite number that was reported as a number or as text, or None."""
+    """Return a finite number from a number or a text, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, str) and not (len(value) <= MOST_CHARS and value.isascii()):
@@ -200,13 +191,10 @@ def number_of(value: object) -> float | None:
 
 
 class Reported(NamedTuple):
-    """The lookup in one product's cache, as reported by a span or a response.
+    """The lookup in one product's cache, from a span or a response.
 
     Attributes:
-        cache: the product.
-        result: the result, or None if no value is valid.
-        kind: the kind of the cache, if it is known.
-        similarity: the similarity, if it is valid.
+        result: None if no value is valid.
         invalid: the names with invalid values.
     """
 
@@ -218,11 +206,11 @@ class Reported(NamedTuple):
 
 
 Get = Callable[[str, bool], object]
-"""Returns the value of a name, or None. The second argument is whether the name is a header's."""
+"""Returns the value of a name, or None. The second argument: whether it is a header's name."""
 
 
 def reported_by(names: CacheNames, get: Get) -> Reported | None:
-    """Return the lookup in one product's cache, or None if none of its names is present."""
+    """Return the lookup in one product's cache, or None."""
     given = _first_value(get, names.attributes, names.headers)
     near = _first_value(get, names.similarity_attributes, names.similarity_headers)
     if given is None and near is None:
@@ -246,10 +234,8 @@ _ORDER: Final = (CacheResult.HIT, CacheResult.MISS, CacheResult.BYPASS, CacheRes
 
 
 def decisive(reports: Iterable[Reported]) -> Reported | None:
-    """Return one of several reports: a hit if there is one, otherwise a miss, otherwise any report.
-
-    There may be several reports, because a gateway may be behind another gateway.
-    """
+    """Return one of several gateways' reports: a hit if there is one, otherwise a miss, otherwise
+    any."""
     valid = [each for each in reports if each.result is not None]
     if not valid:
         return None

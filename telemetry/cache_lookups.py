@@ -1,8 +1,7 @@
 """Define a lookup in a cache of answers or embeddings.
 
-The cache is in an application or a gateway in front of the model. After a hit, no engine computes
-the answer. Lookups have their own table, and a hit has no row in the table of requests. The use of
-a cache inside the engine (prefix cache) is not a lookup.
+The cache is in an application or a gateway in front of the model. A hit has no row in the table of
+requests. The use of the engine's prefix cache is not a lookup.
 """
 
 from dataclasses import dataclass
@@ -18,8 +17,7 @@ class CacheResult(StrEnum):
     HIT = "hit"
     MISS = "miss"
     BYPASS = "bypass"
-    """The cache was not used: it was not queried, the caller wanted a new answer, or the lookup
-    failed."""
+    """The cache was not queried, the caller wanted a new answer, or the lookup failed."""
     UNKNOWN = "unknown"
     """The reported status is not documented, or only a similarity was reported."""
 
@@ -37,7 +35,7 @@ class CacheKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheLookup:
-    """One lookup, as a span of an application or a gateway reports it. Unknown values are None."""
+    """One lookup. Unknown values are None."""
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
     span_id: Annotated[str, column("text", "The span's id, in hex.", "the span")]

@@ -1,8 +1,7 @@
 """Start child processes that run modules of Tailspan.
 
 A child does not import modules from the working directory, because a folder there may have the name
-of one of Tailspan's packages. Ctrl-C in the terminal reaches only the parent process, which then
-ends its children.
+of a package. Ctrl-C reaches only the parent process, which ends its children.
 """
 
 import os
@@ -28,13 +27,7 @@ def environment(added: Mapping[str, str] | None = None) -> dict[str, str]:
 def start(
     module: str, *arguments: str, pass_fds: Collection[int] = (), answers: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start a child that reads standard input, and ends when standard input is closed.
-
-    Args:
-        module: the module to run.
-        arguments: the module's arguments.
-        pass_fds: file descriptors that the child inherits.
-        answers: whether to connect the child's standard output to a pipe.
+    """Start a child that ends when its standard input is closed.
 
     Raises:
         OSError: the child cannot be started.
@@ -50,12 +43,12 @@ def start(
 
 
 def end_with_parent() -> None:
-    """End this process when its standard input is closed. The end of the parent closes it."""
+    """End this process when its standard input is closed, as at the end of the parent."""
     threading.Thread(target=_wait_for_closed_input, daemon=True).start()
 
 
 def _wait_for_closed_input() -> None:
-    # A buffered read would hold a lock that Python needs when the process ends.
+    # A buffered read would hold a lock that Python needs at the end.
     while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(1)
@@ -64,23 +57,22 @@ def _wait_for_closed_input() -> None:
 def lower_priority(nice: int) -> None:
     """Lower the priority of this process by `nice`.
 
-    If autogroups are enabled, Linux compares the priorities of processes only within a session.
-    Therefore, the priority of the whole session is lowered too, if this process started the
-    session. Source: sched(7), "The autogroup feature".
+    With autogroups, Linux compares priorities only within a session, so the priority of this
+    process's own session is lowered too. Source: sched(7), "The autogroup feature".
     """
     reached = os.nice(nice)
     if os.getsid(0) != os.getpid():
         return
-    with suppress(OSError):  # not Linux, or no autogroups
+    with suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(reached), encoding="ascii")
 
 
 def limit_memory(most_bytes: int) -> None:
-    """Limit the address space of this process. If a lower limit is set already, it is kept."""
+    """Limit the address space of this process, or keep a lower limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:
         most_bytes = min(most_bytes, hard)
-    with suppress(ValueError, OSError):  # macOS cannot limit the address space
+    with suppress(ValueError, OSError):  # not on macOS
         resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
 
 
@@ -90,5 +82,5 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
-            with suppress(OSError):  # the child has not read all of its input
+            with suppress(OSError):
                 stream.close()

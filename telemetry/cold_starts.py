@@ -1,7 +1,7 @@
 """Define the cold start of an engine: the time until its server was ready, in parts.
 
-A row is one start of one engine. If several API servers report the same start, their reports have
-the same ids, so the store keeps one row. The engine's arguments are in `EngineStart`.
+A row is one start of one engine. Reports of several API servers have the same ids, so the store
+keeps one row. The engine's arguments are in `EngineStart`.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ _KUBERNETES: Final = "Kubernetes API"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdStart:
-    """One start of one engine. Its parts sum to `length_s`. Unknown parts are None.
+    """One start of one engine.
 
-    If a start failed, `reached` and `failure` have values. Its parts sum to the time until it
-    failed. It failed in the last of its parts.
+    Its parts sum to `length_s`. Unknown parts are None. A failed start has `reached` and `failure`,
+    and failed in its last part.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
@@ -232,7 +232,7 @@ class ColdStart:
 
     @property
     def parts_s(self) -> dict[str, float]:
-        """Return the known parts by name, in order of time. They sum to `length_s`."""
+        """Return the known parts by name, in order of time."""
         found = {name: getattr(self, f"{name}_s") for name in PARTS}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -246,9 +246,8 @@ PARTS: Final = (
 
 
 MOST_LATER_NS: Final = 5 * 10**9
-"""An engine's start event is at most this much later than the end of its cold start. The same
-process measures both, but with two clocks.
-"""
+"""An engine's start event is at most this much later than the end of its cold start, because the
+process measures them with two clocks."""
 
 
 def is_cold_start_of(cold_start: ColdStart, start: EngineStart) -> bool:

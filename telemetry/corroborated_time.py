@@ -1,10 +1,8 @@
 """Compute the time that alerts and retention use: the system clock, unless senders contradict it.
 
 The system clock can jump: NTP corrects it, a user sets it, or a virtual machine is paused. The time
-since boot does not jump. After a jump, there are two candidates for the current time. The held time
-is the time just before the jump plus the time that has passed since the jump. The system time is
-the time of the system clock. The senders have other clocks, so their timestamps decide between the
-candidates:
+since boot does not jump. After a jump, there are two candidates for the current time: the system
+clock, and the held time, which continues from before the jump. The senders' timestamps decide:
 
 - A sender whose timestamps jumped with the system clock uses the same clock and does not vote.
 - A sender whose timestamps did not jump is a witness. It votes for the candidate that is nearer to
@@ -12,19 +10,16 @@ candidates:
 - Without a witness, the held time is used for `STEPOUT_NS`. After that, the system clock is
   accepted.
 
-Therefore, if witnesses contradict a jump, the jump is ignored until the clock jumps back. If there
-is no witness, the jump is accepted after five minutes. Suspending the machine is not a jump,
-because the time since boot includes the suspended time.
+Suspending the machine is not a jump, because the time since boot includes the suspended time.
 
 When Tailspan starts, there is no held time. If the system clock is more than `GAP_NS` ahead of the
-newest stored data, either Tailspan was down for a long time or the clock is wrong. If the system
-clock is behind the stored data, the clock is wrong. In both cases, the system clock is used, unless
-the timestamps of most senders follow shortly after the stored data.
+newest stored data, or behind this data, the clock is used unless the timestamps of most senders
+follow shortly after this data.
 
-Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. `deletable_unix_ns` never
-goes back. It stops while it is ahead of the current time, and it advances at most `PACE` times as
-fast as the time since boot. Therefore, if the system clock is wrong, at most one additional minute
-of data is deleted per minute. After a downtime of a week, deletion takes a week to catch up.
+Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. It never goes back, stops
+while it is ahead of the current time, and advances at most `PACE` times as fast as the time since
+boot. So a wrong clock deletes at most one additional minute of data per minute, and after a
+downtime of a week, deletion takes a week to catch up.
 
 The clock is safe to use from any thread.
 """
@@ -41,27 +36,21 @@ from telemetry.engines import MOST_TRACKED
 
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
-"""Steps of the system clock that are smaller than this are always accepted. The limit is a third of
-the evaluator's interval of 15 s. NTP's usual steps are smaller (chrony's `makestep 1`, ntpd's 128
-ms).
-"""
+"""Smaller steps of the system clock are always accepted. The limit is a third of the evaluator's
+interval of 15 s. NTP's usual steps are smaller (chrony's `makestep 1`, ntpd's 128 ms)."""
 STEPOUT_NS: Final = 300 * SECOND_NS
 """Time after which a jump without a witness is accepted, as in ntpd (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS
 """A sender remains a witness for this time after its last message."""
 GAP_NS: Final = 3_600 * SECOND_NS
-"""When Tailspan starts, the system clock is trusted if it is less than this ahead of the newest
-stored data. This is the case after a normal restart.
-"""
+"""At the start, the system clock is trusted if it is less than this ahead of the newest stored
+data."""
 BEHIND_NS: Final = 60 * SECOND_NS
-"""When Tailspan starts, the system clock is trusted if it is less than this behind the newest
-stored timestamp. A stored time is at most a second later than its arrival
-(collector/rows/sender_clocks.py).
-"""
+"""At the start, the system clock is trusted if it is less than this behind the newest stored data.
+A stored time is at most a second later than its arrival (collector/rows/sender_clocks.py)."""
 PACE: Final = 2
 """Speed limit of the deletion clock, as a multiple of real time. 2 is the smallest integer with
-which the deletion clock can catch up with the current time.
-"""
+which it can catch up."""
 MOST_SENDERS: Final = MOST_TRACKED
 """Maximum number of senders, as in collector/rows/sender_clocks.py."""
 
@@ -75,23 +64,18 @@ def since_boot_ns() -> int:
 class _Sender:
     """The state of one sender.
 
-    Its offset is its newest timestamp minus the time since boot at the arrival of this timestamp.
+    Its offset is its newest timestamp minus the time since boot at the arrival.
     """
 
     offset_ns: int
     received_ns: int
     before_ns: int | None = None
-    """The offset before the jump, or None if the sender first sent data after the jump."""
+    """The offset before the jump, or None if the sender is newer."""
     since_jump: bool = True
 
 
 class CorroboratedClock:
-    """A clock that returns the current time in unix nanoseconds.
-
-    Args:
-        system_unix_ns: the system clock.
-        since_boot_ns: the time since boot, which never jumps.
-    """
+    """A clock that returns the current time in unix nanoseconds."""
 
     def __init__(
         self,
@@ -103,14 +87,14 @@ class CorroboratedClock:
         self._lock = threading.Lock()
         self._senders: OrderedDict[str, _Sender] = OrderedDict()
         self._looked_ns = since_boot_ns()
-        # Both candidates are stored as offsets: unix time minus time since boot.
+        # Both candidates are offsets: unix time minus time since boot.
         self._system_ns = self._held_ns = system_unix_ns() - self._looked_ns
         self._follows_system = True
         self._at_start = False
-        """Whether the system clock was in doubt when Tailspan started, and still is."""
+        """Whether the system clock has been in doubt since the start."""
         self._newest_unix_ns = 0
-        """The newest stored timestamp when Tailspan started, minus `BEHIND_NS`. A sender with older
-        timestamps has a wrong clock."""
+        """The newest stored timestamp at the start, minus `BEHIND_NS`. Senders with older
+        timestamps have a wrong clock."""
         self._jumped_ns = 0
         self._deletable_unix_ns = self._looked_ns + self._system_ns
 
@@ -122,7 +106,8 @@ class CorroboratedClock:
 
     @property
     def ahead_ns(self) -> int:
-        """Return by how much the system clock is ahead of this clock; 0 while it is used."""
+        """Return how far the system clock is ahead of this clock; 0 while the system clock is
+        used."""
         with self._lock:
             self._update()
             return self._system_ns - self._offset_ns
@@ -135,12 +120,7 @@ class CorroboratedClock:
             return self._deletable_unix_ns
 
     def begin(self, newest_unix_ns: int | None, deletable_unix_ns: int | None) -> None:
-        """Compare the clock with the stored data. Call this function once, before any deletion.
-
-        Args:
-            newest_unix_ns: the newest stored timestamp, or None if the store is empty.
-            deletable_unix_ns: the stored time of the last deletion, or None if unknown.
-        """
+        """Compare the clock with the stored data. Call this once, before any deletion."""
         with self._lock:
             self._update()
             now_unix_ns = self._looked_ns + self._system_ns
@@ -156,9 +136,8 @@ class CorroboratedClock:
     def record_message(self, sender: str, newest_unix_ns: int) -> None:
         """Record the newest uncorrected timestamp of a message that has just arrived.
 
-        Call this function only for senders with a unique name. If `MOST_SENDERS` senders are
-        stored, a new sender replaces the sender that has been silent longest. While the clock is in
-        doubt, new senders are ignored instead.
+        Call this only for senders with a unique name. Above `MOST_SENDERS`, a new sender replaces
+        the one that was silent longest, or is ignored while the clock is in doubt.
         """
         with self._lock:
             self._update()
@@ -199,7 +178,7 @@ class CorroboratedClock:
         return self._system_ns if self._follows_system else self._held_ns
 
     def _continues(self, newest_unix_ns: int) -> bool:
-        """Return whether the system clock is near the newest stored data, and can be trusted."""
+        """Return whether the system clock is near the newest stored data."""
         return -BEHIND_NS <= self._looked_ns + self._system_ns - newest_unix_ns <= GAP_NS
 
     def _update(self) -> None:
@@ -234,7 +213,6 @@ class CorroboratedClock:
                 each.before_ns = each.offset_ns
 
     def _follow_system(self) -> None:
-        """Accept the system clock."""
         self._held_ns = self._system_ns
         self._follows_system = True
         self._at_start = False
@@ -252,16 +230,16 @@ class CorroboratedClock:
             if not each.since_jump or self._looked_ns - each.received_ns > WITNESS_NS:
                 continue
             if self._at_start and self._looked_ns + each.offset_ns < self._newest_unix_ns:
-                continue  # the sender's clock is wrong: it is behind the stored data
+                continue  # behind the stored data, so wrong
             if self._at_start or (each.before_ns is not None and not self._clock_jumped(each)):
                 witnesses += 1
                 to_held_ns = abs(each.offset_ns - self._held_ns)
                 if to_held_ns <= abs(each.offset_ns - self._system_ns):
                     against.append(each.offset_ns)
-        # If the votes are equal, use the system clock at the start, and the held time after a jump.
+        # With equal votes, use the system clock at the start, and the held time after a jump.
         if against and 2 * len(against) >= witnesses + self._at_start:
             self._follows_system = False
-            if self._at_start:  # no held time at the start: use a sender's offset
+            if self._at_start:  # no held time at the start
                 self._held_ns = median_low(against)
         elif witnesses or (not self._at_start and self._looked_ns - self._jumped_ns > STEPOUT_NS):
             self._follow_system()

@@ -1,10 +1,9 @@
 """Compute how much the counters of engines and GPUs increased between samples.
 
 Pure. A counter is a total since the start of a process. A series consists of the samples of one
-engine or GPU of a replica, from one process with one start time. The increase in a time range is
-the sum of the increases between neighbouring samples of a series. A restart of the process begins a
-new series, so no increase is computed across a restart. If a counter decreases within a series, it
-was reset, and its increase between these two samples is unknown.
+engine or GPU from one process with one start time. The increase in a time range is the sum of the
+increases between neighbouring samples of a series, so none is computed across a restart. If a
+counter decreases within a series, it was reset, and the increase is unknown.
 
 A span consists of the first and the last sample of a series in a minute or an hour. A single sample
 is a span of length 0.
@@ -23,14 +22,11 @@ IntArray = NDArray[np.int64]
 
 _NS: Final = 10**9
 _WIDE: Final = 2**31
-"""Two factors below this limit have a product that fits in 64 bits."""
+"""The product of two factors below this fits in 64 bits."""
 
 
 def series_numbers(*columns: IntArray) -> IntArray:
-    """Return an array (n,) with a number for each row.
-
-    Rows with equal values in all columns have the same number. The numbers begin at 0.
-    """
+    """Return an array (n,) of numbers from 0, equal for rows with equal values in all columns."""
     numbers = np.zeros(columns[0].size, dtype=np.int64)
     for column in columns if numbers.size else ():
         least, greatest = int(column.min()), int(column.max())
@@ -45,14 +41,14 @@ def series_numbers(*columns: IntArray) -> IntArray:
 
 @dataclass(frozen=True)
 class CounterSeries:
-    """Samples or spans, sorted by series and time. n is their number.
+    """Samples or spans (n), sorted by series and time.
 
     Attributes:
-        order: (n,) the index of each sample or span in the original columns.
-        first_unix_ns: (n,) the start of each sample or span, sorted.
-        last_unix_ns: (n,) the end of each sample or span, sorted.
-        follows: (n,) whether the previous sample or span is a neighbour: it is in the same series,
-            and the gap between them is not longer than allowed.
+        order: (n,) indices in the original columns.
+        first_unix_ns: (n,) starts.
+        last_unix_ns: (n,) ends.
+        follows: (n,) whether the previous one is a neighbour: it is in the same series, and the gap
+            is not longer than allowed.
     """
 
     order: IntArray
@@ -71,10 +67,10 @@ class CounterSeries:
         """Sort samples or spans by series and time.
 
         Args:
-            series: (n,) the series number of each sample or span.
-            first_unix_ns: (n,) the start of each sample or span.
-            last_unix_ns: (n,) the end of each span, or None for samples.
-            longest_gap_s: the longest allowed gap between two neighbours, or None for no limit.
+            series: (n,) series numbers.
+            first_unix_ns: (n,) starts.
+            last_unix_ns: (n,) ends of spans, or None for samples.
+            longest_gap_s: between two neighbours, or None for no limit.
         """
         order = np.lexsort((first_unix_ns, series))
         first_ns, ordered = first_unix_ns[order], series[order]
@@ -89,7 +85,7 @@ class CounterSeries:
         """Return the increase of a counter since the previous sample.
 
         Args:
-            values: (n,) the counter in the order of the columns, with NaN for unknown values.
+            values: (n,) in the order of the columns, with NaN for unknown values.
 
         Returns:
             (n,) in the order of the columns, with NaN if there is no previous neighbour or after a
@@ -105,7 +101,7 @@ class CounterSeries:
     def apart_s(self) -> FloatArray:
         """Return the seconds since the previous neighbour, in the order of the columns.
 
-        The result is an array (n,), with NaN if a sample has no previous neighbour.
+        The result is (n,), with NaN if there is no previous neighbour.
         """
         apart = np.full(self.order.size, np.nan)
         apart[1:] = (self.first_unix_ns[1:] - self.last_unix_ns[:-1]) / _NS
@@ -133,10 +129,10 @@ class Intervals:
     """The n spans in the order of `CounterSeries`, followed by the m intervals between neighbours.
 
     Attributes:
-        order: (n,) the index of each span in the original columns.
+        order: (n,) indices in the original columns.
         next_places: (m,) the position in `order` of the span after each interval.
-        start_unix_ns: (n + m,) the start of each span and interval.
-        end_unix_ns: (n + m,) the end of each span and interval.
+        start_unix_ns: (n + m,) starts.
+        end_unix_ns: (n + m,) ends.
     """
 
     order: IntArray
@@ -145,14 +141,14 @@ class Intervals:
     end_unix_ns: IntArray
 
     def begun_by(self) -> IntArray:
-        """Return the column index of each span, then that of the span before each interval."""
+        """Return the column index of each span, then of the span before each interval."""
         return np.concatenate([self.order, self.order[self.next_places - 1]])
 
     def differences(self, first: FloatArray, last: FloatArray) -> FloatArray:
         """Return the increase of a counter in each span and each interval.
 
         Args:
-            first: (n,) the counter at the start of each span, in the order of the original columns.
+            first: (n,) the counter at the start of each span, in the order of the columns.
             last: (n,) the counter at the end of each span.
 
         Returns:

@@ -1,7 +1,7 @@
 """Convert frozen dataclasses to JSON text and back.
 
-Pure. `read` accepts only the fields and the types that the dataclass declares. It is strict,
-because the text may be from a damaged database or from another version of Tailspan.
+Pure. `read` accepts only the fields and the types that the dataclass declares. The text may be from
+a damaged database or another version of Tailspan.
 """
 
 import json
@@ -27,9 +27,8 @@ def read(kind: type[Read], text: str) -> Read:
     """Return the dataclass that `write` wrote.
 
     Args:
-        kind: the dataclass. Its fields may be texts, numbers, booleans, enums of texts, other
-            dataclasses, and sequences, tuples, mappings with text keys, and unions of these.
-        text: the JSON text.
+        kind: a dataclass with texts, numbers, booleans, enums of texts, dataclasses, and sequences,
+            tuples, mappings with text keys, and unions of these.
 
     Raises:
         ValueError: the text is not JSON, or a field is missing, unknown or has another type.

@@ -1,7 +1,4 @@
-"""Parse and format durations: a number and a unit, such as 500ms, 90s, 15m, 1.5h, 7d, 4w. Pure.
-
-Options, the configuration file, objectives and Prometheus rules use the same syntax.
-"""
+"""Parse and format durations: a number and a unit, such as 500ms, 90s, 15m, 1.5h, 7d, 4w. Pure."""
 
 import re
 from decimal import Decimal
@@ -52,10 +49,7 @@ def parse_s(text: str) -> int:
 
 
 def render(seconds: int) -> str:
-    """Format seconds as a whole number of the largest unit that divides them, at most days.
-
-    It is the inverse of `parse_s`.
-    """
+    """Format seconds as a whole number of the largest unit that divides them, at most days."""
     unit = next(unit for unit in ("d", "h", "m", "s") if seconds % UNITS_S[unit] == 0)
     return f"{seconds // UNITS_S[unit]}{unit}"
 

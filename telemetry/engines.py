@@ -1,8 +1,7 @@
 """Define an engine sample: the state of an engine at one instant.
 
 A gauge is a value at that instant. A total (`*_total`) counts from `started_unix_ns`, the start of
-the engine or of the front end that reports it. The increase between two samples with the same
-`started_unix_ns` is the difference of their totals. So a lost or repeated sample causes no error.
+the engine or of the front end that reports it.
 """
 
 from dataclasses import dataclass
@@ -24,18 +23,16 @@ from telemetry.fields import (
 from telemetry.requests import Source
 
 MOST_TRACKED: Final = 1_200
-"""Maximum number of replicas, of engines, and of senders that one collector tracks. With this
-limit, five collectors are enough for 5,000 replicas, even if a hash divides the replicas
-unevenly."""
+"""Maximum number of replicas, of engines, and of senders that one collector tracks. Five collectors
+are enough for 5,000 replicas, even if a hash divides them unevenly."""
 HUNG_S: Final = 60
 """Seconds without a completed step after which an engine with requests counts as hung.
 
 vLLM itself warns after 60 s without a response from a worker (VLLM_RINGBUFFER_WARNING_INTERVAL),
 and ends the engine after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS). The longest legitimate step is
-a prefill of 128k tokens in one chunk. For such a prefill, a 70B model needs about 4e16 FLOP: 18e15
-for the weights (2 x 70e9 x 128e3) and 22e15 for attention. Four H100 GPUs at half of their peak of
-990 TFLOP/s need 20 s for 4e16 FLOP. CUDA graphs are captured before the server accepts requests, so
-they do not delay a step.
+a prefill of 128k tokens in one chunk. For this prefill, a 70B model needs about 4e16 FLOP: 18e15
+for the weights (2 x 70e9 x 128e3) and 22e15 for attention. This takes four H100 GPUs 20 s at half
+of their peak of 990 TFLOP/s.
 """
 
 
@@ -46,13 +43,10 @@ MEND_HUNG: Final = (
 """Instructions for the user if an engine hangs."""
 
 
-# Without slots, so that the collector can set all fields of a row at once (`sample_layouts`).
+# Without slots, so that `sample_layouts` can set all fields at once.
 @dataclass(frozen=True, kw_only=True)
 class EngineSample:
-    """The state of one engine at one instant, from one reporting process.
-
-    Unknown values are None.
-    """
+    """The state of one engine at one instant, from one process. Unknown values are None."""
 
     replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]
     engine: Annotated[int, column("integer", "Index of the engine.", "the metrics' attributes")]

@@ -1,9 +1,8 @@
 """Describe the fields of requests and samples.
 
 Each field of `RequestTimeline`, `EngineSample` and `GpuSample` has an annotation with its unit,
-meaning, source and OpenTelemetry name. The annotation also determines whether rollups include the
-field. The tables of the collector and the store, docs/attributes.md and the JSON of `tailspan
-requests` are derived from these annotations.
+meaning, source and OpenTelemetry name. The tables of the collector and the store,
+docs/attributes.md and the JSON of `tailspan requests` are derived from these annotations.
 
     queue_s: Annotated[float | None, attribute(names.QUEUE, "s", "…", INSTANTS)] = None
 """
@@ -16,9 +15,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 from tailspan_vllm import names
 
 Quantity = Literal["text", "flag", "count", "number", "ratio", "score", "seconds"]
-"""The kind of a field's values. It determines the allowed range: a count is a whole number, a ratio
-is at most 1, and only a score may be negative.
-"""
+"""The kind of a field's values: a count is a whole number, a ratio is at most 1, and only a score
+may be negative."""
 
 
 HTTP: Final = "HTTP layer"
@@ -43,12 +41,10 @@ class Description(NamedTuple):
 
     Attributes:
         unit: a UCUM unit, or the type of a value without a unit.
-        meaning: the description, as a sentence.
+        meaning: a sentence.
         source: where the sender gets the value from, such as "request header".
-        wire: the name of the OpenTelemetry attribute or metric, or None if Tailspan sets the field.
-        quantity: the kind of values, which determines their range. None to derive it from type and
-            unit.
-        rolled_up: whether rollups include the field.
+        wire: the OpenTelemetry name, or None if Tailspan sets the field.
+        quantity: None to derive it from type and unit.
     """
 
     unit: str
@@ -102,7 +98,7 @@ class Field(NamedTuple):
 
     @property
     def quantity(self) -> Quantity:
-        """Return the kind of values, which determines the range that the field allows."""
+        """Return the kind of values."""
         if self.about.quantity is not None:
             return self.about.quantity
         if self.type is float:
@@ -113,7 +109,7 @@ class Field(NamedTuple):
 
     @property
     def is_total(self) -> bool:
-        """Return whether the field is a counter, not a gauge."""
+        """Return whether the field is a counter."""
         return self.name.endswith("_total")
 
 

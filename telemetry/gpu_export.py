@@ -1,7 +1,4 @@
-"""Convert GPU samples to OpenTelemetry metrics.
-
-Pure. An unknown value has no data point.
-"""
+"""Convert GPU samples to OpenTelemetry metrics. Pure. An unknown value has no data point."""
 
 from collections.abc import Iterable
 

@@ -1,7 +1,6 @@
 """Define a GPU sample: the state of a GPU at one instant, from its driver or a separate sampler.
 
-A value that a GPU does not report is None. No similar value is stored in its place. For example,
-the share of time with memory accesses is not stored as the memory bandwidth.
+A value that a GPU does not report is None. No similar value is stored in its place.
 """
 
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ class GpuSource(StrEnum):
     SIMULATOR = "simulator"
 
 
-# Without slots, so that the collector can set all fields of a row at once (`sample_layouts`).
+# Without slots, so that `sample_layouts` can set all fields at once.
 @dataclass(frozen=True, kw_only=True)
 class GpuSample:
     """The state of one GPU of one replica at one instant. Unknown values are None.
@@ -148,10 +147,8 @@ class GpuSample:
 METRICS: Final[Mapping[str, str]] = {
     field.name: wire for wire, field in on_the_wire(GpuSample).items() if field.type is not str
 }
-"""Maps each measured field to its OpenTelemetry metric.
-
-Throttle reasons are text, so they are sent as an attribute of `names.GPU_THROTTLED`.
-"""
+"""The OpenTelemetry metric of each measured field. Throttle reasons are an attribute of
+`names.GPU_THROTTLED`."""
 
 
 THROTTLE_REASONS: Final = frozenset(
@@ -180,5 +177,5 @@ THROTTLE_REASONS: Final = frozenset(
 
 
 def throttle_reasons(reasons: set[str]) -> str:
-    """Return a text with these reasons in the format of `GpuSample.throttle_reasons`."""
+    """Return these reasons in the format of `GpuSample.throttle_reasons`."""
     return ",".join(sorted(reasons))

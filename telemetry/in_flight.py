@@ -1,8 +1,7 @@
 """Define a report of a request in flight: a server's newest report of a request that has not ended.
 
-A report contains the request's labels, its age, and the time to first byte if the first byte was
-sent. The final latencies of the request can only be longer. So if the request misses a latency
-objective now, it will also miss it at its end.
+The final latencies can only be longer. So if the request misses a latency objective now, it will
+also miss it at its end.
 """
 
 from dataclasses import dataclass
@@ -11,17 +10,14 @@ from typing import Final
 from telemetry.requests import Source
 
 REPORTED_FROM_S: Final = 5.0
-"""Minimum age of a reported request, in seconds. The rows of ended requests are exported at an
-interval of the same length, so a report on a younger request would arrive no earlier than its row.
-"""
+"""Minimum age of a reported request, in seconds: the interval at which rows are exported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlightRequest:
     """A report of one request in flight at `seen_unix_ns`. Unknown values are None.
 
-    `trace_id`, `span_id` and `received_unix_ns` are the same as in the row that is written when the
-    request has ended.
+    `trace_id`, `span_id` and `received_unix_ns` are those of the later row.
     """
 
     span_id: str
@@ -30,7 +26,7 @@ class InFlightRequest:
     seen_unix_ns: int
     source: Source
     ttft_s: float | None = None
-    """The time to first byte, or None if no byte of the answer was sent yet."""
+    """The time to first byte, or None if no byte was sent yet."""
     reported_in_flight_s: float | None = None
     """The age of the request in the previous report, or None in the first report."""
     operation: str | None = None
@@ -46,7 +42,7 @@ class InFlightRequest:
     clock_ahead_s: float | None = None
     """See `RequestTimeline`."""
     engine: int | None = None
-    """The engine that the front end chose, or None if the sender does not report it."""
+    """The engine that the front end chose, or None if it is not reported."""
 
     @property
     def age_s(self) -> float:
@@ -58,6 +54,5 @@ SELECTED_BY: Final = (
     *("operation", "model", "lora", "route", "tenant", "region", "replica", "config"),
     *("streamed", "source", "prompt_tokens"),
 )
-"""The fields that have the same value in a report and in the row after the end. `engine` is not
-included, because some front ends determine a request's engine only at the end.
-"""
+"""The fields that are equal in a report and in the later row, without `engine`, which some front
+ends determine only at the end."""

@@ -1,7 +1,6 @@
 """Return the shell commands that install missing packages.
 
-If Tailspan runs from a source folder, a command installs from this folder; otherwise it installs
-the published package.
+If Tailspan runs from a source folder, a command installs this folder.
 """
 
 from importlib.util import find_spec
@@ -13,7 +12,7 @@ PLUGIN: Final = "tailspan-vllm"
 
 
 class MissingExtra(Exception):  # noqa: N818 -- the name states the condition
-    """A library of an extra is not installed. The message contains the command to install it."""
+    """A library of an extra is not installed. The message contains the command."""
 
 
 def install_plugin(root: Path = ROOT) -> str:
@@ -31,11 +30,6 @@ def install_extra(extra: str, root: Path = ROOT) -> str:
 
 def require(module: str, extra: str, what: str) -> None:
     """Check that a library of an extra is installed.
-
-    Args:
-        module: the library's import name.
-        extra: the extra that installs it.
-        what: the feature that needs the library, for the message.
 
     Raises:
         MissingExtra: the library is not installed.

@@ -2,8 +2,8 @@
 
 Pure. A ladder is a text: the tokens per block, as in `16:`, followed by four characters for each
 rung. The first rung stands for the empty prompt, and each further rung for the prefix that ends at
-one of `POSITIONS`. If two requests have equal rungs up to a position, they begin with the same
-tokens up to this position. The plugin computes ladders (`tailspan_vllm/request/prefix_ladder.py`).
+one of `POSITIONS`. Requests with equal rungs up to a position have the same tokens up to it. The
+plugin computes ladders (`tailspan_vllm/request/prefix_ladder.py`).
 """
 
 import re
@@ -36,9 +36,7 @@ class Ladders:
     offsets: NDArray[np.int64]
     """An array (n + 1,). Request i has the rungs `offsets[i]` to `offsets[i + 1] - 1`."""
     rungs: NDArray[np.uint32]
-    """An array (m,) with the four characters of each rung as a number. A request's first rung
-    stands for the empty prompt.
-    """
+    """An array (m,) with the four characters of each rung as a number."""
 
 
 def is_ladder(text: str) -> bool:

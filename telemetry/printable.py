@@ -11,5 +11,5 @@ def printable(text: str, widest: int) -> str:
 
 
 def first_upper(text: str) -> str:
-    """Return a text that begins with a capital letter. The other letters do not change."""
+    """Return a text that begins with a capital letter."""
     return text[:1].upper() + text[1:]

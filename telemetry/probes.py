@@ -1,7 +1,7 @@
 """Define a probe: one request from the prober to an endpoint, measured by the prober.
 
-Probes have their own table. The server that answers a probe also reports it, as a request with the
-tenant `PROBE_TENANT`. Queries leave out these requests unless they select this tenant.
+The server also reports the probe, as a request with the tenant `PROBE_TENANT`. Queries leave out
+these requests unless they select this tenant.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ PROBE_TENANT: Final = "tailspan-probe"
 SET_UP_PARTS: Final = ("late_s", "dns_s", "connect_s", "tls_s")
 """The parts of a probe's wait until its connection is ready."""
 WAIT_PARTS: Final = (*SET_UP_PARTS, "e2e_s")
-"""The parts of a probe's wait. They sum to the time from the probe's intended start to its end."""
+"""The parts of a probe's wait, from its intended start to its end."""
 
 
 class ProbeOutcome(StrEnum):
@@ -28,7 +28,7 @@ class ProbeOutcome(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     CACHED = "cached"
-    """A cache in front of the model answered, so the durations are not those of the model."""
+    """A cache answered, so the durations are not those of the model."""
     REJECTED = "rejected"
     ERROR = "error"
     TIMEOUT = "timeout"
@@ -51,8 +51,8 @@ class ProbeOutcome(StrEnum):
 class Probe:
     """One probe. Unknown values are None.
 
-    The time to connect is the sum of the durations of DNS, connect and TLS. All other durations
-    begin when the connection is ready. So the whole wait is the time to connect plus `e2e_s`.
+    The time to connect is the sum of DNS, connect and TLS. All other durations begin when the
+    connection is ready.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]

@@ -18,19 +18,17 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 Z_95 = 1.96
-"""Standard deviations on each side of the mean that contain 95 % of a normal distribution."""
+"""Number of standard deviations around the mean that contain 95 % of a normal distribution."""
 
 
 def quantile(values: FloatArray, q: float) -> float | None:
     """Return a quantile of a sample.
 
-    It is the smallest value of the sample such that at least a share q of all values is at most
-    this value.
+    It is the smallest value v for which at least a share q of the values is ≤ v.
 
     Args:
         values: (n,) in any order, without NaN.
-        q: in (0, 1). It is treated as an exact decimal number. Example: for 100 values and q =
-            0.07, the rank is 7.
+        q: in (0, 1), as an exact decimal number: for 100 values and q = 0.07, the rank is 7.
 
     Returns:
         One of the values, or None if there are no values.
@@ -44,9 +42,9 @@ def quantile(values: FloatArray, q: float) -> float | None:
 
 
 def nearest_rank(number: int, q: float) -> int:
-    """Return the rank of a quantile among `number` values. The smallest value has rank 1.
+    """Return the rank of a quantile among `number` values.
 
-    The result is 0 if there are no values.
+    The smallest value has rank 1. Without values, the result is 0.
 
     Raises:
         ValueError: q is outside (0, 1).
@@ -59,9 +57,8 @@ def nearest_rank(number: int, q: float) -> int:
 def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float, float] | None:
     """Return the confidence interval of a quantile (95 % for z = 1.96).
 
-    The ranks of its bounds are n·q ± z·√(n·q·(1−q)), rounded outwards. The coverage, computed
-    exactly with the binomial distribution, is at least 94.7 % for n up to 5,000 and q from 0.5 to
-    0.99.
+    The ranks of its bounds are n·q ± z·√(n·q·(1−q)), rounded outwards. The coverage, computed with
+    the binomial distribution, is at least 94.7 % for n up to 5,000 and q from 0.5 to 0.99.
 
     Args:
         values: (n,) in any order, without NaN.
@@ -120,7 +117,7 @@ def _check(values: FloatArray) -> None:
 
 @lru_cache(maxsize=64)
 def _decimal(q: float) -> Fraction:
-    """Return q as an exact decimal, because in floats, 0.07 × 100 is slightly above 7."""
+    """Return q as an exact decimal. In floats, 0.07 × 100 is slightly above 7."""
     return Fraction(repr(float(q)))
 
 

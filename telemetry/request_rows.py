@@ -1,7 +1,7 @@
 """Store many requests as rows of plain values, and as columns.
 
-The collector, the store and `/metrics` exchange requests in this form. Creating a `RequestTimeline`
-takes longer than the rest of the processing, so it is created only when a request is accessed.
+Creating a `RequestTimeline` takes longer than the rest of the processing, so it is created only
+when a request is accessed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,9 +23,8 @@ from telemetry.requests import (
 )
 
 Row = tuple[Any, ...]
-"""The values of all fields of a request, in order. Enums are stored as strings, which SQLite's
-driver processes faster.
-"""
+"""The values of all fields of a request, in order. Enums are strings, which SQLite's driver
+processes faster."""
 
 PLACE: Final = {field: place for place, field in enumerate(FIELDS)}
 """The index of each field in a row."""
@@ -43,7 +42,7 @@ MEASURES: Final = (
     *(name for name in FIELDS if _TYPES[name] in (float, float | None) and name != "cost_usd"),
     *("prompt_tokens", "cached_tokens", "output_tokens"),
 )
-"""The numeric fields that are summed. `cost_usd` is not included, because it is computed later."""
+"""The numeric fields that are summed, without `cost_usd`, which is computed later."""
 _MEASURE: Final = {field: place for place, field in enumerate(MEASURES)}
 
 
@@ -70,9 +69,8 @@ class RequestRows(Sequence[RequestTimeline]):
     """A sequence of requests that stores rows. Add rows only before the first column is read.
 
     Args:
-        rows: the rows.
-        measures: the numeric fields as an array (MEASURES, requests), with NaN for unknown values;
-            None to compute the array when needed.
+        measures: the numeric fields (MEASURES, requests), with NaN for unknown values; None to
+            compute them when needed.
     """
 
     __slots__ = ("_columns", "_measures", "rows")
@@ -96,7 +94,7 @@ class RequestRows(Sequence[RequestTimeline]):
         return cls(rows, np.concatenate([each.measures() for each in several], axis=1))
 
     def taken(self, places: Sequence[int]) -> "RequestRows":
-        """Return the requests at these indices, or self if these are all requests."""
+        """Return the requests at these indices, or self for all."""
         if len(places) == len(self.rows):
             return self
         return RequestRows([self.rows[each] for each in places])
@@ -151,6 +149,6 @@ class RequestRows(Sequence[RequestTimeline]):
         return any(value is not None for value in self.column(field))
 
     def _tpot_s(self) -> FloatArray:
-        between = self.numbers("output_tokens") - 1  # this is a new array, so it can be modified
+        between = self.numbers("output_tokens") - 1  # a new array
         between[~(between >= 1)] = np.nan
         return self.numbers("decode_s") / between

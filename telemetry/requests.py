@@ -27,7 +27,7 @@ from telemetry.fields import (
 
 
 class Outcome(StrEnum):
-    """The result of a request. Aborted and failed requests are also stored."""
+    """The result of a request."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -51,7 +51,7 @@ class Source(StrEnum):
     CLIENT = "client"
     """An application with an instrumented OpenAI client."""
     SCRAPE = "scrape"
-    """An engine's own `/metrics`, which do not report single requests."""
+    """An engine's `/metrics`, which do not report single requests."""
 
 
 class Basis(StrEnum):
@@ -94,15 +94,12 @@ grammar; for the end of the current step.
 HELD_PARTS = ("kv_load_s", "grammar_s", "adapter_wait_s")
 """The parts of `queue_held_s` with a known reason. The request waited, in the order of the names:
 for KV cache that was being loaded; for a grammar that was being compiled; for a free slot for its
-adapter. These parts sum to at most `queue_held_s`. The rest of `queue_held_s` has other reasons,
-for example a paused engine.
+adapter. The rest of `queue_held_s` has other reasons, for example a paused engine.
 """
 
 PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
-"""The parts of prefill, which sum to `prefill_s`."""
 
 DECODE_PARTS = tuple(f"decode_{part}" for part in PARTS)
-"""The parts of decode, which sum to `decode_s`."""
 
 LATENCIES = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 """The latencies whose percentiles can be computed from rollups."""
@@ -755,7 +752,7 @@ _FILLS = tuple(getattr(RequestTimeline, field).__set__ for field in FIELDS)
 def request_of_values(values: Iterable[Any]) -> RequestTimeline:
     """Create a request from the values of all fields, in order.
 
-    This function does not call the constructor, which takes twice as long.
+    The constructor takes twice as long.
     """
     request = object.__new__(RequestTimeline)
     for fill, value in zip(_FILLS, values, strict=True):

@@ -3,13 +3,12 @@
 A sketch counts durations in the bins of a fixed grid. Bin b contains durations above γ^(b−1) and up
 to γ^b seconds, with γ = 101/99, so every duration in a bin is within 1 % of the bin's estimate.
 There are 115 bins per decade, from a nanosecond to 31 years. Two sketches are merged by adding
-their counts per bin, as `SUM(n) GROUP BY bin` does. Merging is associative and exact: the result
-equals a sketch of all durations together. The grid never changes, so a stored bin has the same
-meaning on every machine. The bounds of bins are the doubles nearest to (101/99)^b, computed with
-integers. The bin of a duration is found by a search in the bounds. It is not computed with a
-logarithm, because its last digit would depend on the processor.
+their counts per bin. The result equals a sketch of all durations together. The grid never changes,
+so a stored bin has the same meaning on every machine. The bounds of bins are the doubles nearest to
+(101/99)^b, computed with integers. The bin of a duration is found by a search, because the last
+digit of a logarithm would depend on the processor.
 
-Adding a single duration takes 0.5 µs. Adding a column of durations takes 0.07 µs per duration
+Adding a single duration takes 0.5 µs. In a column, a duration takes 0.07 µs
 (benchmarks/sketches.py). Source: DDSketch, Masson et al., VLDB 2019, arXiv 1908.10693.
 """
 
@@ -40,7 +39,7 @@ _ABOVE, _BELOW = 101, 99
 
 @cache
 def _bounds_s() -> list[float]:
-    """Return the upper bounds of all bins. Each is a quotient of integers, rounded only once."""
+    """Return the upper bounds of all bins, each a quotient of integers, rounded once."""
     up = [_ABOVE**n / _BELOW**n for n in range(HIGHEST + 1)]
     down = [_BELOW**n / _ABOVE**n for n in range(-LOWEST, 0, -1)]
     return [*down, *up]
@@ -54,8 +53,7 @@ def _bounds_array_s() -> FloatArray:
 def bin_of(value_s: float) -> int | None:
     """Return the bin of a duration, or None if it is negative, NaN or beyond the grid."""
     bounds_s = _bounds_s()
-    # Written with `not`, the condition also rejects NaN, because every comparison with NaN is
-    # false.
+    # `not` also rejects NaN, because every comparison with NaN is false.
     if not 0 <= value_s <= bounds_s[-1]:
         return None
     return LOWEST + bisect_left(bounds_s, value_s)
@@ -97,7 +95,7 @@ def quantile_s(counts: Mapping[int, int], q: float) -> float | None:
 def quantiles_s(counts: Mapping[int, int], qs: Iterable[float]) -> list[float]:
     """Return several quantiles in the order of `qs`, or an empty list without durations."""
     ordered = sorted(counts)
-    # Use lists: for a few hundred bins, they are three times as fast as numpy.
+    # Lists: for a few hundred bins, they are three times as fast as numpy.
     cumulative = list(accumulate(map(counts.__getitem__, ordered)))
     number = cumulative[-1] if ordered else 0
     ranks = [nearest_rank(number, q) for q in qs]
@@ -110,8 +108,8 @@ def quantiles_s(counts: Mapping[int, int], qs: Iterable[float]) -> list[float]:
 class Sketch:
     """A sketch of a set of durations, with their sum.
 
-    `sum_ns` is an integer, because a sum of floats depends on their order. Values that are not
-    durations are counted only in `negative` and `unusable`.
+    `sum_ns` is an integer, because a sum of floats depends on their order. Other values are counted
+    only in `negative` and `unusable`.
     """
 
     counts: dict[int, int] = field(default_factory=dict)
@@ -129,7 +127,7 @@ class Sketch:
         return sum(self.counts.values())
 
     def quantile_s(self, q: float) -> float | None:
-        """Return a quantile. See the function `quantile_s`."""
+        """Return a quantile, like the function `quantile_s`."""
         return quantile_s(self.counts, q)
 
     def add(self, value_s: float) -> None:
@@ -144,18 +142,14 @@ class Sketch:
         counts = self.counts
         counts[bin_] = counts.get(bin_, 0) + 1
         self.sum_ns += round(value_s * 1e9)
-        # `bin_of` is inlined here, because this code runs for every received request.
+        # `bin_of` inlined, because this runs for every received request.
         if self.min_s is None or value_s < self.min_s:
             self.min_s = value_s
         if self.max_s is None or value_s > self.max_s:
             self.max_s = value_s
 
     def add_column(self, values_s: FloatArray) -> None:
-        """Add many durations.
-
-        Args:
-            values_s: (n,) the durations in any order, without NaN.
-        """
+        """Add many durations: (n,), without NaN."""
         below = values_s < 0
         good = (values_s >= 0) & (values_s <= _bounds_s()[-1])
         self.negative += int(np.count_nonzero(below))
@@ -167,7 +161,7 @@ class Sketch:
         (places,) = np.nonzero(counts)
         added = zip((places + LOWEST).tolist(), counts[places].tolist(), strict=True)
         self._add_counts(added)
-        # Sum in two halves, because ten very long durations would overflow 64 bits.
+        # In two halves, because ten very long durations would overflow 64 bits.
         upper, lower = np.divmod(np.rint(values_s * 1e9).astype(np.int64), 1 << 31)
         self.sum_ns += (int(upper.sum()) << 31) + int(lower.sum())
         self._widen(float(values_s.min()), float(values_s.max()))

@@ -1,8 +1,7 @@
 """Define starts of engines with their arguments, and compare two starts.
 
 Pure. `arguments` is a JSON object with sorted keys such as `cache.block_size`. The values are
-numbers, booleans and strings. An unknown argument is absent. In a comparison, an absent argument
-differs from every value.
+numbers, booleans and strings. An unknown argument is absent, and differs from every value.
 """
 
 import json
@@ -14,8 +13,8 @@ Argument = str | int | float | bool
 MOST_LOADING_S: Final = 3_600.0
 """Maximum plausible value of `loading_s`.
 
-A longer time means that the process created the engine long after its own start. vLLM itself waits
-for at most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
+A longer time means that the process created the engine long after its own start. vLLM waits for at
+most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
 """
 
 
@@ -25,9 +24,8 @@ class EngineStart:
 
     Unknown values are None.
 
-    `config` is the fingerprint of the arguments; requests and samples have it too. `device` is the
-    name of the engine's GPUs, and `gpus` is their number. `shape` is the shape of the model as a
-    JSON object.
+    `config` is the fingerprint of the arguments. `device` is the name of the engine's GPUs, and
+    `gpus` is their number. `shape` is the model's shape as a JSON object.
     """
 
     replica: str
@@ -44,16 +42,13 @@ class EngineStart:
     gpus: int | None = None
     shape: str | None = None
     loading_s: float | None = None
-    """Seconds from the start of the process until the engine was ready (`at_unix_ns`)."""
+    """Seconds from the start of the process until the engine was ready."""
     clock_ahead_s: float | None = None
     """See `RequestTimeline`."""
 
 
 class Difference(NamedTuple):
-    """One argument that differs between two configurations.
-
-    An absent value is None.
-    """
+    """One argument that differs between two configurations. An absent value is None."""
 
     argument: str
     before: Argument | None
@@ -63,7 +58,7 @@ class Difference(NamedTuple):
 def loading_from(start: EngineStart) -> int:
     """Return when an engine began to load, in unix nanoseconds.
 
-    From this time on, the previous engine, which this engine replaces, answers no requests.
+    From this time on, the previous engine answers no requests.
     """
     return start.at_unix_ns - int((start.loading_s or 0.0) * 10**9)
 
@@ -74,7 +69,7 @@ def written(arguments: dict[str, Argument]) -> str:
 
 
 def read(arguments: str) -> dict[str, Argument]:
-    """Parse the stored JSON text of arguments. It is the inverse of `written`."""
+    """Parse the stored JSON text of arguments, the inverse of `written`."""
     found: dict[str, Argument] = json.loads(arguments)
     return found
 

@@ -11,17 +11,15 @@ class Task:
     Only one thread at a time may change the fields, and any thread may read them.
 
     Attributes:
-        name: the name of the component in metrics, in `/readyz` and in `tailspan doctor`.
-        vital: whether telemetry is lost while the component fails. If a vital component fails,
-            senders should use another collector.
-        quiet_s: the longest normal time between two successes, or None if the component works only
-            on demand.
-        failures: the number of failed attempts.
-        problem: the reason why the last attempt failed, such as the exception's type, or None if it
-            succeeded.
-        begun_unix_s: the time of the first start, or None before the first start.
-        last_success_unix_s: the time of the last success, or None before the first success.
-        alive: returns whether the component's thread or process runs, or None if this is unknown.
+        name: as in metrics, `/readyz` and `tailspan doctor`.
+        vital: whether telemetry is lost while the component fails, so that senders should use
+            another collector.
+        quiet_s: the longest normal time between two successes, or None if the component works
+            only on demand.
+        problem: why the last attempt failed, such as the exception's type, or None.
+        begun_unix_s: the first start, or None.
+        last_success_unix_s: the last success, or None.
+        alive: returns whether the thread or process runs, or None if unknown.
     """
 
     name: str
@@ -39,15 +37,12 @@ class Task:
         self.last_success_unix_s = at_unix_s
 
     def failed(self, problem: BaseException | str) -> None:
-        """Record a failed attempt.
-
-        Record only the type of an exception, because its message may contain data.
-        """
+        """Record a failed attempt: only the exception's type, as its message may contain data."""
         self.failures += 1
         self.problem = problem if isinstance(problem, str) else type(problem).__name__
 
     def ailment(self, at_unix_s: float) -> str | None:
-        """Return a short description of why the component does not work, or None if it works."""
+        """Return why the component does not work, or None if it works."""
         if self.problem is not None:
             return self.problem
         if self.alive is not None and not self.alive():

@@ -8,8 +8,7 @@ from typing import Final
 
 _UNSEEN: Final = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
 """The Unicode categories of control, format, private, surrogate, unassigned and line-end
-characters. They include ESC and characters that reverse the writing direction.
-"""
+characters, such as ESC and characters that reverse the writing direction."""
 
 
 def visible(text: str) -> str:

@@ -1,10 +1,9 @@
 """Reads the AMD GPUs of this machine through AMD SMI, the Python library of ROCm.
 
-The firmware of an Instinct GPU reports `umc_activity`, the average share of the peak memory
-bandwidth that is in use. The bandwidth in use, in bytes per second, is `umc_activity` ×
-`vram_max_bandwidth`. `gfx_activity` is the share of time in which the graphics engine was busy. The
-activity of its compute units can be lower, but not higher. Source: AMD SMI, "Python API reference",
-ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of 10⁹).
+Bandwidth in use (bytes/s) = `umc_activity` × `vram_max_bandwidth`. Instinct GPUs report
+`umc_activity`, the average share of the peak bandwidth in use. `gfx_activity` is the share of time
+in which the graphics engine was busy. The activity of its compute units can be lower, but not
+higher. Source: AMD SMI, "Python API reference", ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of 10⁹).
 """
 
 import contextlib
@@ -61,8 +60,11 @@ _ACTIVITIES: Final = ("dram_bandwidth_ratio", "sm_active_ratio")
 def load() -> Any:
     """Return the Python library.
 
-    If the C library is missing, importing the Python library prints to stdout and raises exceptions
-    of several types. This function suppresses the output and raises ReaderError instead.
+    Without the C library, the import itself prints to stdout and raises exceptions of several
+    types.
+
+    Raises:
+        ReaderError: the library is not usable.
     """
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -75,12 +77,7 @@ def load() -> Any:
 
 
 class AmdSmiReader:
-    """Reads GPUs through AMD SMI. Use an object of this class from one thread only.
-
-    Args:
-        clock_unix_ns: returns the current time.
-        clock: monotonic seconds.
-    """
+    """Reads GPUs through AMD SMI, on one thread only."""
 
     def __init__(
         self,
@@ -93,7 +90,7 @@ class AmdSmiReader:
         self._opened_s = 0.0
 
     def read(self) -> Reading:
-        """Return the current values of every GPU. A failed GPU does not affect the others.
+        """Return the current values of every GPU.
 
         Raises:
             ReaderError: the library is not usable, or finds no GPU.
@@ -210,7 +207,7 @@ def _read_power(smi: Any, handle: Any, into: Measurements) -> None:
     energy = _value_or_absence(smi, lambda: smi.amdsmi_get_energy_count(handle))
     counted = "energy_accumulator"
     if not isinstance(energy, Absence) and counted not in energy:
-        counted = "power"  # its name in ROCm 5 and 6.0
+        counted = "power"
     resolution = None if isinstance(energy, Absence) else _value(energy, "counter_resolution")
     _set(
         into,

@@ -1,7 +1,6 @@
-"""Returns the replica that the user configured for a GPU, by the GPU's name or labels. Pure.
+"""Returns the replica that the user configured for a GPU, by its name or its dcgm-exporter labels.
 
-The labels are those of a dcgm-exporter. A configured replica overrides the replica that Tailspan
-detects.
+Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,9 +26,9 @@ class ConfiguredOwners:
     """The configured replicas of GPUs.
 
     Attributes:
-        by_gpu: maps one of a GPU's names to its replica.
-        template: template of the replica's name for GPUs of dcgm-exporters, for example `{pod}`.
-            Its fields are labels of the GPU.
+        by_gpu: replica by one of a GPU's names.
+        template: the replica's name, for GPUs of dcgm-exporters. Its fields are labels, for example
+            `{pod}`.
     """
 
     by_gpu: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

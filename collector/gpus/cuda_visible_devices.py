@@ -14,13 +14,8 @@ _PREFIXES = ("GPU-", "MIG-")
 def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
     """Return the UUIDs of the GPUs that a process sees.
 
-    By default, CUDA numbers GPUs by speed, but the driver numbers them by PCI bus. The two orders
-    are certain to be equal only if all GPUs are of the same model. If the variable lists numbers
-    and the models differ, the result is empty.
-
-    Args:
-        variable: the value of the process's CUDA_VISIBLE_DEVICES.
-        gpus: all GPUs of this machine.
+    The result is empty if the variable lists numbers and the GPUs are not all of the same model. By
+    default, CUDA numbers GPUs by speed, but the driver numbers them by PCI bus.
     """
     numbered = {each.index: each.gpu for each in gpus if each.index is not None}
     same_model = len({each.model_name for each in gpus if each.index is not None}) == 1

@@ -30,13 +30,7 @@ _WHY: Final = {
 
 
 class DcgmReader:
-    """Scrapes the dcgm-exporters of one `--dcgm` option.
-
-    Args:
-        discovery: finds the exporters' addresses.
-        clients: one HTTP client per set of credentials.
-        clock_unix_ns: returns the current time.
-    """
+    """Scrapes the dcgm-exporters of one `--dcgm` option."""
 
     def __init__(
         self,
@@ -49,7 +43,7 @@ class DcgmReader:
         self._clock_unix_ns = clock_unix_ns
 
     async def read(self) -> Reading:
-        """Return every GPU of every exporter. A failed exporter does not affect the others.
+        """Return every GPU of every exporter.
 
         Raises:
             ReaderError: discovery fails, or all exporters fail.
@@ -74,7 +68,7 @@ class DcgmReader:
         except ScrapeError as error:
             why = _WHY.get(error.reason, Why.NOT_UNDERSTOOD)
             return Failure(target.url, Absence(why, f"{target.url}: {error}"))
-        except Exception as error:  # a defect of Tailspan: the other exporters are still read
+        except Exception as error:  # a defect of Tailspan
             return Failure(target.url, Absence(Why.FAILED, f"{target.url}: {type(error).__name__}"))
         if not gpus:
             return Failure(target.url, Absence(Why.NOT_UNDERSTOOD, f"{target.url}: no DCGM_FI_*"))

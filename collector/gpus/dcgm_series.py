@@ -1,10 +1,9 @@
 """Converts the response of a dcgm-exporter to GPU samples.
 
 Pure. With MIG, each slice of a card has its own series, with the label GPU_I_ID. The exporter
-repeats the card's power and energy in the series of each slice. The parser drops these copies, so
-that no sum counts the card's power or energy twice. Sources: dcgm-exporter,
-`etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM, "Field Identifiers". Label
-names are those of versions 2.x to 4.x, including `--use-old-namespace`.
+repeats the card's power and energy in the series of each slice. The parser drops these copies.
+Sources: dcgm-exporter, `etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM, "Field
+Identifiers". Label names are those of versions 2.x to 4.x, including `--use-old-namespace`.
 """
 
 import re
@@ -83,11 +82,10 @@ NAMES: Final = frozenset({*_FIELDS, _USED, _FREE, _RESERVED, _TOTAL})
 
 
 def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...]:
-    """Return the GPUs and slices in a response. GPUs without a UUID are ignored.
+    """Return the GPUs and slices in a response, without those that have no UUID.
 
     Args:
         samples: samples with names in `NAMES`.
-        at_unix_ns: arrival time of the response.
     """
     series: dict[tuple[str, str], dict[str, float]] = {}
     labels: dict[tuple[str, str], dict[str, str]] = {}
@@ -150,10 +148,7 @@ def _gpu(
 
 
 def _set_memory(values: Mapping[str, float], into: Measurements) -> None:
-    """Set the memory fields.
-
-    An absent total is the sum of used, free and reserved memory.
-    """
+    """Set the memory fields. An absent total is the sum of used, free and reserved memory."""
     used, free, total = (values.get(name) for name in (_USED, _FREE, _TOTAL))
     if total is None and used is not None and free is not None:
         total = used + free + values.get(_RESERVED, 0.0)

@@ -1,6 +1,6 @@
 """Calls a driver's library on a separate thread, so that a hanging call blocks no other code.
 
-The thread is a daemon thread, so a hanging driver does not prevent the program from ending.
+It is a daemon thread, so it does not prevent the program from ending.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ TIMEOUT_S: Final = 5.0
 
 
 class Library(Protocol):
-    """Reads GPUs with calls that may block. All calls come from one thread."""
+    """Reads GPUs with calls that may block."""
 
     def read(self) -> Reading:
         """See `Reader.read`."""
@@ -26,12 +26,7 @@ class Library(Protocol):
 
 
 class DriverThread:
-    """A reader that calls a library on a separate thread.
-
-    Args:
-        library: the library.
-        timeout_s: time limit of one call of `read`.
-    """
+    """Calls `library` on a separate thread, with a time limit for each call of `read`."""
 
     def __init__(self, library: Library, timeout_s: float = TIMEOUT_S) -> None:
         self._library = library
@@ -43,7 +38,7 @@ class DriverThread:
         self._pending: Future[Reading] | None = None
 
     async def read(self) -> Reading:
-        """See `Reader`.
+        """Read on the separate thread.
 
         Raises:
             ReaderError: reading failed or took too long. After a timeout, further calls fail until
@@ -59,8 +54,8 @@ class DriverThread:
         answer = asyncio.wrap_future(self._pending)
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # may be late
         try:
-            # Not `wait_for`: before Python 3.12, `wait_for` loses a cancellation that arrives
-            # together with the result. The sampling would then never stop.
+            # Not `wait_for`: before Python 3.12, it loses a cancellation that arrives with the
+            # result.
             async with asyncio.timeout(self._timeout_s):
                 # Shielded, because a driver call cannot be cancelled.
                 return await asyncio.shield(answer)
@@ -69,7 +64,7 @@ class DriverThread:
             raise ReaderError(late) from error
 
     def close(self) -> None:
-        """Close the library after its current call has returned, without waiting for it."""
+        """Close the library after its current call, without waiting."""
         if self._thread is not None:
             self._calls.put(None)
             self._thread = None

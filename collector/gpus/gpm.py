@@ -1,8 +1,7 @@
 """Reads NVIDIA's GPU performance monitoring (GPM): a GPU's activity between two samples.
 
-GPM needs a Hopper GPU or a newer one. The first sample of a GPU has no values, because there is no
-earlier sample. A sample after a long pause has no values either, because its values would be
-averages over the pause. Each GPU has two sample buffers, which are freed at the end of the program.
+GPM needs a Hopper GPU or a newer one. The first sample of a GPU has no values. A sample after a
+long pause has none either, because its values would be averages over the pause.
 Source: NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
 """
 
@@ -19,9 +18,9 @@ LONGEST_S: Final = 10.0
 _PERCENT: Final = 0.01
 _MIB: Final = float(2**20)
 _ROUNDING: Final = 1.01
-"""Upper bound of a plausible ratio. A ratio can slightly exceed 1, because its numerator and
-denominator are measured with two clocks. A ratio from 1 to this bound is set to 1. A larger ratio
-is discarded.
+"""Upper bound of a plausible ratio. The numerator and the denominator are measured with two clocks,
+so a ratio can slightly exceed 1. A ratio above 1 is set to 1; a ratio above this bound is
+discarded.
 """
 
 
@@ -45,10 +44,7 @@ class GpmWindow:
     """Two successive samples of one GPU, or of one MIG instance.
 
     Args:
-        pynvml: the package.
-        device: handle of the card.
         instance: id of the MIG instance, or None for the whole card.
-        clock: monotonic seconds.
     """
 
     def __init__(
@@ -59,7 +55,6 @@ class GpmWindow:
         self._instance = instance
         self._clock = clock
         self._before: tuple[Any, float] | None = None
-        """Buffer and timestamp of the last sample."""
         self._spare: Any = None
         self._unsupported: Absence | None = None
         self._support_checked = False
@@ -74,7 +69,7 @@ class GpmWindow:
             why = self._compare_with_last(into)
         except self._pynvml.NVMLError as error:
             why = absence_of(self._pynvml, error)
-            self.free()  # the next sample counts as a first sample
+            self.free()
         if why is not None:
             if why.why in GONE:
                 raise ReaderError(why)
@@ -101,7 +96,7 @@ class GpmWindow:
         if self._before is not None and now_s - self._before[1] < SHORTEST_S:
             return Absence(Why.FIRST_LOOK, "too soon after the last sample")
         taken = self._spare if self._spare is not None else self._pynvml.nvmlGpmSampleAlloc()
-        self._spare = taken  # so that `free` frees the buffer if the read fails
+        self._spare = taken
         if self._instance is None:
             self._pynvml.nvmlGpmSampleGet(self._device, taken)
         else:

@@ -18,13 +18,7 @@ AMD_SMI: Final = "amd_smi"
 
 
 class GpuReaders:
-    """All GPU readers that the user configured. `close` releases their resources.
-
-    Args:
-        local: whether to read the GPUs of this machine.
-        dcgm: finds the addresses of dcgm-exporters.
-        dcgm_every_s: interval between two scrapes of a dcgm-exporter.
-    """
+    """All GPU readers that the user configured. `close` releases their resources."""
 
     def __init__(
         self,

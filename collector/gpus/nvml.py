@@ -1,8 +1,7 @@
 """Reads the NVIDIA GPUs of this machine through NVML: every card and every MIG slice.
 
-A lost GPU does not affect the other GPUs. NVML finds a lost GPU again only after the library is
-reopened. After each reopening, the first sample of every GPU lacks its rates. Therefore, the
-library is reopened at most every 30 s.
+NVML finds a lost GPU again only after the library is reopened. After each reopening, the first
+sample of every GPU lacks its rates. Therefore, the library is reopened at most every 30 s.
 """
 
 import contextlib
@@ -48,12 +47,7 @@ def load() -> Any:
 
 
 class NvmlReader:
-    """Reads GPUs through NVML. Use an object of this class from one thread only.
-
-    Args:
-        clock_unix_ns: returns the current time.
-        clock: monotonic seconds.
-    """
+    """Reads GPUs through NVML, on one thread only."""
 
     def __init__(
         self,
@@ -108,7 +102,7 @@ class NvmlReader:
         self._peaks.clear()
         self._some_lost = False
         if nvml is not None:
-            with contextlib.suppress(nvml.NVMLError):  # the library may be shut down already
+            with contextlib.suppress(nvml.NVMLError):
                 nvml.nvmlShutdown()
 
     def _open(self) -> Any:
@@ -200,7 +194,6 @@ class NvmlReader:
         return self._windows[gpu]
 
     def _set_bandwidth(self, nvml: Any, gpu: str, device: Any, into: Measurements) -> None:
-        """Set the memory bandwidth in bytes/s: the measured share times the peak bandwidth."""
         name = "dram_bandwidth_bytes_per_s"
         ratio = into.values.get("dram_bandwidth_ratio")
         if ratio is None:

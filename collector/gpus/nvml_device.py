@@ -1,8 +1,7 @@
 """Reads NVML's current values of one NVIDIA GPU, without its performance counters.
 
 NVML's `utilization.memory` is not read: it is the share of time in which memory was accessed, not
-the share of the bandwidth. Power, energy and clocks belong to a card. With MIG, memory and
-processes belong to the card's slices. Source: NVML API reference, "Device Queries".
+the share of the bandwidth. Source: NVML API reference, "Device Queries".
 """
 
 from collections.abc import Callable
@@ -59,7 +58,7 @@ def read_card(nvml: Any, device: Any, into: Measurements) -> None:
     """Set the power and energy of a card.
 
     Raises:
-        ReaderError: the GPU is gone. All functions of this module raise this error.
+        ReaderError: the GPU is gone.
     """
     _read(nvml, device, OF_CARD, into)
 
@@ -80,10 +79,10 @@ def read_memory(nvml: Any, device: Any, into: Measurements) -> None:
 
 
 def _memory(nvml: Any, device: Any) -> Any:
-    """Return the memory figures of a GPU. Used memory excludes the part that the driver reserves.
+    """Return the memory figures of a GPU.
 
-    The driver reserves 480 MiB on an H100. nvidia-smi and DCGM do not count this part as used
-    either.
+    Used memory excludes the part that the driver reserves (480 MiB on an H100), as in nvidia-smi
+    and DCGM.
     """
     try:
         return nvml.nvmlDeviceGetMemoryInfo(device, nvml.nvmlMemory_v2)

@@ -41,18 +41,11 @@ CODES: Final[Mapping[str, Why]] = {
     "NVML_ERROR_RESET_TYPE_NOT_SUPPORTED": Why.NOT_SUPPORTED,
     "NVML_ERROR_UNKNOWN": Why.FAILED,
 }
-"""Maps each code's name in the Python package to a reason. Older versions of the package lack some
-names.
-"""
+"""The reason for each code's name. Older versions of the package lack some names."""
 
 
 def meaning(pynvml: Any, code: int) -> Absence:
-    """Return the reason for an absent value, from an error code.
-
-    Args:
-        pynvml: the package.
-        code: the return value of an NVML function.
-    """
+    """Return the reason for an absent value, from an error code."""
     for name, why in CODES.items():
         if getattr(pynvml, name, None) == code:
             return Absence(why, _words(name))

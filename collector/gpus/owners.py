@@ -2,10 +2,9 @@
 
 The sources are used in this order: the user's configuration; the labels of a dcgm-exporter; the
 ancestors of the processes that compute on the GPU; CUDA_VISIBLE_DEVICES of the replicas' processes.
-An agent on a GPU machine receives no samples of engines, so it cannot look up a replica's name. It
-assigns the GPU to the default name of a replica: host and port of the server whose processes use
-the GPU. A GPU that no source assigns is reported under its machine's name, so that idle GPUs stay
-visible.
+An agent on a GPU machine receives no samples of engines. It assigns a GPU to the default name of a
+replica: host and port of the server whose processes use the GPU. A GPU that no source assigns is
+reported under its machine's name.
 """
 
 import logging
@@ -28,21 +27,16 @@ from telemetry.requests import RequestTimeline, Source
 
 MOST_KNOWN: Final = 4_096
 SILENT_NS: Final = 300 * 10**9
-"""If an engine sends no sample for this time, its process id is ignored, because the system may
-have given the id to another process. A running engine sends a sample every second.
-"""
+"""If an engine sends no sample for this time, its process id is ignored: the system may have given
+the id to another process. A running engine sends a sample every second."""
 
 _log = logging.getLogger(__name__)
 
 
 class Owners(Listener):
-    """Assigns GPUs to replicas. As a listener, it records the process ids of engines.
+    """Assigns GPUs to replicas. As a listener, it records the engines' process ids.
 
     Args:
-        host: this machine's name.
-        processes: reads the processes of this machine.
-        configured: the user's configuration.
-        clock_unix_ns: returns the current time.
         receives_engines: whether this process receives the engines' samples.
     """
 
@@ -73,10 +67,10 @@ class Owners(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record the process ids of engines. Scrapes and simulations report no process ids."""
+        """Record the process ids of engines. Scrapes and simulations report none."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            # Call `_forget` only once per message. Its duration grows with the number of replica
+            # Call `_forget` only once per message: its duration grows with the number of replica
             # names, and senders may invent names.
             if len(self._engines) >= MOST_KNOWN:
                 self._forget(now_unix_ns)
@@ -99,11 +93,7 @@ class Owners(Listener):
                 self._engines[key] = engine, now_unix_ns
 
     def assign(self, gpus: Sequence[GpuReading]) -> list[GpuSample]:
-        """Return the samples of GPUs, each with its replica. Thread-safe.
-
-        Args:
-            gpus: the GPUs of one call of a reader.
-        """
+        """Return the samples of GPUs, each with its replica. Thread-safe."""
         with self._lock:
             self._forget(self._clock_unix_ns())
             engines = [each for each, _ in self._engines.values()]
@@ -154,7 +144,7 @@ class Owners(Listener):
     ) -> dict[str, str]:
         """Return the replica of each GPU according to CUDA_VISIBLE_DEVICES.
 
-        Processes in containers are ignored, because containers number GPUs differently.
+        Ignores processes in containers, which number GPUs differently.
         """
         local = [gpu for gpu in gpus if gpu.source is GpuSource.NVML]
         seen: dict[str, set[str]] = {}
@@ -176,18 +166,16 @@ class Owners(Listener):
 
 
 def _processes_by_replica(gpu: GpuReading, of_process: Mapping[int, str | None]) -> Counter[str]:
-    """Return the number of processes on a GPU, by replica."""
     replicas = (of_process[pid] for pid in gpu.processes or ())
     return Counter(replica for replica in replicas if replica is not None)
 
 
 def _busiest(counted: Counter[str]) -> str | None:
-    """Return the replica with the most processes on the GPU."""
     return max(counted, key=lambda replica: (counted[replica], replica), default=None)
 
 
 def _full_name(name: str | None, replicas: set[str]) -> str | None:
-    """Return the full replica name for a replica name that was read from a GPU's labels.
+    """Return the full replica name for a name that was read from a GPU's labels.
 
     The default name of a replica in a pod is `pod:port`, but labels contain only the pod.
     """

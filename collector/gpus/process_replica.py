@@ -1,14 +1,13 @@
 """Finds the replica to which a process of this machine belongs.
 
-Pure. A process id alone is not enough: other machines have the same ids, and every container has a
-process 1. Therefore, the start of the process must also match the start timestamp of the engine's
-totals. If a replica's name contains a host (`host:port`, the default), the host must be this
-machine or the process's container.
+Pure. Other machines have the same process ids, and every container has a process 1. Therefore, the
+start of the process must also match the start timestamp of the engine's totals. If a replica's name
+contains a host (`host:port`, the default), the host must be this machine or the process's
+container.
 
 With one API server, the engine's workers are descendants of the process whose id the engine
-reports. With several API servers, or with data parallelism, the processes of the servers and of the
-engines are siblings. One launcher, which runs the same program, started all of them at about the
-same time.
+reports. With several API servers or data parallelism, the servers and the engines are siblings. One
+launcher, which runs the same program, started them at about the same time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,15 +21,11 @@ AFTER_S: Final = 3_600.0
 totals start only after the model is loaded.
 """
 TOGETHER_S: Final = 120.0
-"""Maximum time between the starts of two child processes of one launcher."""
+"""Maximum time between the starts of two children of one launcher."""
 
 
 class EngineProcess(NamedTuple):
-    """A process whose id an engine reported.
-
-    Attributes:
-        started_unix_ns: start timestamp of the engine's totals, or None if it is unknown.
-    """
+    """A process whose id an engine reported."""
 
     replica: str
     process: int
@@ -55,11 +50,8 @@ def replica_of(
     """Return the replica of a process, or None if it is uncertain.
 
     Args:
-        ancestry: the process, its parent, its grandparent, and so on.
-        engines: the engines by process id.
-        here: this machine's name.
-        hostname: returns the host name of the container of a process.
-        children: returns the children of a process.
+        ancestry: the process, its parent, and so on.
+        hostname: returns the host name of a process's container.
     """
     branch: Process | None = None
     for process in ancestry:
@@ -83,15 +75,11 @@ def server_of(
 ) -> str | None:
     """Return the default name (host:port) of the server to which a process belongs.
 
-    The server is the nearest ancestor that runs the same program as the process, and that listens
-    on exactly one port. The server's GPU workers listen on several ports, and its parent runs
-    another program.
+    The server is the nearest ancestor that runs the same program as the process and listens on
+    exactly one port. The server's GPU workers listen on several ports.
 
     Args:
-        ancestry: the process, its parent, and so on.
-        here: this machine's name.
-        hostname: returns the host name of a process's container.
-        port: returns the port that a process listens on; None unless there is exactly one.
+        port: returns the only port that a process listens on, or None.
     """
     line = list(ancestry)
     for process in line[1:]:

@@ -1,8 +1,8 @@
 """Reads the processes of this machine from /proc: parents, namespaces, start times.
 
-Command lines and environment variables may contain secrets, so no command line is read, and
-CUDA_VISIBLE_DEVICES is the only variable that is used. Values that this process has no permission
-to read are unknown. Source: proc(5).
+No command line is read, and CUDA_VISIBLE_DEVICES is the only variable used, because command lines
+and variables may contain secrets. Values that this process has no permission to read are unknown.
+Source: proc(5).
 """
 
 import contextlib
@@ -14,24 +14,20 @@ from typing import Final, NamedTuple
 VARIABLE: Final = b"CUDA_VISIBLE_DEVICES"
 INIT: Final = 1
 KERNEL_THREADS: Final = 2
-"""Process id of the parent of all kernel threads. It is not visible in containers."""
+"""Parent of all kernel threads. It is not visible in containers."""
 _LISTENING: Final = "0A"
 """TCP_LISTEN in the kernel's tables of sockets."""
 _DEEPEST: Final = 64
-"""Maximum number of ancestors of a process. A longer chain means that processes changed while they
-were read.
-"""
+"""Maximum number of ancestors. A longer chain means that processes changed during the read."""
 
 
 class Process(NamedTuple):
-    """One process.
+    """A process.
 
     Attributes:
         pid: the process id in Tailspan's namespace.
-        own_pid: the process id in the process's own namespace; differs from `pid` in a container.
-        contained: whether the process is in a namespace below Tailspan's.
-        started_unix_s: start timestamp of the process; None if unknown.
-        program: the executable file, or None without permission to read it.
+        own_pid: the process id in the process's own namespace.
+        contained: whether the process's namespace is below Tailspan's.
     """
 
     pid: int
@@ -42,12 +38,7 @@ class Process(NamedTuple):
 
 
 class Processes:
-    """Reads processes.
-
-    Args:
-        root: the path of /proc.
-        ticks_per_s: clock ticks per second of the start times in /proc.
-    """
+    """Reads processes."""
 
     def __init__(self, root: Path = Path("/proc"), ticks_per_s: float | None = None) -> None:
         self._root = root
@@ -96,7 +87,7 @@ class Processes:
         return None
 
     def port(self, pid: int) -> int | None:
-        """Return the TCP port that a process listens on; None unless there is exactly one."""
+        """Return the only TCP port that a process listens on, or None."""
         try:
             mine = self._sockets(pid)
             lines = [
@@ -115,7 +106,7 @@ class Processes:
         return ports.pop() if len(ports) == 1 else None
 
     def hostname(self, pid: int) -> str | None:
-        """Return the host name of the container of a process, or None if it cannot be read."""
+        """Return the host name of a process's container, or None if it cannot be read."""
         try:
             text = (self._root / str(pid) / "root" / "etc" / "hostname").read_text("utf-8")
         except (OSError, ValueError):
@@ -125,7 +116,7 @@ class Processes:
     def _sockets(self, pid: int) -> set[str]:
         found = set()
         for each in (self._root / str(pid) / "fd").iterdir():
-            with contextlib.suppress(OSError):  # the file may have been closed
+            with contextlib.suppress(OSError):
                 kind, _, number = str(each.readlink()).partition(":")
                 if kind == "socket":
                     found.add(number.strip("[]"))
@@ -138,8 +129,8 @@ class Processes:
             return False
 
     def _process(self, pid: int, status: dict[str, str]) -> Process:
-        # NSpid contains the process's id in each namespace, from Tailspan's namespace to the
-        # process's own. Kernels before 4.1 lack this field.
+        # NSpid has the process's id in each namespace, from Tailspan's to its own. Not before Linux
+        # 4.1.
         numbers = status.get("NSpid", str(pid)).split()
         contained = len(numbers) > 1
         return Process(pid, int(numbers[-1]), contained, self._started(pid), self._program(pid))
@@ -160,8 +151,7 @@ class Processes:
             if self._booted_s is None:
                 self._booted_s = _boot((self._root / "stat").read_text("utf-8", "replace"))
             stat = (self._root / str(pid) / "stat").read_text("utf-8", "replace")
-            # The process name in parentheses may contain any character. Field 22 is the 20th after
-            # the name.
+            # The process name in parentheses may contain any character.
             ticks = int(stat.rpartition(")")[2].split()[19])
         except (OSError, ValueError, IndexError, StopIteration):
             return None

@@ -1,7 +1,4 @@
-"""Defines the interface of a GPU reader, and its results: values and reasons for absent values.
-
-`owners` assigns GPUs to replicas.
-"""
+"""Defines the interface of a GPU reader, and its results: values and reasons for absent values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +8,6 @@ from typing import Any, Final, Protocol
 from telemetry.gpus import METRICS, GpuSource
 
 MEASURED: Final = (*METRICS, "throttle_reasons")
-"""The fields of `GpuSample` that a reader measures."""
 
 
 class Why(StrEnum):
@@ -52,13 +48,12 @@ class Why(StrEnum):
     IMPOSSIBLE = "impossible"
     """The device reported an impossible value, such as a ratio above 1."""
     UNREACHABLE = "unreachable"
-    """The address does not resolve, or does not respond."""
+    """The address does not resolve or respond."""
     SHUT = "shut"
     """The exporter requires a token or a certificate, or its certificate is not trusted."""
     NOT_UNDERSTOOD = "not_understood"
     """The response has no GPU metrics."""
     NOT_KEPT = "not_kept"
-    """The samples could not be stored."""
     FAILED = "failed"
     """Any other failure; `Absence` contains the details."""
 
@@ -94,10 +89,9 @@ class GpuReading:
 
     Attributes:
         gpu: the GPU's UUID, or another unique name.
-        index: the GPU's number in the driver's order, or None for a slice or a source without an
-            order.
-        values: the values that were read, by field of `GpuSample`.
-        absent: the reasons for absent values, by field of `GpuSample`.
+        index: the GPU's number in the driver's order, or None if it has none.
+        values: measured values, by field of `GpuSample`.
+        absent: reasons for absent values, by field of `GpuSample`.
         processes: ids of the processes that compute on the GPU, in this machine's namespace; None
             if unknown.
         labels: labels of a dcgm-exporter: Hostname, pod, namespace, container …
@@ -134,7 +128,7 @@ class Reader(Protocol):
     """Reads GPUs."""
 
     async def read(self) -> Reading:
-        """Return the current values. If one GPU fails, the other GPUs are still returned.
+        """Return the current values of all GPUs that do not fail.
 
         Raises:
             ReaderError: the reader could not read any GPU.

@@ -1,7 +1,7 @@
 """Reads GPUs periodically, assigns each sample to a replica, and stores the samples.
 
-Each reader has a separate task, so a slow reader does not delay the others. A reader that finds no
-GPU logs nothing, and tries again after a minute.
+Each reader has its own task, so a slow reader does not delay the others. A reader that finds no GPU
+tries again after a minute, without a log line.
 """
 
 import asyncio
@@ -33,35 +33,27 @@ class GpuReader(NamedTuple):
 
 @dataclass(slots=True)
 class ReaderState:
-    """The last results of one reader."""
+    """The last results of a reader."""
 
     name: str
     up: bool | None = None
-    """Whether the last call of `read` succeeded. None before the first call, and if the machine has
-    no GPU of this vendor.
-    """
+    """Whether the last call of `read` succeeded. None if there was no call, or no GPU of this
+    vendor."""
     gpus: tuple[GpuReading, ...] = ()
-    """The GPUs that the last call returned."""
     absence: Absence | None = None
-    """The reason for the failure if the last call failed."""
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """Number of failures by `Why`: failed calls, and single GPUs that failed in a successful
-    call."""
+    """Number of failed calls, and of single GPUs that failed in a successful call."""
     lost: dict[str, Absence] = field(default_factory=dict)
-    """GPUs or addresses that failed in the last call, with the reason."""
+    """What failed in the last call."""
 
 
 class GpuSampler:
-    """Calls each reader periodically until the sampler is cancelled.
+    """Calls each reader periodically until cancelled.
 
     Args:
-        readers: the readers.
-        owners: assigns GPUs to replicas.
-        keep: stores samples. Its exceptions are counted, and sampling continues.
-        clock_unix_ns: returns the current time.
-        pause: waits for a number of seconds.
+        keep: stores samples. Its exceptions are counted.
     """
 
     def __init__(
@@ -101,7 +93,7 @@ class GpuSampler:
         while True:
             try:
                 await self.ask(reader)
-            except Exception as error:  # a defect: this and the other readers continue
+            except Exception as error:
                 self.task.failed(error)
                 _log.exception("gpus: %s: reading the GPUs failed", reader.name)
                 absent = Absence(Why.FAILED, type(error).__name__)
@@ -122,7 +114,7 @@ class GpuSampler:
         except ReaderError as error:
             self._failed(state, error.absence)
             return
-        except Exception as error:  # a defect of Tailspan or of a library: other readers continue
+        except Exception as error:  # a defect of Tailspan or of a library
             self._failed(state, Absence(Why.FAILED, f"{type(error).__name__}: {error}"))
             return
         now_lost = {each.what: each.absence for each in reading.failures}
@@ -138,7 +130,7 @@ class GpuSampler:
             samples = await asyncio.to_thread(self._owners.assign, kept)
             if samples:
                 await self._keep(samples)
-        except Exception as error:  # any failure of the store: sampling continues
+        except Exception as error:
             self._failed(state, Absence(Why.NOT_KEPT, f"{type(error).__name__}: {error}"))
             return
         state.up, state.absence, state.gpus = True, None, reading.gpus

@@ -1,8 +1,8 @@
 """Selects one of two sources of the same GPU: the driver on this machine, or a dcgm-exporter.
 
-The source that reports bandwidth is preferred. If both sources report bandwidth, or neither does,
-the driver is preferred, because it is read every second. The samples of the other source are
-ignored until the preferred source has sent none for `SILENT_NS`.
+The source that reports bandwidth is preferred. If both do or neither does, the driver is preferred,
+because it is read every second. The samples of the other source are ignored until the preferred
+source has sent none for `SILENT_NS`.
 """
 
 from typing import Final, NamedTuple
@@ -43,6 +43,6 @@ class SourcePreference:
 
 def _rank(gpu: GpuReading) -> tuple[bool, bool]:
     absence = gpu.absent.get(_BANDWIDTH)
-    # The first sample of a source has no bandwidth yet, but its later samples will have it.
+    # The first sample of a source never has a bandwidth.
     reports = _BANDWIDTH in gpu.values or (absence is not None and absence.why is Why.FIRST_LOOK)
     return reports, gpu.source is not GpuSource.DCGM

@@ -1,12 +1,10 @@
 """Shares the reading time fairly between senders.
 
-Messages are read one at a time, and one message can take a hundred times longer than another. If
-messages were read in their order of arrival, a few expensive messages from one sender would delay
-all other senders. Therefore the queue selects the sender that has used the least reading time. A
-message then waits for the current message and for at most one message from each other sender. The
-rows of all senders are committed in one transaction, so one sender with many rows would delay the
-others' commits. Therefore, a sender with too many uncommitted rows is skipped until its rows are
-committed.
+Messages are read one at a time, and one message can take a hundred times longer than another. The
+queue selects the sender that has used the least reading time. A message then waits for the current
+message and for at most one message from each other sender. The rows of all senders are committed in
+one transaction. A sender with too many uncommitted rows would delay it, so this sender is skipped
+until its rows are committed.
 
 Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, with the measured time instead of the
 packet length.
@@ -29,20 +27,15 @@ _NO_RESULT: Final = object()
 class _Sender:
     used_s: float
     """Reading time used so far. A new sender starts with the value of the sender that was served
-    last.
-    """
+    last."""
     waiting: deque[_Work] = field(default_factory=deque)
 
 
 class FairQueue:
     """A queue of work (functions to call) by sender. Thread-safe.
 
-    Senders without work are removed.
-
     Args:
-        max_load: a sender with this load (uncommitted rows) or more is skipped until its load is
-            lower.
-        clock: monotonic seconds.
+        max_load: a sender with this load (uncommitted rows) or more is skipped.
     """
 
     def __init__(
@@ -54,7 +47,6 @@ class FairQueue:
         self._senders: dict[str, _Sender] = {}
         self._loads: Counter[str] = Counter()
         self._now_s = 0.0
-        """`used_s` of the sender that was served last: the start value of a new sender."""
 
     def put(self, peer: str, work: Callable[[], Any]) -> Future[Any]:
         """Queue work for a sender. Return a future for its result."""
@@ -65,7 +57,7 @@ class FairQueue:
         return done
 
     def load(self, peer: str, more: int) -> None:
-        """Add to a sender's load; a negative number reduces the load."""
+        """Add to a sender's load; the number may be negative."""
         with self._lock:
             self._loads[peer] += more
             if not self._loads[peer]:
@@ -106,8 +98,7 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # Do not remove the sender earlier: the reading time of this message must be added to
-            # the sender's time before its next message is selected.
+            # Do not remove the sender earlier: the time of this message must be added first.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:
@@ -117,7 +108,7 @@ class FairQueue:
         return True
 
     def refuse_all(self, error: Callable[[], Exception]) -> None:
-        """Remove all queued work that has not begun, and set this error on its futures."""
+        """Remove the queued work, and set this error on its futures."""
         with self._lock:
             waiting = [done for each in self._senders.values() for _, done in each.waiting]
             for each in self._senders.values():

@@ -1,8 +1,7 @@
 """Reserves memory for a message while it arrives, and releases the memory after the response.
 
-Bytes are reserved before they are used. There is a limit per sender and a limit for all senders
-together. If a message does not fit, the collector refuses it and the sender must retry. Use this
-module from one event loop only.
+There is a limit per sender and a limit for all senders. If a message does not fit, the sender must
+retry. Use this module from one event loop only.
 """
 
 from dataclasses import dataclass
@@ -20,18 +19,12 @@ class _Usage:
 
 
 class MessageMemory:
-    """The reservations of all unanswered messages.
-
-    Args:
-        limits: limits on messages and bytes, per address and in total.
-        counters: count the waiting messages and the reserved bytes.
-    """
+    """The reservations of all unanswered messages."""
 
     def __init__(self, limits: Limits, counters: Counters) -> None:
         self._limits = limits
         self._counters = counters
         self._all = _Usage()
-        # Contains only addresses with a waiting message: at most `max_waiting_messages`.
         self._peers: dict[str, _Usage] = {}
 
     def enter(self, peer: str) -> "Reservation":
@@ -58,7 +51,7 @@ class MessageMemory:
             (self._all, self._limits.max_waiting_bytes, ""),
         ):
             others = usage.size_bytes - own_bytes
-            # If no other message waits, accept any size; `Limits.max_body_bytes` limits it.
+            # If no other message waits, any size is accepted; `Limits.max_body_bytes` limits it.
             if others and usage.size_bytes + more_bytes > most:
                 raise BusyError(
                     f"{others} bytes{origin} wait to be stored, and {own_bytes + more_bytes} more"
@@ -77,7 +70,7 @@ class MessageMemory:
 
 
 class Reservation:
-    """The reserved memory of one message. As a context manager, it releases the memory."""
+    """The memory of one message. As a context manager, it releases the memory."""
 
     def __init__(self, rooms: MessageMemory, peer: str) -> None:
         self._rooms = rooms

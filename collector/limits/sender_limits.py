@@ -12,11 +12,9 @@ from collector.errors import ThrottledError
 
 MIB: Final = 2**20
 MOST_PEERS: Final = 4096
-"""Maximum number of senders with a separate count. A new sender replaces the sender that has been
-silent longest.
-"""
+"""Maximum number of senders with a count. A new sender replaces the one that was silent longest."""
 MESSAGE_BYTES: Final = 512
-"""Number of bytes added to each body's size, because an empty message causes work too."""
+"""Added to each body's size, because an empty message causes work too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +22,7 @@ class Limits:
     """Limits of the collector, per sender and in total.
 
     Bytes are counted after decompression. A rate limit is an average: the bytes allowed in one
-    second, or one message of any allowed size, may arrive at once. The function `sender` identifies
-    senders.
+    second, or one message of any allowed size, may arrive at once.
     """
 
     max_body_bytes: int = 16 * MIB
@@ -33,28 +30,20 @@ class Limits:
     max_waiting_bytes: int = 256 * MIB
     """Maximum total size of all unanswered messages, including those still arriving."""
     max_peer_waiting_bytes: int = 128 * MIB
-    """Maximum total size of the unanswered messages from one address.
-
-    The default is half of the total limit, so that one sender cannot use all memory.
-    """
+    """Maximum total size of the unanswered messages from one address: half of the total limit, so
+    that one sender cannot use all memory."""
     max_waiting_messages: int = 1024
-    """Maximum number of unanswered messages. Each uses up to 64 KiB in the transport before it is
-    read, in total 64 MiB.
-    """
+    """Maximum number of unanswered messages. Each message uses up to 64 KiB in the transport before
+    it is read."""
     max_peer_waiting_messages: int = 256
     """Maximum number of unanswered messages from one address. An OpenTelemetry Collector sends 10
-    messages at once (`num_consumers`), and many senders may share one address behind a NAT.
-    """
+    at once (`num_consumers`), and many senders may share an address behind a NAT."""
     max_connections: int = 1024
     """Maximum number of open connections of each OTLP port."""
     max_peer_connections: int = 256
-    """Maximum number of connections from one address to the HTTP port. The gRPC library cannot
-    count connections by address.
-    """
+    """Maximum number of connections from one address to the HTTP port. gRPC cannot count them."""
     max_peer_bytes_per_s: float = 128 * MIB
-    """Maximum rate from one address."""
     max_bytes_per_s: float = 512 * MIB
-    """Maximum rate from all addresses."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -66,8 +55,7 @@ class Limits:
 class _Bucket:
     """A token bucket that refills at a constant rate.
 
-    It holds at most the tokens of one second. One message may take more tokens than are left, so
-    that the balance becomes negative.
+    It holds at most the tokens of one second. The balance can become negative.
     """
 
     left: float
@@ -80,12 +68,7 @@ class _Bucket:
 
 @dataclass(slots=True)
 class Rates:
-    """Enforces the rates. Use it from one event loop only.
-
-    Args:
-        limits: the rates.
-        clock: monotonic seconds.
-    """
+    """Enforces the rates, on one event loop only."""
 
     limits: Limits
     clock: Callable[[], float] = time.monotonic
@@ -98,9 +81,6 @@ class Rates:
     def check(self, peer: str) -> None:
         """Check that this sender's rate and the total rate are below their limits.
 
-        Args:
-            peer: the sender's address, without the port of its connection.
-
         Raises:
             ThrottledError: a rate was exceeded.
         """
@@ -108,10 +88,10 @@ class Rates:
         _check(self._all, self.limits.max_bytes_per_s, "from all senders")
 
     def charge(self, peer: str, body_bytes: int) -> None:
-        """Count a message with this size.
+        """Count a message of this size.
 
         Raises:
-            ThrottledError: see `check`; the message was not counted.
+            ThrottledError: as in `check`; the message was not counted.
         """
         self.check(peer)
         self.add(peer, body_bytes + MESSAGE_BYTES)
@@ -135,7 +115,8 @@ class Rates:
 def sender(address: str) -> str:
     """Return the key of a sender: its IPv4 address, or its IPv6 network of 64 bits.
 
-    A host usually has a whole network of this size, and could use a new address for each message.
+    An IPv6 host could use a new address of its network for each message.
+
     Source: RFC 4291, "IPv6 Addressing Architecture", 2.5.4.
     """
     try:

@@ -1,8 +1,7 @@
 """Serves an ASGI application on its own port, inside a running event loop.
 
-uvicorn serves the application. This module binds the port before uvicorn starts, so that the error
-for a port in use can name the command-line option that sets the port. It also limits connections
-and disables uvicorn's signal handlers.
+This module binds the port before uvicorn starts, so that the error for a port in use can name its
+command-line option. It limits connections and disables uvicorn's signal handlers.
 """
 
 import asyncio
@@ -26,9 +25,7 @@ def listen(host: str, port: int, option: str) -> socket.socket:
     """Return a socket that listens on the address.
 
     Args:
-        host: address to listen on; loopback by default.
-        port: port, or 0 for a free port.
-        option: the command-line option that sets the port, named in the error.
+        option: the command-line option that the error names.
 
     Raises:
         ListenError: the port is in use or forbidden, or the address does not exist.
@@ -44,9 +41,8 @@ def listen(host: str, port: int, option: str) -> socket.socket:
         raise ListenError(
             f"cannot listen on {host} port {port}: {why}; choose another with {option}"
         ) from error
-    # Accepted sockets inherit TCP_NODELAY from the listening socket. asyncio does not set it on
-    # sockets without an explicit protocol. Without TCP_NODELAY, every response waits 40 ms for the
-    # sender's delayed ACK.
+    # Accepted sockets inherit TCP_NODELAY. Without it, every response waits 40 ms for the sender's
+    # delayed ACK. asyncio does not set it on sockets without an explicit protocol.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 
@@ -55,12 +51,7 @@ class AsgiHost:
     """Serves one application until stopped.
 
     Args:
-        app: the application.
-        host: address to listen on.
-        port: port, or 0 for a free port.
-        option: the command-line option that sets the port, for the error.
-        tls: None for plaintext.
-        limits: limits on connections and their durations.
+        option: the command-line option that errors name.
     """
 
     def __init__(
@@ -103,14 +94,14 @@ class AsgiHost:
 
     @property
     def serving(self) -> bool:
-        """Return whether the server is running."""
+        """Whether the server runs."""
         return self._serving is not None and not self._serving.done()
 
     async def stop(self, grace_s: float) -> None:
         """Accept no new connections, and wait up to `grace_s` for current requests."""
         if self._server is None or self._serving is None:
             return
-        # uvicorn reads this setting, in whole seconds, when the shutdown begins.
+        # uvicorn reads this setting (whole seconds) when the shutdown begins.
         self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
         self._server.should_exit = True
         await self._serving
@@ -118,10 +109,7 @@ class AsgiHost:
 
 
 class _LimitedServer(uvicorn.Server):
-    """A uvicorn server with a connection limit and without signal handlers.
-
-    The program itself decides when to stop.
-    """
+    """A uvicorn server with a connection limit and without signal handlers."""
 
     def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
         super().__init__(config)

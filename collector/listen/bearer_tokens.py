@@ -26,17 +26,16 @@ CHALLENGE: Final = 'Bearer realm="tailspan"'
 SHORTEST: Final = 16
 
 TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""The characters that a token may contain."""
 HOLDER: Final = "tailspan.holder"
-"""Key in an ASGI scope under which the `Holder` of the request's token is stored."""
+"""Key of the token's `Holder` in an ASGI scope."""
 
 
 class Holder(NamedTuple):
     """The holder of a request's token.
 
     Attributes:
-        number: the position of the token in its file; the first token has number 1.
-        role: the name of its role, or None for a token that may read and write everything.
+        number: the position of the token in its file, from 1.
+        role: its role, or None if it may read and write everything.
     """
 
     number: int
@@ -47,8 +46,8 @@ class Tokens:
     """The valid tokens, at least one.
 
     Args:
-        tokens: tokens of at least `SHORTEST` characters each, each with `:ROLE` if it has a role.
-        where: the file or variable with the tokens, named in errors.
+        tokens: `TOKEN` or `TOKEN:ROLE`, each of at least `SHORTEST` characters.
+        where: the file or variable, named in errors.
 
     Raises:
         SecurityError: there are no tokens, or a token is malformed.
@@ -89,7 +88,7 @@ class Tokens:
         if scheme.lower() != "bearer":
             raise UnauthenticatedError("a token is required: send Authorization: Bearer TOKEN")
         digest = _digest(token.strip())
-        # Compare every token, so that the duration does not reveal which token matches.
+        # Compare every token: the duration must not reveal which one matches.
         found = [hmac.compare_digest(digest, good) for good in self._digests]
         if not sum(found):
             raise UnauthenticatedError("the token is not valid")
@@ -113,10 +112,8 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str
     None if neither is set.
 
     Args:
-        file: a file with one token per line. A `#` begins a comment. None for
-            `TAILSPAN_TOKEN_FILE`.
-        environ: the environment. The variable `TAILSPAN_TOKENS` has tokens separated by blanks or
-            commas.
+        file: one token per line; `#` begins a comment. None for `TAILSPAN_TOKEN_FILE`.
+        environ: `TAILSPAN_TOKENS` has tokens separated by blanks or commas.
 
     Raises:
         SecurityError: the file cannot be read.
@@ -136,14 +133,12 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str
 
 
 def token_without_role(tokens: Iterable[str]) -> str | None:
-    """Return the first token without a role, which may send telemetry, or None."""
+    """Return the first token that may send telemetry, or None."""
     return next((each for each in tokens if ":" not in each), None)
 
 
 def sending_token(file: Path | None, environ: Mapping[str, str]) -> str | None:
     """Return the first token that may send telemetry, or None if no tokens are configured.
-
-    The tokens are read as in `read_tokens`.
 
     Raises:
         SecurityError: the file cannot be read, a token is malformed, or each one has a role.
@@ -165,9 +160,6 @@ class BearerGate:
     """An ASGI application that requires a token on all paths except `open_paths`.
 
     Args:
-        app: the application to protect.
-        tokens: the valid tokens.
-        open_paths: paths that require no token, such as health checks of an orchestrator.
         role_paths: the prefix of the paths that tokens with a role may read. The application must
             restrict its answers to the role of `HOLDER` in the scope.
     """

@@ -1,10 +1,11 @@
-"""Accepts TCP connections within limits. asyncio's own server accepts connections without a limit.
+"""Accepts TCP connections within limits.
 
-When file descriptors run out, asyncio's server logs an error for each connection in its backlog, up
-to 2,048 errors per second. This acceptor counts a connection as soon as it is accepted, before the
-TLS handshake. There is a limit per address and a limit for all addresses together. At a limit, a
-new connection replaces the connection that has waited longest for its client, so idle connections
-cannot block a scrape or a probe.
+asyncio's own server has no limit. When file descriptors run out, it logs up to 2,048 errors per
+second.
+
+This acceptor counts a connection before the TLS handshake. There is a limit per address and a limit
+for all addresses. At a limit, a new connection replaces the connection that has waited longest for
+its client, so idle connections cannot block a scrape or a probe.
 """
 
 import asyncio
@@ -23,13 +24,12 @@ from typing import Final, Protocol
 from collector.limits.sender_limits import sender
 
 ACCEPT_AT_ONCE: Final = 64
-"""Number of connections accepted before the event loop continues with other work."""
+"""Number of connections accepted before the event loop does other work."""
 PAUSE_S: Final = 1.0
 """Pause when file descriptors run out, as in asyncio."""
 MOST_DESCRIPTORS: Final = 8192
-"""The soft limit of file descriptors is raised to this number, if the hard limit allows it. The
-number is twice what all ports, the database and the scrapes need.
-"""
+"""The soft limit of file descriptors is raised to this number: twice what all ports, the database
+and the scrapes need."""
 KEPT_DESCRIPTORS: Final = 256
 """Number of file descriptors reserved for the database, /metrics, scrapes and logs."""
 
@@ -50,12 +50,10 @@ class ConnectionLimits:
     head_s: float = 10.0
     """Time limit for a request's head, from the start of the connection or from the first byte
     after the previous response. A head fits in one packet. nginx allows 60 s, Apache
-    (mod_reqtimeout) 20 s.
-    """
+    (mod_reqtimeout) 20 s."""
     idle_s: float = 75.0
-    """Time limit between a response and the next request: longer than the interval between exports,
-    so that a connection is not closed at the start of the next export.
-    """
+    """Time limit between a response and the next request: longer than the interval between
+    exports."""
     write_s: float = 30.0
     """Time limit for a client to read its response. The largest response is a scrape of /metrics
     with 3.9 MB.
@@ -85,7 +83,7 @@ class Connection:
 
     @property
     def waits_since(self) -> float | None:
-        """See `OpenConnection.waits_since`. A TLS handshake also waits for the client."""
+        """See `OpenConnection`. A TLS handshake also waits for the client."""
         return self.began if self.held is None else self.held.waits_since
 
     def close_at_once(self) -> None:
@@ -100,11 +98,8 @@ class Acceptor:
     """Accepts the connections of a listening socket, within limits.
 
     Args:
-        listening: the socket; `close` closes it.
-        protocol: creates the protocol of a connection. The protocol must set the connection's
-            `held`, and call `closed` when it ends.
-        limits: limits on connections and on the handshake's duration.
-        tls: None for plaintext.
+        protocol: creates a connection's protocol, which must set `held`, and call `closed` at its
+            end.
     """
 
     def __init__(
@@ -119,7 +114,6 @@ class Acceptor:
         self._limits = limits
         self._tls = tls
         self._loop = asyncio.get_running_loop()
-        # In order of arrival.
         self._open: dict[Connection, None] = {}
         self._peers: Counter[str] = Counter()
         self._paused: asyncio.TimerHandle | None = None
@@ -137,7 +131,7 @@ class Acceptor:
                 connection.close_at_once()
 
     async def wait_closed(self) -> None:
-        """Do nothing. uvicorn calls this method, but waits for open connections itself."""
+        """Do nothing. uvicorn waits for open connections itself."""
 
     def closed(self, connection: Connection) -> None:
         """Remove a connection that has ended; idempotent."""
@@ -186,8 +180,8 @@ class Acceptor:
         connection.task = self._loop.create_task(self._serve(accepted, connection))
 
         def served(task: asyncio.Task[None]) -> None:
-            # Use a callback, because a task that is cancelled before its first step never runs its
-            # own code.
+            # A callback, because a task that is cancelled before its first step never runs its own
+            # code.
             error = None if task.cancelled() else task.exception()
             if task.cancelled() or error is not None:
                 self.closed(connection)
@@ -210,11 +204,10 @@ class Acceptor:
         )
 
     def _close_longest_waiting(self, peer: str | None) -> bool:
-        """Close the connection that has waited longest. Return whether one was found.
+        """Close the connection that has waited longest, and return whether one was found.
 
         Args:
-            peer: the sender whose connection is closed; None for the sender with the most
-                connections.
+            peer: its sender; None for the sender with the most connections.
         """
         if peer is None:
             peer = max(self._peers, key=lambda name: self._peers[name], default=None)
@@ -245,7 +238,7 @@ class Acceptor:
 def within_descriptors(connections: int, ports: int) -> int:
     """Return the number of connections per port that the limit of file descriptors allows.
 
-    First raise the soft limit, if the hard limit allows it. The result is at most `connections`.
+    Raises the soft limit first. The result is at most `connections`.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < MOST_DESCRIPTORS:

@@ -2,9 +2,8 @@
 
 An attacker's page can point its own DNS name at this address (DNS rebinding). The browser then lets
 the page read every response, but the Host header still contains the page's name. A page can also
-send a POST to another origin without reading the response; the browser then sends the Origin
-header. The explorer's server uses this module too, so the module imports no other module of the
-project. Source: RFC 9110, "Host and :authority"; RFC 6454, "The Web Origin Concept".
+send a POST to another origin; the browser then sends the Origin header. Source: RFC 9110, "Host and
+:authority"; RFC 6454, "The Web Origin Concept".
 """
 
 import re
@@ -22,9 +21,9 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_ALLOWED_HOSTS"
 OPTION: Final = "--allowed-host"
 
 PRIVATE_SUFFIXES: Final = (".svc", ".cluster.local", ".internal", ".local", ".home.arpa")
-"""Suffixes of host names that public DNS never resolves, so an attacker's page cannot be loaded
-from such a host. Sources: Kubernetes services, ICANN's private-use domain (resolution 2024.07.29),
-RFC 6762, RFC 8375.
+"""Suffixes of host names that public DNS never resolves, so no attacker's page has such a name.
+Sources: Kubernetes services, ICANN's private-use domain (resolution 2024.07.29), RFC 6762, RFC
+8375.
 """
 
 _NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]+)*")
@@ -34,16 +33,15 @@ _NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]
 class AllowedHosts:
     """The host names that requests may contain.
 
-    IP addresses, `localhost` and `*.localhost` are always allowed, because public DNS does not
-    resolve them.
+    IP addresses, `localhost` and `*.localhost` are always allowed.
     """
 
     names: frozenset[str] = frozenset()
-    """Further names in lower case. `*.example.org` matches every name below example.org."""
+    """Further names, in lower case. `*.example.org` matches every name below it."""
     private: bool = False
     """Whether names without a dot and names under `PRIVATE_SUFFIXES` are also allowed."""
     any_name: bool = False
-    """Whether every name is allowed, because tokens or TLS block an attacker's page."""
+    """Whether every name is allowed, because tokens or TLS block the attack."""
 
     @classmethod
     def of(
@@ -52,10 +50,7 @@ class AllowedHosts:
         """Return the allowed hosts for a server's address.
 
         Args:
-            names: the names that the user configured.
-            own: this server's own names: the address to listen on and the machine's name. IP
-                addresses are ignored.
-            loopback: whether only this machine can reach the server.
+            own: the address to listen on and the machine's name. IP addresses are ignored.
             protected: whether tokens or TLS are required. An attacker's page has no token, and the
                 certificate does not contain the page's name.
 
@@ -85,7 +80,7 @@ class AllowedHosts:
 
 
 def checked(name: str) -> str:
-    """Return a name in lower case and without a final dot, as in `AllowedHosts.names`.
+    """Return a name in lower case and without a final dot.
 
     Raises:
         ValueError: the name is not a host name, or has a port.
@@ -100,7 +95,7 @@ def checked(name: str) -> str:
 
 
 def names_in(given: Collection[str], environ: Mapping[str, str]) -> list[str]:
-    """Return the names from the option and from the environment variable (separated by commas)."""
+    """Return the names from the option and from the environment variable."""
     return [*given, *environ.get(ENVIRONMENT_KEY, "").replace(",", " ").split()]
 
 
@@ -108,13 +103,7 @@ class HostGate:
     """An ASGI application that answers only requests to an allowed host.
 
     If a request has an Origin header, this origin must have the same host and port as this server,
-    or a host that the user allowed. WebSockets are checked in the same way.
-
-    Args:
-        app: the application to protect.
-        hosts: the host names that requests may contain.
-        open_paths: paths without a check, such as health checks, which contain no data.
-        refused: called with the path of each refused request.
+    or a host that the user allowed.
     """
 
     def __init__(
@@ -160,7 +149,7 @@ class HostGate:
             authority = urlsplit(origin).netloc.lower()
         except ValueError:
             return False
-        if not authority:  # the Origin of a file or a sandboxed frame is "null"
+        if not authority:  # a file or a sandboxed frame has the Origin "null"
             return False
         if host is not None and authority == host.lower():
             return True

@@ -1,8 +1,8 @@
 """Adds time limits to uvicorn's HTTP/1.1 protocol.
 
-uvicorn itself limits only the pause after a response. This protocol also closes a connection if the
-client sends no request, sends an incomplete request head, does not read the response, or sends a
-body in tiny chunks.
+uvicorn limits only the pause after a response. This protocol also closes a connection if the client
+sends no request, only a part of a head, or a body in tiny chunks, or if it does not read the
+response.
 """
 
 import asyncio
@@ -28,10 +28,7 @@ class TimedH11(H11Protocol):
     """One connection.
 
     Args:
-        connection: the acceptor's record of the connection.
-        limits: the time limits of the connection.
-        closed: called when the connection is lost.
-        given: the arguments that uvicorn passes to its own protocol.
+        given: the arguments of uvicorn's own protocol.
     """
 
     def __init__(
@@ -52,16 +49,16 @@ class TimedH11(H11Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """See `OpenConnection`. The client must send a request, or read the response."""
+        """See `OpenConnection`."""
         waits = self._write is not None or not self._answering
         return self._waited_since if waits else None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit for a request."""
         super().connection_made(transport)
-        # Count every unsent byte as unread. Otherwise a connection that closes with less than 64
-        # KiB unsent would stay open for ever. With a limit of 0, asyncio's TLS transport would
-        # always pause writing.
+        # Count every unsent byte as unread. Otherwise a connection that closes with less than
+        # 64 KiB unsent would never close. With a limit of 0, asyncio's TLS transport would always
+        # pause writing.
         transport.set_write_buffer_limits(high=1)
         self._connection.held = self
         self._await_head()
@@ -74,7 +71,7 @@ class TimedH11(H11Protocol):
         self._closed(self._connection)
 
     def data_received(self, data: bytes) -> None:
-        """Pass the data to uvicorn, and start or stop the timer for a request's head."""
+        """Pass the data to uvicorn, and start or stop the timer for a head."""
         super().data_received(data)
         if self._answering:
             if self._head is not None:
@@ -89,14 +86,14 @@ class TimedH11(H11Protocol):
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Start the write timer. The client reads more slowly than the server writes."""
+        """Start the write timer: the client reads more slowly than the server writes."""
         super().pause_writing()
         if self._write is None:
             self._waited_since = time.monotonic()
             self._write = self.loop.call_later(self._limits.write_s, self._abort)
 
     def resume_writing(self) -> None:
-        """Stop the write timer. The client has read everything."""
+        """Stop the write timer."""
         super().resume_writing()
         self._waited_since = time.monotonic()
         if self._write is not None:
@@ -144,7 +141,7 @@ class _CountedChunks(h11.Connection):
         self._chunks = self._bytes = 0
 
     def start_next_cycle(self) -> None:
-        """Begin to count the chunks of the next request."""
+        """Reset the count of chunks."""
         super().start_next_cycle()
         self._chunks = self._bytes = 0
 

@@ -17,26 +17,20 @@ LIMITED: Final = (
     "collector.otlp.grpc_receiver",
     "collector.otlp.http_receiver",
 )
-"""The loggers that log a line for a single connection, or for a single message of a sender."""
 
 
 class LogLimit(logging.Filter):
-    """Limits the log records per line of code and period, and counts the omitted records.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Limits the log records per line of code and period."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        # A key is a line of code, so there are few keys.
         self._seen: dict[tuple[str, int], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to write this record.
 
-        The first record of a period contains the number of records omitted in the previous period.
+        The first record of a period states how many were omitted in the period before.
         """
         place, now = (record.pathname, record.lineno), self._clock()
         began, count = self._seen.get(place, (now, 0))

@@ -12,7 +12,7 @@ from collector.errors import SecurityError
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Paths of PEM files, checked when the object is created.
+    """Paths of PEM files. The constructor checks the files.
 
     Raises:
         SecurityError: a file cannot be read or is not PEM, or the key does not match.
@@ -21,9 +21,9 @@ class Tls:
     certificate: Path
     """The certificate, followed by the intermediate certificates, if any."""
     key: Path
-    """The private key, which must not be encrypted."""
+    """The private key, not encrypted."""
     client_ca: Path | None = None
-    """If set, clients need a certificate that this certificate authority signed (mutual TLS)."""
+    """If set, clients need a certificate that this authority signed (mutual TLS)."""
 
     def __post_init__(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -31,8 +31,8 @@ class Tls:
             if path is not None:
                 _read(path)
         try:
-            # With a given password, an encrypted key causes an error. Without one, OpenSSL would
-            # prompt for the password on the terminal.
+            # If a key is encrypted and no password is given, OpenSSL prompts on the terminal. With
+            # a password, it raises an error.
             context.load_cert_chain(self.certificate, self.key, password="")
         except (ssl.SSLError, ValueError) as error:
             why = getattr(error, "reason", None) or str(error)

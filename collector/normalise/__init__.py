@@ -1,3 +1,1 @@
-"""Converts OTLP items to the types of `telemetry/`. Invalid items are refused and raise no
-exception.
-"""
+"""Converts OTLP items to the types of `telemetry/`."""

@@ -1,9 +1,8 @@
 """Reads encoded attributes into a row's fields, and caches the decoded values.
 
-Many spans contain the same encoded attributes, for example the same labels and small counts. The
-cache maps the bytes of an attribute to its decoded value. If the value is a double, its bytes are
-the last eight of the attribute; the cache then stores only the bytes before the double. protobuf
-decodes attributes that are not in the cache, and `values.Reader` checks the values.
+Many spans contain the same labels and small counts. The cache maps the bytes of an attribute to its
+decoded value. If the value is a double, only the bytes before the double (its last eight bytes) are
+cached. `values.Reader` checks the values.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,13 +17,13 @@ from collector.normalise.values import MAX_DURATION_S, Reader, RefusalError, rat
 
 _MAX_CACHED: Final = 16_384
 _MAX_CACHED_BYTES: Final = 384
-"""Maximum size of a cached attribute in bytes. It limits the whole cache to a few MB."""
+"""Maximum size of a cached attribute in bytes. It limits the cache to a few MB."""
 
 _DOUBLE = Struct("<d").unpack_from
 _DOUBLE_BYTES: Final = 8
 
 Read = Callable[[Reader, str], Any]
-"""A function that reads an attribute, or raises RefusalError. Usually a method of `Reader`."""
+"""Reads an attribute, or raises RefusalError. Usually a method of `Reader`."""
 
 
 REFUSED: Final = object()
@@ -32,7 +31,7 @@ REFUSED: Final = object()
 
 
 class _Cached(NamedTuple):
-    """A decoded attribute: the position of its field in the row, and its value.
+    """An attribute's value, and the position of its field in the row.
 
     If the value is invalid, `value` is `REFUSED`, and `refusal` has the reason.
     """
@@ -44,8 +43,6 @@ class _Cached(NamedTuple):
 
 
 class _Number(NamedTuple):
-    """An attribute with a double: its field, and the check of its value."""
-
     place: int
     most: float
     check: Callable[[float], float]
@@ -61,11 +58,10 @@ class AttributeTable:
     """Reads the attributes of an item into the fields of a row.
 
     Args:
-        fields: the row's fields, in order.
         table: maps an attribute name to its field and to the function that reads it.
-        unique: attributes with values that rarely repeat, which are not cached.
-        unstored: attributes with a double value that no field stores. Their values are checked, but
-            not cached, because they would fill the cache.
+        unique: attributes whose values rarely repeat. They are not cached.
+        unstored: attributes with a double that no field stores. Their values are checked, but not
+            cached.
     """
 
     def __init__(
@@ -84,12 +80,11 @@ class AttributeTable:
         self._blank: list[Any] = [None] * (len(fields) + 1)
 
     def read(self, attributes: Iterable[bytes]) -> tuple[list[Any], Refusal | None, int]:
-        """Read the attributes of one item. If a key is repeated, the last value is used.
+        """Read the attributes of one item. The last value of a repeated key is used.
 
         Returns:
-            A tuple of three: the values in the order of the fields (None if absent), with one extra
-            value at the end to ignore; the first reason to refuse the item, or None; and the number
-            of truncated texts.
+            The values in the order of the fields (None if absent), with one extra value at the end
+            to ignore; the first reason to refuse the item, or None; the number of truncated texts.
 
         Raises:
             MalformedError: the bytes are not an attribute.

@@ -17,11 +17,7 @@ from telemetry.starts import EngineStart
 
 @dataclass(slots=True)
 class Batch:
-    """A normalised message.
-
-    The number of items in the message (spans, data points or log records) is `accepted` + skipped +
-    refused.
-    """
+    """A normalised message. It had `accepted` + skipped + refused items."""
 
     requests: RequestRows = field(default_factory=RequestRows)
     samples: list[EngineSample] = field(default_factory=list)
@@ -39,17 +35,15 @@ class Batch:
     dropped_values: Counter[DroppedValue] = field(default_factory=Counter)
     """Counts of invalid values that were left out of the rows."""
     sample_points: list[int] = field(default_factory=list)
-    """The number of data points in each row of `samples`."""
+    """The number of data points in each row."""
     gpu_points: list[int] = field(default_factory=list)
-    """The number of data points in each row of `gpus`."""
+    """The number of data points in each row."""
     lookup_spans: list[int] = field(default_factory=list)
     """The number of spans to count for each row of `lookups`: 1, or 0 if the same span is already
     counted as a request or an operation."""
     leads_ns: dict[str, int] = field(default_factory=dict)
-    """By how much each sender's clock is ahead of Tailspan's, where it is known
-    (`SenderClocks`)."""
+    """How far each sender's clock is ahead of Tailspan's, where it is known (`SenderClocks`)."""
     why: dict[Refusal, str] = field(default_factory=dict)
-    """Explanations of refusals for the sender, by reason."""
 
     @property
     def empty(self) -> bool:
@@ -60,10 +54,7 @@ class Batch:
 
     @property
     def complaint(self) -> str:
-        """Return the text for the sender about refused items and dropped values.
-
-        For example `2 ends_before_start, 1 negative`.
-        """
+        """Return the text for the sender, for example `2 ends_before_start, 1 negative`."""
         why = {**WHY, **self.why}
         refused = [
             f"{count} {reason}" + (f" ({why[reason]})" if reason in why else "")

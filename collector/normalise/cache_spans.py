@@ -1,9 +1,8 @@
 """Converts spans that report a lookup in a cache of answers or embeddings.
 
-Pure. The names are in `telemetry/cache_aliases.py`. Such a span may come from any instrumentation:
-the span of a call to a model, the span of an HTTP client that captures response headers, or a
-gateway's span. If a span has invalid values, the lookup is stored without them, and they are
-counted.
+Pure. The names are in `telemetry/cache_aliases.py`. Any instrumentation may send such a span: a
+call to a model, an HTTP client that captures response headers, or a gateway. Invalid values are
+left out and counted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +44,7 @@ TENANT: Final = (
 )
 ROUTE: Final = ("http.route", "litellm.request.route")
 PATH: Final = ("url.path", "url.full", "http.target", "http.url")
-"""Attributes that contain a path or a URL, for spans without a route. The query is not stored."""
+"""Attributes with a path or a URL, for spans without a route. The query is not stored."""
 MODEL: Final = ("gen_ai.request.model", "gen_ai.response.model", "llm.request.model")
 MODEL_PATHS: Final = (
     "/chat/completions",
@@ -56,12 +55,11 @@ MODEL_PATHS: Final = (
     ":generateContent",
     ":streamGenerateContent",
 )
-"""A call to a URL path with one of these endings is a call to a model. Headers that any web server
-may send are read only from the responses of such calls."""
+"""A call to a path with one of these endings is a call to a model. Headers that any web server may
+send are read only from such calls."""
 
 
 def _header(name: str) -> tuple[str, str]:
-    """Return the attribute of a captured header, and its name in older instrumentations."""
     return f"{HEADER_PREFIX}{name}", f"{HEADER_PREFIX}{name.replace('-', '_')}"
 
 
@@ -78,11 +76,10 @@ NAMES: Final = frozenset(
         *(attribute for header in each.similarity_headers for attribute in _HEADERS[header]),
     )
 )
-"""All attributes that report a lookup."""
 
 
 def reports_a_lookup(span: Span) -> bool:
-    """Return whether a span has an attribute of a cache. Most spans have no such attribute."""
+    """Return whether a span has an attribute of a cache."""
     return not NAMES.isdisjoint(pair.key for pair in span.attributes)
 
 
@@ -172,7 +169,6 @@ def _lookup_s(reported: Reported, attributes: Mapping[str, AnyValue], batch: Bat
 
 
 def _value(attributes: Mapping[str, AnyValue], name: str, is_header: bool) -> object:
-    """Return the value of an attribute or of a captured header, or None."""
     if not is_header:
         return _scalar_value(attributes[name]) if name in attributes else None
     given = next((attributes[each] for each in _HEADERS[name] if each in attributes), None)
@@ -182,7 +178,6 @@ def _value(attributes: Mapping[str, AnyValue], name: str, is_header: bool) -> ob
 
 
 def _scalar_value(value: AnyValue) -> object:
-    """Return the value if it is a text, a number or a boolean, otherwise `()`, which is invalid."""
     kind = value.WhichOneof("value")
     if kind in ("string_value", "bool_value", "int_value", "double_value"):
         plain: object = getattr(value, kind)
@@ -191,7 +186,6 @@ def _scalar_value(value: AnyValue) -> object:
 
 
 def _texts(value: AnyValue) -> Iterator[str]:
-    """Yield the values of a header: the texts of an array, or the single text."""
     if value.WhichOneof("value") == "array_value":
         for each in value.array_value.values[:_MOST_VALUES]:
             yield each.string_value
@@ -200,13 +194,13 @@ def _texts(value: AnyValue) -> Iterator[str]:
 
 
 _MOST_VALUES: Final = 16
-"""Maximum number of values of one header that are read."""
+"""Maximum number of values of a header that are read."""
 
 
 def _text(reader: Reader, attributes: Mapping[str, AnyValue], names: tuple[str, ...]) -> str | None:
     """Return the text of the first of these attributes that has a text.
 
-    If the attribute is an array, return the first text of the array.
+    The text of an array is its first text.
     """
     for name in names:
         if name not in attributes:
@@ -218,7 +212,7 @@ def _text(reader: Reader, attributes: Mapping[str, AnyValue], names: tuple[str, 
 
 
 def _route(reader: Reader, attributes: Mapping[str, AnyValue]) -> str | None:
-    """Return the route of a call. LiteLLM reports a path as the route, possibly with a query."""
+    """Return the route of a call. LiteLLM reports a path, possibly with a query."""
     route = _text(reader, attributes, ROUTE)
     return route and (route.split("?")[0].split("#")[0] or None)
 
@@ -230,5 +224,5 @@ def _path(reader: Reader, attributes: Mapping[str, AnyValue]) -> str | None:
         return None
     try:
         return urlsplit(address).path or None
-    except ValueError:  # such as an invalid IPv6 address
+    except ValueError:
         return None

@@ -1,8 +1,7 @@
 """Defines the span table for requests of an application's OpenAI client.
 
-OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT share one table: most of their attribute
-names are equal, and each name has the same meaning in all of them. Latencies include the network,
-the client's own work and retries.
+OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT share one table, because each name has
+the same meaning in all of them. Latencies include the network, the client's own work and retries.
 
 Sources: OpenTelemetry semantic conventions, "Generative client AI spans", and the spans of
 opentelemetry-instrumentation-openai-v2 2.1b0, opentelemetry-instrumentation-openai (OpenLLMetry)
@@ -20,8 +19,7 @@ from telemetry.requests import Basis, Source
 
 OPERATION: Final = ("gen_ai.operation.name", "llm.request.type")
 GENERATES: Final = frozenset({"chat", "text_completion", "completion", "generate_content"})
-"""Operations that generate tokens, unlike operations of tools, agents, embeddings and retrievals.
-"""
+"""Operations that generate tokens."""
 
 
 def _is_a_call(scope: str, span: Span, attributes: Mapping[str, AnyValue]) -> bool:

@@ -1,6 +1,6 @@
 """Reads the data points of a metric, and checks each value against its field.
 
-Pure. Invalid points are counted and left out. The other points of the metric are still read.
+Pure. Invalid points are counted and left out.
 """
 
 import math
@@ -30,7 +30,7 @@ from telemetry.fields import Quantity, on_the_wire
 
 
 class Field(NamedTuple):
-    """The field of a sample row that stores a metric's value, and the type of this field."""
+    """The field of a sample row that stores a metric's value, and its type."""
 
     name: str
     shape: Literal["gauge", "sum"]
@@ -38,7 +38,7 @@ class Field(NamedTuple):
 
 
 def targets(row_type: type) -> dict[str, Field]:
-    """Return, by metric name, the field of a sample type that stores the metric's value."""
+    """Return, by metric name, the field that stores the metric's value."""
     return {
         wire: Field(each.name, "sum" if each.is_total else "gauge", each.quantity)
         for wire, each in on_the_wire(row_type).items()
@@ -52,7 +52,7 @@ def points_in(metric: Metric) -> int:
 
 
 def measured(batch: Batch, metric: Metric, target: Field) -> Iterator[NumberDataPoint]:
-    """Yield the points with a readable value, and count all other points."""
+    """Yield the points with a readable value, and count the others."""
     if metric.WhichOneof("data") != target.shape:
         batch.refused[Refusal.WRONG_TYPE] += points_in(metric)
         return

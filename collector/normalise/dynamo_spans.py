@@ -1,13 +1,12 @@
 """Converts spans of NVIDIA Dynamo's front end to request timelines.
 
 Pure. With `OTEL_EXPORT_ENABLED=true`, the front end sends one span for each HTTP request. The span
-begins when the request has arrived and ends with the response. It contains no data of the engine,
-so the row's basis is `edge`. Dynamo sends numbers as texts, rounded to hundredths of a millisecond.
-Spans of Dynamo's workers are not read, because they describe the same requests.
+contains no data of the engine, so the row's basis is `edge`. Numbers are texts, rounded to
+hundredths of a millisecond. Spans of Dynamo's workers are not read, because they describe the same
+requests.
 
-The attribute `ttft_ms` is the time until the front end receives the first token. This time cannot
-be divided into queue and prefill: Dynamo's prefill time begins when the router has chosen a worker,
-so it includes the time in the engine's queue.
+The attribute `ttft_ms` is the time until the front end receives the first token. Dynamo's prefill
+time is not read, because it includes the time in the engine's queue.
 
 Source: spans of ai-dynamo 1.6.1, recorded in tests/collector/samples/dynamo-1.6.1.json.
 """
@@ -33,17 +32,16 @@ from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 _SPAN: Final = "http-request"
 _TARGET: Final = "request_span"
-"""Value of the span's attribute `target`. The span's name alone is not enough, because other Rust
-programs may use it too."""
+"""Value of the attribute `target`. Other Rust programs may use the same span name."""
 _RECEIVED: Final = "request received"
 _SENT: Final = "http response sent"
 _COMPLETED: Final = "request completed"
 _NO_SUCH_MODEL: Final = "unknown_model"
 
 _SLACK_S: Final = 1e-3
-"""Tolerance when a latency is compared with the span's duration, which another clock measured."""
+"""Tolerance when a latency is compared with the span's duration: another clock measured it."""
 _ROUNDING_S: Final = 0.005e-3
-"""Maximum rounding error of a latency: half a unit of its last digit."""
+"""Maximum rounding error of a latency."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 _STATUS: Final = re.compile(r"[1-5][0-9]{2}")
@@ -52,8 +50,7 @@ _STATUS: Final = re.compile(r"[1-5][0-9]{2}")
 class _Path(NamedTuple):
     operation: str
     id_prefix: str | None
-    """The id of the response is this prefix plus the span's `request_id`. None if the id of the
-    response does not contain `request_id`."""
+    """The id of the response is this prefix plus the span's `request_id`. None without this id."""
 
 
 _PATHS: Final = {
@@ -117,10 +114,8 @@ def request_of_dynamo(
 
 
 def _outcome(span: Span, reported: str | None, status: int | None) -> Outcome:
-    """Return the outcome of a request.
-
-    The span of a completion contains no outcome, so the outcome is derived from the HTTP status.
-    """
+    """Return the outcome of a request. A completion has none, so it is derived from the HTTP
+    status."""
     if reported == "cancelled":
         return Outcome.ABORT
     if status is not None and 400 <= status < 500:
@@ -166,7 +161,6 @@ def _number(reader: Reader, name: str) -> float | None:
 
 
 def _event_text(span: Span, name: str, attribute: str) -> str | None:
-    """Return an attribute of the first event with this name."""
     for event in span.events:
         if event.name == name:
             return Reader(attributes_of(event.attributes)).label(attribute)

@@ -1,7 +1,6 @@
 """Converts OTLP data points to engine samples. `gpu_points.py` converts GPU samples.
 
-Pure. All points with the same replica, engine, process and timestamp form one sample. A refused
-point does not affect other points. No decodable message raises an exception.
+Pure. All points with the same replica, engine, process and timestamp form one sample.
 """
 
 from collections.abc import Iterator
@@ -36,8 +35,7 @@ class _Key(NamedTuple):
 class _Gathered:
     """A partly assembled sample.
 
-    The points of a metric with one point per hook are summed to one value. So are those of a metric
-    with one point per drop reason.
+    A metric with one point per hook or per drop reason is summed to one value.
     """
 
     origin: Origin
@@ -63,8 +61,7 @@ def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
         origin = origin_of(resource)
         batch.truncated_texts += origin.truncated_texts
         for metric in (decoded(Metric, raw) for raw in metrics):
-            # A metric can contain many empty points of two bytes each, so each point counts as an
-            # item.
+            # An empty point takes two bytes, so each point counts as an item.
             points += (number := points_in(metric))
             not_too_many(points)
             if scope != names.SCOPE:
@@ -130,7 +127,6 @@ def _take(
 def _sample(key: _Key, each: _Gathered) -> EngineSample:
     return EngineSample(
         **key._asdict(),
-        # A sample without totals has its own timestamp as the start timestamp.
         started_unix_ns=each.started_unix_ns or key.at_unix_ns,
         simulated=each.origin.simulated,
         source=Source.SIMULATOR if each.origin.simulated else Source.INSTRUMENTATION,

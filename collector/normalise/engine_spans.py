@@ -5,9 +5,7 @@ vLLM (`--otlp-traces-endpoint`): the span `llm_request` in the scope `vllm.llm_e
 end.
 
 SGLang (`--enable-trace`): the root span of a request in the scope `sglang server`. The span begins
-when the request is created. SGLang's "prefill" includes the time in the queue, so it matches none
-of Tailspan's phases and is not read. SGLang's health checks, which are requests to itself, are
-skipped.
+when the request is created. SGLang's "prefill" includes the queue, so it is not read.
 
 Source: vLLM 0.12 to 0.33, `v1/engine/output_processor.py` and `tracing`; spans of SGLang 0.5.23,
 recorded in tests/collector/samples/sglang-0.5.23.json.
@@ -26,7 +24,7 @@ E2E: Final = "gen_ai.latency.e2e"
 TTFT: Final = "gen_ai.latency.time_to_first_token"
 SGLANG_SCOPE: Final = "sglang server"
 _HEALTH_CHECK: Final = "HEALTH_CHECK"
-"""The start of the ids of requests that SGLang sends to itself for a health check."""
+"""The start of the ids of SGLang's health checks, which are requests to itself."""
 
 
 def _is_vllms(scope: str, span: Span, attributes: Mapping[str, AnyValue]) -> bool:

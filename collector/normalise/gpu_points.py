@@ -1,7 +1,6 @@
 """Converts OTLP data points to GPU samples.
 
-Pure. All points with the same replica, GPU and timestamp form one sample, in any order. A refused
-point does not affect other points.
+Pure. All points with the same replica, GPU and timestamp form one sample, in any order.
 """
 
 from dataclasses import dataclass, field
@@ -28,8 +27,6 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Gathered:
-    """A partly assembled sample."""
-
     simulated: bool
     source: GpuSource | None = None
     model_name: str | None = None
@@ -44,7 +41,7 @@ class GpuPoints:
         self._gathered: dict[_Key, _Gathered] = {}
 
     def take(self, batch: Batch, metric: Metric, origin: Origin, now_unix_ns: int) -> None:
-        """Add the points of a metric in `FIELDS`, and count invalid points."""
+        """Add the points of a metric, and count invalid points."""
         target = FIELDS[metric.name]
         for point in measured(batch, metric, target):
             try:
@@ -103,10 +100,6 @@ class GpuPoints:
 
 
 def _source(given: str | None, origin: Origin) -> GpuSource | None:
-    """Return the source of a GPU's values, or None if unknown.
-
-    The values are stored in both cases.
-    """
     if origin.simulated:
         return GpuSource.SIMULATOR
     return next((source for source in GpuSource if source == given), None)

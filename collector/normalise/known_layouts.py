@@ -1,9 +1,9 @@
 """Reads metrics messages whose scopes all have known layouts (`sample_layouts`).
 
 A layout is looked up by the scope's bytes, with zeros in place of its numbers. Replicas that send
-the same metrics share a layout, because the replica's name is not part of the scope.
+the same metrics share a layout: the scope does not contain the replica's name.
 
-Thread-safe. All other messages are read by `normalise_points`.
+Thread-safe.
 """
 
 import threading
@@ -26,19 +26,13 @@ kinds of engines."""
 _NUMBER_BYTES: Final = 320
 """Memory for one number of a layout. `tracemalloc` measured 250 bytes for engines, 310 for GPUs."""
 MOST_FORMS: Final = 8
-"""Maximum number of forms of scopes with the same length. The search for a layout compares a scope
-with each form of its length."""
+"""Maximum number of forms of scopes with the same length. The search compares a scope with each."""
 _MOST_MISSES: Final = 4_096
 
 _Mask = npt.NDArray[np.uint8]
 
 
 class _Form:
-    """The length of a scope, and the positions of its numbers.
-
-    If two scopes differ only in labels of equal length, they share a form.
-    """
-
     __slots__ = ("latest", "layouts", "length", "mask", "offsets")
 
     def __init__(self, length: int, offsets: tuple[int, ...]) -> None:
@@ -52,22 +46,16 @@ class _Form:
 
     def key(self, scoped: bytes, simulated: bool) -> "_Key":
         masked = (np.frombuffer(scoped, np.uint8) & self.mask).tobytes()
-        # Prefer `latest` if it is equal: its hash is cached, and comparing bytes is faster than
-        # hashing them.
+        # Prefer `latest`: its hash is cached, and comparing bytes is faster than hashing them.
         return self, simulated, self.latest if masked == self.latest else masked
 
 
 _Key = tuple[_Form, bool, bytes]
-"""The key of a layout: the form, whether the sender is simulated, and the scope's bytes with zeros
-in place of its numbers."""
+"""The key of a layout: the form, whether the sender is simulated, and the scope's masked bytes."""
 
 
 class KnownLayouts:
-    """The learned layouts. The least recently used ones are removed first.
-
-    Args:
-        most_bytes: maximum memory for layouts.
-    """
+    """The learned layouts. The least recently used ones are removed first."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -86,11 +74,10 @@ class KnownLayouts:
         return len(self._layouts)
 
     def read(self, body: bytes, now_unix_ns: int) -> Batch | None:
-        """Return the samples of a metrics message.
+        """Return the samples of a metrics message, like `normalise_points`.
 
         Returns:
-            The batch that `normalise_points` would return. None if a scope has no known layout, or
-            a number is invalid.
+            None if a scope has no known layout, or a number is invalid.
 
         Raises:
             MalformedError: the body is not an OTLP message.
@@ -112,16 +99,16 @@ class KnownLayouts:
             if about.skipped:
                 batch.skipped.update(about.skipped)
             batch.truncated_texts += about.truncated_texts + origin.truncated_texts
-        # If two samples have the same key, or if there are too many points, `normalise_points` must
-        # read the message: it joins such samples, and refuses a message with too many points.
+        # `normalise_points` joins samples with the same key, and refuses messages with too many
+        # points.
         few = batch.accepted + batch.skipped.total() <= MAX_PARTS
         return batch if few and _are_distinct(batch) else None
 
     def missed_before(self, body_bytes: int) -> bool:
         """Return whether an earlier message of this size was read without a known layout.
 
-        Call this after each message without a known layout. A layout is learned only from the
-        second such message, so messages that do not repeat are not learned.
+        Call this after each message without a known layout. Only the second such message is
+        learned, so messages that do not repeat are not learned.
         """
         with self._lock:
             before = body_bytes in self._missed
@@ -132,7 +119,7 @@ class KnownLayouts:
             return before
 
     def add(self, several: Iterable[Learned]) -> None:
-        """Add layouts. If they exceed the memory limit, remove the least recently used layouts."""
+        """Add layouts, and remove the least recently used ones above the memory limit."""
         with self._lock:
             for each in several:
                 self._add(each)
@@ -184,7 +171,6 @@ class KnownLayouts:
 
 
 def _size_bytes(form: _Form) -> int:
-    """Return the memory for one layout with this form."""
     return form.length + _NUMBER_BYTES * len(form.offsets)
 
 

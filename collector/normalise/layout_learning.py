@@ -1,7 +1,4 @@
-"""Derives the layout of a scope from a message that `normalise_points` has read.
-
-Pure.
-"""
+"""Derives the layout of a scope from a message that `normalise_points` has read. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -54,12 +51,7 @@ def learn(body: bytes, now_unix_ns: int) -> list[Learned]:
     """Return the layouts of the scopes of a metrics message.
 
     A scope has no layout if it contains no sample, a refused point, or bytes that
-    `number_positions` does not support. A layout does not contain the resource, so replicas can
-    share a layout.
-
-    Args:
-        body: a message that `normalise_points` accepts.
-        now_unix_ns: arrival timestamp of the message.
+    `number_positions` does not support.
     """
     found = []
     for resource, scoped, _ in encoded_scopes(body):
@@ -89,7 +81,7 @@ def _describe_message(resource: bytes, scoped: bytes, now_unix_ns: int) -> Descr
     )
     if about is None:
         return None
-    # Do not use the layout if its rows differ from those of `normalise_points`.
+    # The layout must return the rows of `normalise_points`.
     rows = SampleLayout(about).read(scoped, origin, now_unix_ns)
     return about if repr(rows) == repr(ScopeRows(batch.samples, batch.gpus)) else None
 
@@ -107,19 +99,16 @@ def _points(metrics: ScopeMetrics) -> Iterator[tuple[Metric, NumberDataPoint]]:
 
 
 _PER_MESSAGE: Final = frozenset({"replica", "region", "process", "at_unix_ns", "started_unix_ns"})
-"""Fields whose values a layout does not contain: labels of the resource, and timestamps."""
+"""Fields that a layout does not contain: labels of the resource, and timestamps."""
 
 
 class _Parts:
-    """The parts of one sample, while they are collected."""
-
     def __init__(self, row: EngineSample | GpuSample, points: int) -> None:
         self._row = row
         self._points = points
         self.times: list[int] = []
         self.starts: list[int] = []
-        # As in `normalise_points`, a repeated part of a sum replaces the earlier value of this
-        # part.
+        # As in `normalise_points`, the last value of a repeated part of a sum is used.
         self._values: dict[str, dict[str | None, int]] = {}
 
     def set(self, field: str, part: str | None, place: int) -> None:
@@ -176,7 +165,7 @@ def _description(
                 parts.set(target.name, part, value)
         else:
             parts = gpus[reader.label(names.GPU), point.time_unix_nano]
-            if target.name != "throttle_reasons":  # its value is a text of the layout
+            if target.name != "throttle_reasons":
                 parts.set(target.name, None, value)
         parts.times.append(places[at.time])
         if of_engine and at.start is not None:

@@ -1,6 +1,6 @@
 """Converts OTLP log records to engine starts and reports of requests in flight.
 
-Pure. Records that are not Tailspan's events are skipped. No decodable message raises an exception.
+Pure. Records that are not Tailspan's events are skipped.
 """
 
 from typing import Final
@@ -17,9 +17,7 @@ from collector.normalise.values import Reader, RefusalError, attributes_of, inst
 from telemetry.starts import Argument, EngineStart, written
 
 MOST_ARGUMENTS: Final = 256
-"""Maximum number of options in an engine's configuration. vLLM has about fifty relevant options; a
-larger number is a mistake or an attack.
-"""
+"""Maximum number of options in an engine's configuration. vLLM has about fifty relevant options."""
 
 
 def normalise_events(body: bytes, now_unix_ns: int) -> Batch:

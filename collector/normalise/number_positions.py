@@ -1,7 +1,6 @@
 """Finds the numbers of data points in an encoded scope: timestamps and values of eight bytes.
 
-If two messages differ only in these numbers, they have the same structure, because all tags,
-lengths, names and attributes are outside the numbers.
+Two messages that differ only in these numbers have the same structure.
 
 Pure. Source: opentelemetry-proto metrics/v1/metrics.proto; protobuf "Encoding".
 """
@@ -13,7 +12,7 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _METRICS: Final = 2
 _GAUGE, _SUM = 5, 7
 _OTHER_DATA: Final = frozenset({9, 10, 11})
-"""Field numbers of histograms and summaries, which contain more numbers than these."""
+"""Field numbers of histograms and summaries, which have other numbers too."""
 _DATA_POINTS: Final = 1
 _START, _TIME, _DOUBLE, _INTEGER = 2, 3, 4, 6
 _LONGEST_VARINT: Final = 10
@@ -38,14 +37,11 @@ class PointNumbers(NamedTuple):
 
 
 class IrregularError(Exception):
-    """The bytes are not supported: not metrics, or a point contains a number twice."""
+    """The bytes are not metrics, or a point contains a number twice."""
 
 
 def numbers_in(scoped: bytes) -> list[PointNumbers]:
-    """Return the positions of all points' numbers, in the order of metrics and points.
-
-    Args:
-        scoped: an encoded `ScopeMetrics`.
+    """Return the positions of all points' numbers, in the order of the points.
 
     Raises:
         IrregularError: the bytes are malformed, a metric is neither a gauge nor a sum, or a point
@@ -104,7 +100,7 @@ def _parts(data: bytes, at: int, end: int) -> Iterator[_Part]:
         elif wire_type == _LENGTH:
             length, at = _varint(data, at, end)
             until = at + length
-        else:  # groups, a deprecated wire type of protobuf
+        else:  # a deprecated wire type of protobuf
             raise IrregularError
         if until > end:
             raise IrregularError
@@ -113,7 +109,6 @@ def _parts(data: bytes, at: int, end: int) -> Iterator[_Part]:
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return the number at a position, and the position after it."""
     value = 0
     for place in range(min(_LONGEST_VARINT, end - at)):
         byte = data[at + place]

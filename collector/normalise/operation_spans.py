@@ -3,10 +3,9 @@
 Pure. A span is an operation if it has the attribute `gen_ai.operation.name`. Unlisted names are
 stored as `other`, so that no text of a sender is stored. Apart from this attribute, only ids and
 times are read. A server's span (kind SERVER) that describes a generation, and that no engine sent,
-is the request at a router. From a router's span, the time to the first byte and the response's id
-are read, too. The spans of llm-d's gateway and proxy have no operation name and are recognised by
-their own names. The attribute `llm_d.pd_proxy.true_ttft_ms` is not read, because the time that it
-measures ends when the decode begins.
+is the request at a router. From its span, the time to the first byte and the response's id are read
+too. The spans of llm-d's gateway and proxy have no operation name; they are recognised by their own
+names. `llm_d.pd_proxy.true_ttft_ms` is not read: it ends when the decode begins.
 
 Source of the names: llm-d-router, `pkg/epp/handlers/server.go` and the proxy's tracing.
 """
@@ -37,10 +36,6 @@ def operation_of_span(
     """Return the operation of a span, or None if the span is not an operation.
 
     Args:
-        span: a span that Tailspan did not send.
-        scope: the name of its scope.
-        origin: the labels of its resource.
-        now_unix_ns: the current time.
         call: whether the span is a client's request. Such a span is an operation even without
             `gen_ai.operation.name`.
 
@@ -78,8 +73,8 @@ def _operation_by_name(span: Span, scope: str) -> Operation | None:
             name = attribute.value.string_value
             if serves and name in GENERATES:
                 return Operation.ROUTER
-            # Any other span of a generation is the parent of a client's span. As an operation, it
-            # would count the same call twice.
+            # Other spans of a generation are parents of a client's span and would count the call
+            # twice.
             if not name or name in GENERATES:
                 return None
             return NAMED.get(name, Operation.OTHER)

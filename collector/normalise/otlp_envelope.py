@@ -1,9 +1,8 @@
 """Decodes OTLP messages level by level, so that only one item at a time is a Python object.
 
-An empty span takes 2 bytes in a message, but 150 bytes when decoded, so a message within the size
-limit could fill the memory. Messages of all signals have the same nesting: resources contain
-scopes, which contain items. So one protobuf schema, the outline, can decode all of them. In the
-outline, nested messages are fields of bytes.
+An empty span takes 2 bytes in a message, but 150 bytes when decoded, so a small message could fill
+the memory. In all signals, resources contain scopes, which contain items. So one protobuf schema,
+the outline, decodes all of them. In the outline, nested messages are fields of bytes.
 
 Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding": a bytes field
 and a message field have the same encoding.
@@ -22,18 +21,13 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from collector.errors import MalformedError, TooLargeError
 
 MAX_PARTS: Final = 2**14
-"""Maximum number of resources, scopes, items and data points in one message. Exporters send 512
-items in a message; an OpenTelemetry Collector sends 8,192 (the default `send_batch_size`).
-"""
+"""Maximum number of resources, scopes, items and data points in a message. Exporters send 512
+items, an OpenTelemetry Collector 8,192 (the default `send_batch_size`)."""
 MAX_PART_BYTES: Final = 2**20
-"""Maximum size of one resource, scope or item in bytes. The plugin's items have about two thousand
-bytes.
-"""
+"""Maximum size of a resource, scope or item in bytes. The plugin's items have about 2 kB."""
 MAX_ATTRIBUTES: Final = 1024
-"""Maximum number of attributes of one resource, item or data point. OpenTelemetry's SDKs keep 128
-by default. An empty attribute takes two bytes, so an item of 1 MiB could have half a million
-attributes.
-"""
+"""Maximum number of attributes of a resource, item or data point; SDKs keep 128 by default. An
+empty attribute takes two bytes, so an item of 1 MiB could have half a million attributes."""
 
 _ONE, _MANY = Described.LABEL_OPTIONAL, Described.LABEL_REPEATED
 _BYTES, _FIXED64 = Described.TYPE_BYTES, Described.TYPE_FIXED64
@@ -66,11 +60,10 @@ def _outlines() -> dict[str, Any]:
 
 _CLASSES = _outlines()
 SpanOutline: Any = _CLASSES["outline.Span"]
-"""A partly decoded span: ids, timestamps, and the bytes of its attributes."""
 
 
 class Scoped(NamedTuple):
-    """The encoded items of one scope, with the scope's name and its resource."""
+    """The encoded items of one scope."""
 
     resource: bytes
     scope: str
@@ -83,8 +76,7 @@ class EncodedScope(NamedTuple):
     resource: bytes
     scoped: bytes
     parts: int
-    """The number of the message's resources and scopes up to this one, for the limit
-    `MAX_PARTS`."""
+    """How many resources and scopes the message has up to this one, for `MAX_PARTS`."""
 
 
 def encoded_scopes(body: bytes) -> Iterator[EncodedScope]:

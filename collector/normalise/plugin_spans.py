@@ -31,9 +31,7 @@ from telemetry.requests import (
 )
 
 TOLERANCE_S: Final = 1e-3
-"""Tolerance when sums are checked. Rounding to nanoseconds causes a much smaller difference, and a
-missing phase causes a much larger difference.
-"""
+"""Tolerance when sums are checked. The rounding to nanoseconds is much smaller."""
 
 _OUTCOMES: Final = {outcome.value: outcome.value for outcome in Outcome}
 _BASES: Final = {basis.value: basis.value for basis in Basis}
@@ -50,7 +48,7 @@ def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
 
 
 def _ladder(reader: Reader, name: str) -> str | None:
-    """Return the prefix ladder, or None if it is invalid. The request is stored in both cases."""
+    """Return the prefix ladder, or None if it is invalid; the request is stored anyway."""
     try:
         text = reader.untouched(name)
     except RefusalError:
@@ -81,7 +79,6 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
     names.PREFIX_LADDER: ("prefix_ladder", _ladder),
     names.EXTERNAL_CACHED_BYTES: ("kv_loaded_bytes", _bytes),
 }
-"""Maps span attribute names to fields of the request."""
 
 _ATTRIBUTES = AttributeTable(
     FIELDS,
@@ -97,7 +94,7 @@ _LADDER = _AT["prefix_ladder"]
 _WITHIN = itemgetter(
     *(_AT[name] for name in ("ttft_s", "first_content_s", "itl_max_s", "reported_in_flight_s"))
 )
-"""Returns those values of a row that must not exceed the request's duration."""
+"""The values of a row that must not exceed the request's duration."""
 _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
 _SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value
 _phases = itemgetter(*(_AT[phase] for phase in PHASES))
@@ -158,10 +155,7 @@ def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> R
 def _check_sum(
     parts: tuple[float | None, ...], of_s: float | None, reason: Refusal, *, whole: bool = True
 ) -> None:
-    """Check that the parts sum to their phase.
-
-    With `whole`, all parts or none must be present.
-    """
+    """Check that the parts sum to their phase. With `whole`, all parts or none must be present."""
     present = parts if None not in parts else [part for part in parts if part is not None]
     if not present:
         return
@@ -174,10 +168,7 @@ def _check_sum(
 
 
 def _check_kinds(kinds: tuple[int | None, ...], output_tokens: int | None) -> None:
-    """Check that the numbers of tokens of each kind sum to the number of output tokens.
-
-    The number of a kind is None if it is unknown.
-    """
+    """Check that the tokens of each kind sum to the output tokens. None means unknown."""
     present = [tokens for tokens in kinds if tokens is not None]
     if not present:
         return

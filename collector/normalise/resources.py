@@ -30,12 +30,11 @@ _MAX_CACHED: Final = 256
 def origin_of(resource: bytes) -> Origin:
     """Read a resource.
 
-    A label of the wrong type is treated as absent, so that no telemetry is refused because of it.
-    Operators set these labels by hand, and make mistakes.
+    A label of the wrong type counts as absent: operators set labels by hand, and make mistakes.
 
     Raises: MalformedError: the bytes are not a resource.
     """
-    # A server sends the same resource in all its messages.
+    # A server sends the same resource each time.
     return _cached(resource) if len(resource) <= _MAX_CACHED_BYTES else _read(resource)
 
 
@@ -58,11 +57,11 @@ def _read(resource: bytes) -> Origin:
             if pid is not None and pid.WhichOneof("value") == "int_value" and pid.int_value >= 0
             else None
         ),
-        # Accept the text "true" too, because OTEL_RESOURCE_ATTRIBUTES can contain only texts.
+        # OTEL_RESOURCE_ATTRIBUTES can contain only texts.
         simulated=simulated is not None
         and (simulated.bool_value or simulated.string_value.lower() == "true"),
         truncated_texts=reader.truncated_texts,
-        # Sort the labels, because a gateway may change the order.
+        # A gateway may change the order of labels.
         digest=blake2b(
             b"".join(sorted(each.SerializeToString(deterministic=True) for each in labels)),
             digest_size=8,

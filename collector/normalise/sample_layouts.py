@@ -1,8 +1,8 @@
 """Reads the samples of a scope whose layout is known from an earlier message.
 
-A sender's message usually differs from its previous message only in numbers: the timestamps and the
-values. A layout describes the positions of these numbers and the field that each number sets. With
-a layout, all numbers are unpacked in one call, without an object for each data point.
+A sender's messages usually differ only in their numbers: timestamps and values. A layout has the
+positions of these numbers, and the field that each number sets. With a layout, one call unpacks all
+numbers, without an object for each data point.
 
 A layout returns the same rows as `normalise_points`, or None if `normalise_points` would refuse an
 item.
@@ -43,11 +43,11 @@ class Number(NamedTuple):
     kind: str
     """The number's `struct` format."""
     as_float: bool = False
-    """Whether to convert the number from an integer to a float, the type of its field."""
+    """Whether to convert the number to a float, the type of its field."""
 
 
 class Bounds(NamedTuple):
-    """The allowed range of a number."""
+    """The allowed range of the number at this place."""
 
     place: int
     low: float
@@ -58,16 +58,14 @@ class SampleParts(NamedTuple):
     """The parts of one sample. A place is an index in `Description.numbers`."""
 
     constants: Mapping[str, Any]
-    """All fields of the row. A field that is equal in all messages with this layout has its value,
-    and every other field is None."""
+    """All fields of the row. A field that is not constant in this layout is None."""
     times: tuple[int, ...]
     """The places of the timestamps of all points. They must be equal."""
     starts: tuple[int, ...]
-    """The places of the start timestamps of all points that have one. They must be equal."""
+    """The places of all start timestamps. They must be equal."""
     values: Mapping[str, int]
-    """The place of each field's value."""
     sums: Mapping[str, tuple[int, ...]]
-    """For each field that is a sum over several points: the places of these points' values."""
+    """For each field that is a sum over points: the places of their values."""
     points: int
 
 
@@ -106,18 +104,11 @@ class SampleLayout:
         self._gpus = tuple(_Sample(each) for each in about.gpus)
 
     def read(self, scoped: bytes, origin: Origin, now_unix_ns: int) -> ScopeRows | None:
-        """Return the samples, or None if a number is invalid or a label is missing.
-
-        Args:
-            scoped: the encoded scope. It must have this layout.
-            origin: the labels of its resource.
-            now_unix_ns: arrival timestamp of the message.
-        """
+        """Return a scope's samples, or None if a number is invalid or a label is missing."""
         numbers = list(self._unpack(scoped))
         for place in self._floats:
             numbers[place] = float(numbers[place])
         given = self._checked(numbers)
-        # A comparison with NaN is false.
         if not (all(map(le, self._lows, given)) and all(map(ge, self._highs, given))):
             return None
         if origin.replica is None or (self._engines and origin.process is None):
@@ -145,10 +136,9 @@ class SampleLayout:
 
 
 def _row(row_type: type[Row], fields: dict[str, Any]) -> Row:
-    """Return a row with these fields, which must be all fields of the type.
+    """Return a row with all fields of the type, without its constructor.
 
-    The row is created without the constructor. The constructor of a frozen dataclass sets each
-    field separately, and takes ten times as long.
+    The constructor of a frozen dataclass takes ten times as long.
     """
     row = object.__new__(row_type)
     object.__setattr__(row, "__dict__", fields)
@@ -207,7 +197,7 @@ def bounds_of(place: int, target: Field, *, of_engine: bool) -> Bounds:
 
 
 def _taking(places: Sequence[int]) -> Take:
-    """Return a function that returns the elements at these places as a tuple."""
+    """Return a function that returns the elements at these places."""
     if len(places) > 1:
         take: Take = itemgetter(*places)
         return take
@@ -215,7 +205,7 @@ def _taking(places: Sequence[int]) -> Take:
 
 
 def _unpacking(numbers: Sequence[Number]) -> Callable[[bytes], tuple[Any, ...]]:
-    """Return a function that unpacks all numbers, which must be in the order of their offsets."""
+    """Return a function that unpacks all numbers, in the order of their offsets."""
     form, at = "<", 0
     for number in numbers:
         form += f"{number.offset - at}x{number.kind}"

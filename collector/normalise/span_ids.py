@@ -1,7 +1,4 @@
-"""Reads the trace id and the span id of a span.
-
-They are the key of a request's row, and of its reports while it is in flight.
-"""
+"""Reads the trace id and the span id of a span."""
 
 from typing import Final
 

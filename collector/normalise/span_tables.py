@@ -1,8 +1,7 @@
 """Converts spans of other instrumentations to request timelines, with one table per source.
 
-Pure. A table defines how to recognise a source's spans, and which attribute contains each field. No
-value is computed from others: a phase that a span does not report is None. Only the attributes in a
-table are read, so prompts and responses are never read.
+Pure. No value is computed from others: a phase that a span does not report is None. Only the
+attributes in a table are read, so prompts and responses are never read.
 """
 
 import json
@@ -30,32 +29,22 @@ from collector.normalise.values import (
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 Names = tuple[str, ...]
-"""Names of an attribute, the current name first. The first name that is present is used."""
+"""Names of an attribute. The first one that is present is used."""
 
 SLACK_S: Final = 1e-3
-"""The sum of the phases may exceed the total by this much, because another clock measures the
-total.
-"""
+"""The phases may exceed the total by this much, because another clock measures the total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanTable:
     """The spans of one source: how to recognise them, and the attribute names of each field.
 
-    A field without names is unknown for this source.
-
     Attributes:
-        is_request: returns whether a span is a request of this source, from the scope's name and
-            the attributes.
-        latencies: maps fields of `RequestTimeline` to attribute names. A value is in seconds, or in
-            nanoseconds if it is too large for a latency in seconds.
-        counts: maps fields with numbers of tokens to attribute names.
-        texts: maps fields with a text to attribute names.
-        flags: maps fields with true or false to attribute names.
-        most_output_tokens: names of the token limit of the request.
-        finish_reasons: names of the finish reasons.
-        first_chunk_events: names of the span event that a client adds for each chunk of the
-            response.
+        is_request: returns whether a span is a request of this source.
+        latencies: attributes in seconds, or in nanoseconds if the value is too large for seconds.
+        counts: attributes with numbers of tokens.
+        most_output_tokens: the token limit of the request.
+        first_chunk_events: the span event that a client adds for each chunk of the response.
     """
 
     source: Source
@@ -93,7 +82,7 @@ def read_foreign(
 
 
 class _Given:
-    """A span's attributes. Each method tries several names."""
+    """A span's attributes. Each method takes several names."""
 
     def __init__(self, attributes: Mapping[str, AnyValue]) -> None:
         self._attributes = attributes
@@ -104,7 +93,7 @@ class _Given:
         return next((name for name in names if name in self._attributes), None)
 
     def text(self, names: Names) -> str | None:
-        """Return a value as text. Some clients send numbers or arrays where a text is expected."""
+        """Return a value as text. Some clients send numbers or arrays instead."""
         name = self.named(names)
         return None if name is None else self.reader.label(name)
 
@@ -161,7 +150,7 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
-    # The request's end must not be in the future, whether the span or the latency defines it.
+    # The end must not be in the future, whether the span or the latency defines it.
     instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
     phases_s = [latencies.get(phase) or 0.0 for phase in ("queue_s", "prefill_s", "decode_s")]
     if sum(phases_s) > e2e_s + SLACK_S:
@@ -202,14 +191,12 @@ def _latencies(
             continue
         if isinstance(value, str | bool):
             raise RefusalError(Refusal.WRONG_TYPE)
-        # Without output tokens, these latencies are invalid: vLLM computes them with a timestamp of
-        # 0.
+        # vLLM computes these latencies with a timestamp of 0 if there are no output tokens.
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
         found[field] = finite(value)
-    # Some forks send nanoseconds. A value above a week in seconds must be in nanoseconds, because
-    # no request takes a week. Read as nanoseconds, the same limit is 0.6 ms, and no request takes
-    # less.
+    # Some forks send nanoseconds. No request takes a week, so a larger value is in nanoseconds.
+    # Read as nanoseconds, this limit is 0.6 ms, and no request takes less.
     unit_s = 1e-9 if max(found.values(), default=0.0) > MAX_DURATION_S else 1.0
     return {field: seconds(value * unit_s) for field, value in found.items()}
 

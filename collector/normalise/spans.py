@@ -1,12 +1,8 @@
 """Converts OTLP trace messages to requests, cold starts, probes, operations and lookups.
 
-Pure. Every span is stored, skipped (not a request) or refused (an invalid request).
-`plugin_spans.py` and `start_spans.py` read spans of Tailspan's plugin, and `probe_spans.py` reads
-spans of the prober. For all other spans, `dynamo_spans.py` and `span_tables.py` (with the tables in
-`FOREIGN`) read requests, and `operation_spans.py` reads the operations of applications. The span of
-a client's call is both a request and an operation. `cache_spans.py` reads lookups in caches from
-spans outside the engine. If a lookup found the answer in the cache, its span is not stored as a
-request, because no model answered.
+Pure. Every span is stored, skipped (not a request) or refused (an invalid request). The span of a
+client's call is both a request and an operation. If a lookup found the answer in the cache, its
+span is not stored as a request, because no model answered.
 """
 
 from typing import Final
@@ -34,7 +30,6 @@ from telemetry.request_rows import Row, row_of
 from telemetry.requests import Basis
 
 FOREIGN: Final = (VLLM, SGLANG, CLIENT)
-"""The tables of all sources except Tailspan's plugin and Dynamo."""
 
 
 def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
@@ -110,7 +105,7 @@ def _read_other_span(
     if reports_a_lookup(span):
         lookup = lookup_of_span(span, origin, now_unix_ns, batch)
     hit = lookup is not None and lookup.result is CacheResult.HIT
-    if found is not None and hit:  # no model was called: neither a request nor an operation
+    if found is not None and hit:  # no model was called
         row, operation = None, None
     else:
         operation = operation_of_span(span, scope, origin, now_unix_ns, call=found is not None)

@@ -16,8 +16,7 @@ from telemetry.fields import on_the_wire
 from telemetry.starts import MOST_LOADING_S
 
 TOLERANCE_S: Final = 1e-3
-"""Tolerance when the sum of the parts is checked. Rounding to nanoseconds causes a much smaller
-difference."""
+"""Tolerance when the parts are summed. The rounding to nanoseconds is much smaller."""
 
 _Read = Callable[[Reader, str], Any]
 _READERS: Final[Mapping[str, _Read]] = {

@@ -14,23 +14,20 @@ from collector.drop_reasons import Refusal
 from collector.normalise.otlp_envelope import few_enough
 
 MAX_TEXT_CHARS: Final = 256
-"""Maximum number of characters of a text; longer texts are truncated. Names are much shorter, so a
-longer text is a mistake or an attack.
-"""
+"""Maximum number of characters of a text. Longer texts are a mistake or an attack, and are
+truncated."""
 MAX_DURATION_S: Final = 7 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
-"""Maximum number of tokens or requests in one value, such as a context or a queue. No real context
-or queue is larger."""
+"""Maximum number of tokens or requests in one value, such as a context or a queue."""
 MAX_TOTAL: Final = 2**63 - 1
 """Maximum running total: the largest integer that a database can store."""
 MAX_TOTAL_S: Final = 100 * 365 * 86_400.0
-"""Maximum running total of seconds: a century, much longer than an engine can run."""
+"""Maximum running total of seconds: a century."""
 MAX_NUMBER: Final = 1e30
-"""Maximum of any other number. Example: 10¹⁸ FLOPs per second for a century are 3e27 FLOPs, below
-this limit. Sums of numbers above the limit could become infinite.
-"""
+"""Maximum of any other number, so that no sum becomes infinite. For comparison, 10¹⁸ FLOPs per
+second for a century are 3e27 FLOPs."""
 EARLIEST_UNIX_NS: Final = 1_577_836_800 * 10**9
-"""2020-01-01, before vLLM existed. An earlier timestamp is from a clock that was not set."""
+"""2020-01-01, before vLLM existed. Earlier timestamps are from a clock that was not set."""
 MAX_AHEAD_NS: Final = 86_400 * 10**9
 
 
@@ -45,7 +42,7 @@ class RefusalError(Exception):
 def attributes_of(pairs: Sequence[KeyValue]) -> dict[str, AnyValue]:
     """Return attributes by key.
 
-    If a key is repeated, which the protocol forbids, the last value is used.
+    The last value of a repeated key is used; the protocol forbids repeated keys.
 
     Raises:
         TooLargeError: there are too many attributes.
@@ -103,7 +100,7 @@ def number(value: float) -> float:
 class Reader:
     """Reads the attributes of one item.
 
-    An absent attribute gives None. An attribute of the wrong type is refused.
+    An absent attribute gives None. An attribute of the wrong type raises RefusalError.
     """
 
     __slots__ = ("_attributes", "truncated_texts")
@@ -132,10 +129,7 @@ class Reader:
         return "" if value is None else value.string_value
 
     def label(self, name: str) -> str | None:
-        """Return the text of a label, which an operator may have set by hand.
-
-        Numbers are converted to text; values of other types are ignored.
-        """
+        """Return the text of a label. Numbers become text; values of other types are ignored."""
         value = self._attributes.get(name)
         kind = None if value is None else value.WhichOneof("value")
         if value is None or kind not in ("string_value", "int_value"):
@@ -206,5 +200,5 @@ class Reader:
         if len(text) > MAX_TEXT_CHARS:
             self.truncated_texts += 1
             text = text[:MAX_TEXT_CHARS]
-        # PostgreSQL cannot store a NUL character.
+        # PostgreSQL cannot store NUL.
         return text.replace("\x00", "\ufffd") or None

@@ -1,13 +1,11 @@
 """Receives OTLP over gRPC: the Export methods of the three services.
 
-The methods receive the encoded bytes of messages. The code that also serves HTTP then reads them
-outside the event loop. The response to a malformed message is INVALID_ARGUMENT. If gRPC decoded the
-messages, its response would be INTERNAL, which senders treat as a failure of the collector.
+The methods receive the encoded bytes. If gRPC decoded them, its response to a malformed message
+would not be INVALID_ARGUMENT, but INTERNAL, which senders treat as a failure of the collector.
 
 Clients call unary methods, but the server registers them as methods with a stream of requests. With
-a stream, gRPC announces the call before it reads the message. Therefore, the server can first
-authenticate the call and reserve memory, and then read the message. Before that, gRPC reads at most
-a window of 64 KiB.
+a stream, the server can authenticate the call and reserve memory before it reads the message.
+Before that, gRPC reads at most a window of 64 KiB.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -42,9 +40,9 @@ READ_S: Final = 10.0
 """Time limit for a message to arrive. Exporters time out after 10 s by default
 (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 MAX_READS: Final = 8
-"""Maximum number of messages that arrive at the same time. gRPC does not report a message's length
-before the message is complete, so each message reserves the maximum size of 16 MiB. 8 such messages
-are half of the memory limit.
+"""Maximum number of messages that arrive at the same time. gRPC does not report the length of an
+incomplete message, so each reserves the maximum of 16 MiB. 8 messages take half of the memory
+limit.
 """
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -56,12 +54,8 @@ class GrpcReceiver:
     """A gRPC server on one port.
 
     Args:
-        host: address to listen on.
-        port: port, or 0 for a free port.
-        option: the command-line option that sets the port, named in the error.
-        limits: limits on messages and connections.
-        tokens: the valid tokens, or None if no token is required.
-        tls: None for plaintext.
+        option: the command-line option that errors name.
+        tokens: None if no token is required.
     """
 
     def __init__(
@@ -90,7 +84,7 @@ class GrpcReceiver:
     async def start(self) -> None:
         """Start to listen. Afterwards, `port` is the port in use."""
         if self.port:
-            # Bind a plain socket first: unlike gRPC, it reports why binding fails.
+            # A plain socket first: unlike gRPC, it reports why binding fails.
             listen(self._host, self.port, self._option).close()
         server = grpc.aio.server(
             options=[
@@ -140,7 +134,7 @@ class GrpcReceiver:
                         room.grow(self._limits.max_body_bytes)
                         body = await context.read()
                     if body is grpc.aio.EOF:
-                        # If a message exceeds the size limit, gRPC itself ends the call.
+                        # gRPC itself ends a call whose message is too large.
                         most = self._limits.max_body_bytes
                         raise TooLargeError(f"no message, or one of more than {most} bytes")
                     answer = await self._intake.receive(signal, body, peer=peer, room=room)
@@ -163,7 +157,7 @@ class GrpcReceiver:
 
 
 class _Reads:
-    """Limits how many messages are read from the network concurrently, in total and per sender."""
+    """Limits how many messages are read from the network at the same time."""
 
     def __init__(self, limits: Limits) -> None:
         of_room = limits.max_waiting_bytes // (2 * limits.max_body_bytes)
@@ -192,20 +186,17 @@ class _Reads:
 def _options(limits: Limits) -> list[tuple[str, int]]:
     """Return channel arguments that limit memory, calls and connections."""
     return [
-        # By default, the window of a call whose message is not read yet grows to megabytes. 60 such
-        # calls with 15 MB each used 896 MB, and 40 MB with this option. While a message is read,
-        # its window can still grow.
+        # By default, the window of a call whose message is not read yet grows to megabytes. 60
+        # calls with 15 MB each used 896 MB, and 40 MB with this option.
         ("grpc.http2.bdp_probe", 0),
-        # Concurrent calls per connection. An exporter makes one call at a time, a gateway about
-        # ten.
+        # Concurrent calls per connection. A gateway makes about ten.
         ("grpc.max_concurrent_streams", 128),
         ("grpc.max_metadata_size", 16 * 1024),
         ("grpc.absolute_max_metadata_size", 32 * 1024),
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
         # Time limit for TLS and the first frames; gRPC's default is 120 s.
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
-        # Time limit without a call. Exporters send at least once a minute and reconnect
-        # automatically.
+        # Time limit without a call. Exporters send at least once a minute.
         ("grpc.max_connection_idle_ms", IDLE_S * 1000),
     ]
 
@@ -229,6 +220,6 @@ def _details(error: IntakeError) -> tuple[tuple[str, bytes], ...]:
     status.details.append(packed)
     return (
         ("grpc-status-details-bin", status.SerializeToString()),
-        # OpenTelemetry's Python exporter reads the pause before a retry from this detail.
+        # OpenTelemetry's Python exporter reads the pause from this detail.
         ("google.rpc.retryinfo-bin", retry.SerializeToString()),
     )

@@ -9,21 +9,16 @@ from collector.errors import MalformedError, TooLargeError, UnsupportedError
 from collector.limits.message_memory import Reservation
 
 BODY_S: Final = 30.0
-"""Time limit for a whole body to arrive. Exporters time out after 10 s by default
-(OTEL_EXPORTER_OTLP_TIMEOUT). At 4.5 Mbit/s, a body of 16 MiB arrives in 30 s.
-"""
+"""Time limit for a whole body. At 4.5 Mbit/s, a body of 16 MiB arrives in 30 s."""
 STALL_S: Final = 5.0
-"""Time limit for the next bytes to arrive. Retransmission after a lost packet takes one or two
-seconds.
-"""
+"""Time limit for the next bytes. Retransmission after a lost packet takes one or two seconds."""
 MAX_MEMBERS: Final = 1024
-"""Maximum number of gzip members in a body. Exporters send one member. bgzip writes one per 64 KiB:
-256 for 16 MiB. Members can be empty, so a small body could contain a million of them.
-"""
+"""Maximum number of gzip members in a body. A small body could contain a million empty members.
+bgzip writes one per 64 KiB: 256 for 16 MiB."""
 
 _BLOCK_BYTES: Final = 64 * 1024
 
-# zlib's window bits: 31 for the gzip format, 15 for zlib's format, which HTTP calls deflate.
+# zlib's window bits: 31 for gzip, 15 for zlib, which HTTP calls deflate.
 _WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
 
 
@@ -49,13 +44,11 @@ async def read_body(
     """Return the whole body as it was sent.
 
     Args:
-        chunks: the chunks of the body as they arrive.
-        max_bytes: maximum size of the body.
-        room: the memory reservation. It grows before each chunk is stored.
-        timeout: a running timeout. Each chunk that arrives postpones its end.
+        room: grows before each chunk is stored.
+        timeout: a running timeout. Each chunk postpones its end.
 
     Raises:
-        TooLargeError: the body exceeds `max_bytes`. The excess is not kept in memory.
+        TooLargeError: the body exceeds `max_bytes`.
         BusyError: not enough memory is left.
     """
     loop = asyncio.get_running_loop()
@@ -74,12 +67,7 @@ async def read_body(
 def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
     """Return a decompressed body.
 
-    Do not call this function on an event loop, because decompression takes long.
-
-    Args:
-        body: the body as it was sent.
-        encoding: gzip or deflate.
-        max_bytes: maximum size of the result.
+    Decompression takes long: do not call this function on an event loop.
 
     Raises:
         TooLargeError: the result exceeds `max_bytes`, or there are too many gzip members.
@@ -89,11 +77,11 @@ def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
     members = 1
     stream = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
-        # Read the body in blocks, because zlib copies all bytes that follow a gzip member.
+        # In blocks, because zlib copies all bytes that follow a gzip member.
         for start in range(0, len(body), _BLOCK_BYTES):
             left = body[start : start + _BLOCK_BYTES]
             while left:
-                if stream.eof:  # a gzip body may have several members
+                if stream.eof:
                     members += 1
                     if members > MAX_MEMBERS:
                         raise TooLargeError(

@@ -39,14 +39,7 @@ _log = logging.getLogger(__name__)
 def http_app(
     intake: Intake, counters: Counters, max_body_bytes: int, tokens: Tokens | None = None
 ) -> Starlette:
-    """Return the OTLP/HTTP receiver as an ASGI application.
-
-    Args:
-        intake: stores received messages.
-        counters: count the result of each message.
-        max_body_bytes: maximum size of a message after decompression.
-        tokens: the valid tokens, or None if no token is required.
-    """
+    """Return the OTLP/HTTP receiver as an ASGI application."""
     return Starlette(
         routes=[
             Route(
@@ -90,7 +83,7 @@ def _endpoint(
         except IntakeError as error:
             counters.message("http", signal, error.result)
             return _refusal(error, kind)
-        except Exception:  # a defect: this sender gets an error, others are served
+        except Exception:  # a defect
             _log.exception("a message of %s could not be processed", signal.name)
             counters.message("http", signal, "failed")
             status = Status(code=_INTERNAL, message="internal error; see the collector's log")

@@ -1,7 +1,7 @@
 """Reads metrics messages with a known layout, and passes all other messages to another reader.
 
-The other reader may run on another thread or in another process. It takes less time to read a
-message with a known layout here than to pass it to the other reader and receive the rows.
+The other reader may run in another process. Reading with a known layout takes less time than
+passing the message and receiving the rows.
 """
 
 import logging
@@ -18,18 +18,13 @@ MOST_AT_ONCE_BYTES: Final = 2**16
 """Maximum size of a message that `read_known` reads. A machine's eight GPUs take 20 kB."""
 MOST_LEARNED_BYTES: Final = 2**18
 MOST_LEARNED_POINTS: Final = 2_048
-"""Maximum size of a message from which layouts are learned. Learning from such a message takes at
-most about 50 ms."""
+"""Maximum size of a message from which layouts are learned. Learning takes at most about 50 ms."""
 
 _log = logging.getLogger(__name__)
 
 
 class LayoutReader:
-    """Reads messages by layout. It learns layouts from messages that another reader has read.
-
-    Args:
-        other: reads the messages without a known layout.
-    """
+    """Reads messages by layout. It learns layouts from messages that another reader has read."""
 
     def __init__(self, other: MessageReader) -> None:
         self._other = other
@@ -64,5 +59,5 @@ class LayoutReader:
     def _learn(self, body: bytes, now_unix_ns: int) -> None:
         try:
             self._layouts.add(learn(body, now_unix_ns))
-        except Exception:  # a defect: messages are still read, without the layout
+        except Exception:  # a defect: only the layout is lost
             _log.exception("the layout of a metrics message could not be learned")

@@ -1,15 +1,14 @@
 """Reads messages in this process or in a separate one.
 
-Reading messages is the largest share of the collector's work, and a Python process uses only one
-core. A separate process can read messages on another core: it receives the bodies of messages and
-returns rows. The separate process has no state. The process ends when its standard input is closed,
-for example because its parent process has ended. If the process ends earlier, a new one is started.
+Reading messages is the largest share of the collector's work. A separate process can use another
+core: it receives the bodies of messages and returns rows. It has no state, and ends when its
+standard input is closed, for example when its parent process ends. If it ends earlier, a new one is
+started.
 
-Reading a message may use 0.75 s of CPU time. Without a limit, an attacker could craft a small
-message that takes any time to read, and the messages of other senders would wait. If reading a
-message fails, the collector refuses the message permanently, so that its sender does not send it
-again. After an exception, the message is refused at once; if the process ended, it is refused after
-a second attempt.
+Reading a message may use 0.75 s of CPU time. Without this limit, an attacker could craft a message
+that makes all other senders wait. If reading fails, the message is refused permanently, so that its
+sender does not send it again: after an exception at once, and if the process ended, after a second
+attempt.
 """
 
 import fcntl
@@ -39,25 +38,20 @@ from telemetry.tasks import Task
 
 MAX_CPU_S: Final = 0.75
 """CPU time limit for one message. 16 MiB of the plugin's spans take 0.35 s, the largest JSON
-message takes 0.65 s. CPU time does not depend on how busy the machine is.
-"""
+message 0.65 s."""
 
 _QUESTION: Final = Struct("<IQ?B")
 """The header of a request to the reader process: the body's length, the time in unix nanoseconds,
 whether the body is JSON, and the signal's index in `SIGNALS`. The body follows.
 """
 _PIPE_BYTES: Final = 2**20
-"""Size of the pipe's buffer.
-
-A message can have hundreds of kB. With the default buffer of 64 KiB, the two processes would often
-wait for each other.
-"""
+"""Size of the pipe's buffer. A message can have hundreds of kB. With the default of 64 KiB, the
+processes would often wait for each other."""
 _ANSWER: Final = Struct("<I")
-"""The header of the reader process's response: the length of the pickle that follows."""
+"""The header of the response: the length of the pickle that follows."""
 MOST_S: Final = 60
-"""Maximum number of seconds for reading one message. A process that takes longer is killed. The
-largest message (`Limits.max_body_bytes`) takes about three seconds on a busy core.
-"""
+"""Maximum number of seconds for one message; then the process is killed. The largest message takes
+about three seconds on a busy core."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,14 +60,13 @@ class MessageReader(Protocol):
     """Converts a message to a batch."""
 
     def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> Batch | None:
-        """Read a protobuf message that takes much less than a millisecond. Return None for others.
+        """Read a protobuf message that takes much less than a millisecond, else return None.
 
         May be called from any thread.
-
         """
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
-        """Read a message, or raise IntakeError. Use it from one thread only."""
+        """Read a message, or raise IntakeError. Call from one thread only."""
 
     def close(self) -> None:
         """Stop reading."""
@@ -95,11 +88,7 @@ class LocalReader:
 
 
 class ProcessReader(LocalReader):
-    """Reads messages in a separate process, which starts at the first message.
-
-    Args:
-        max_cpu_s: maximum CPU time for one message.
-    """
+    """Reads messages in a separate process, which the first message starts."""
 
     def __init__(self, max_cpu_s: float = MAX_CPU_S) -> None:
         self._max_cpu_s = max_cpu_s
@@ -135,7 +124,6 @@ class ProcessReader(LocalReader):
         self._end()
 
     def _stopped(self) -> bool:
-        """Return whether another thread has called `close`."""
         return self._closed
 
     def _end(self) -> None:
@@ -149,15 +137,14 @@ class ProcessReader(LocalReader):
                 break
             try:
                 process = self._process = self._process or _started(self._max_cpu_s)
-            except OSError as error:  # no memory or too many processes, which may be temporary
+            except OSError as error:
                 self.task.failed(error)
                 raise BusyError(
                     f"the process that reads messages cannot be started: {error.strerror}"
                 ) from error
             try:
                 return self._ask(process, signal, body, json, now_unix_ns)
-            # UnpicklingError: the process ended while it wrote its answer. ValueError: another
-            # thread has called `close`.
+            # UnpicklingError: the process ended while it wrote. ValueError: `close` was called.
             except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
                 self._end()
                 if self._stopped():
@@ -216,10 +203,10 @@ def serve(
     """Read messages until the input stream ends.
 
     Args:
-        questions: stream of messages, each with the header `_QUESTION`.
-        answers: stream of results, each with the header `_ANSWER`.
-        max_cpu_s: maximum CPU time for one message, or None for no limit.
-        limit: sets the number of seconds after which the kernel ends this process; 0 for no limit.
+        questions: messages, each with the header `_QUESTION`.
+        answers: results, each with the header `_ANSWER`.
+        max_cpu_s: None for no limit.
+        limit: sets after how many seconds the kernel ends this process; 0 for never.
     """
     here = LocalReader()
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:
@@ -237,7 +224,7 @@ def serve(
             answer = TooLargeError(
                 f"reading the message took more than {max_cpu_s:g} s; send smaller batches"
             )
-        except Exception as error:  # a defect: this message is refused, the next is read
+        except Exception as error:  # a defect: this message is refused
             answer = UnreadableError(_error_position(error))
         else:
             only_requests = signal is TRACES and not (
@@ -252,7 +239,7 @@ def serve(
 
 
 def _error_position(error: Exception) -> str:
-    """Return an error's type and position, but not its message: it may contain a span's content."""
+    """Return an error's type and position. Its message may contain a span's content."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
@@ -265,7 +252,7 @@ def _rows(batch: Batch) -> Any:
 
 
 class _TakesTooLongError(BaseException):
-    """A BaseException, so that the code that reads a message does not catch it."""
+    """A BaseException, so that the reading code does not catch it."""
 
 
 @contextmanager
@@ -273,8 +260,8 @@ def _at_most(cpu_s: float | None) -> Iterator[None]:
     if cpu_s is None:
         yield
         return
-    # The timer measures CPU time in user mode. Python runs the signal's handler between two
-    # bytecode instructions, so a long call of C code is not interrupted.
+    # The timer measures CPU time in user mode. The handler runs between two bytecode instructions,
+    # so a long call of C code is not interrupted.
     signals.setitimer(signals.ITIMER_VIRTUAL, cpu_s)
     try:
         yield

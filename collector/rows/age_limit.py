@@ -1,7 +1,6 @@
 """Refuses rows that are older than the retention, with an explanation for the sender.
 
-If such rows were stored, retention would delete them within a minute. The rollups of their minutes
-are already final and would not include them (docs/decisions/021).
+The rollups of their minutes are already final and would not include them (docs/decisions/021).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from telemetry.application_operations import Operation
 from telemetry.request_rows import PLACE, RequestRows
 
 MINUTE_NS: Final = 60 * 10**9
-"""Width of a rollup. The rollup of a minute that begins before the age limit no longer changes."""
+"""Width of a rollup. The rollup of a minute before the age limit no longer changes."""
 
 _received: Callable[[Any], int] = itemgetter(PLACE["received_unix_ns"])
 _seen: Callable[[Any], int] = attrgetter("seen_unix_ns")
@@ -28,16 +27,16 @@ class AgeLimit:
     """Refuses rows that are too old, except engine starts, which have a longer retention.
 
     Attributes:
-        keep_ns: retention of rows, or None to keep them for ever.
-        deletable_unix_ns: returns a timestamp. Rows older than this timestamp minus `keep_ns` are
-            too old. None to use the arrival of the message.
+        keep_ns: retention of rows, or None for ever.
+        deletable_unix_ns: returns the timestamp from which `keep_ns` counts back. None for the
+            arrival of the message.
     """
 
     keep_ns: int | None
     deletable_unix_ns: Callable[[], int] | None = None
 
     def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
-        """Remove the rows that are too old, and count their items as refused."""
+        """Remove rows that are too old, and count their items as refused."""
         if self.keep_ns is None:
             return
         present = arrived_unix_ns if self.deletable_unix_ns is None else self.deletable_unix_ns()
@@ -70,8 +69,7 @@ class AgeLimit:
         batch.in_flight, _ = _rows_within_age(batch, reports, [1] * len(reports), _seen, horizon)
         probes = batch.probes
         batch.probes, _ = _rows_within_age(batch, probes, [1] * len(probes), _at, horizon)
-        # The span of a client's call is both a request and an operation. It is counted only as a
-        # request.
+        # A client's call is both a request and an operation. It is counted as a request.
         items = [0 if each.operation is Operation.CALL else 1 for each in batch.operations]
         batch.operations, _ = _rows_within_age(batch, batch.operations, items, _at, horizon)
         batch.lookups, batch.lookup_spans = _rows_within_age(
@@ -92,10 +90,7 @@ def _rows_within_age(
     instant: Callable[[_Row], int],
     horizon_unix_ns: int,
 ) -> tuple[list[_Row], list[int]]:
-    """Return the rows from `horizon_unix_ns` on, and the number of items in each.
-
-    Refuse older rows.
-    """
+    """Return the rows from `horizon_unix_ns` on, and their numbers of items. Refuse older rows."""
     kept, kept_items = [], []
     for row, number in zip(rows, items, strict=True):
         if instant(row) >= horizon_unix_ns:

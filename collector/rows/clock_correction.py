@@ -44,8 +44,8 @@ class Lead:
     Attributes:
         lead_ns: the lead of the message, without outliers.
         known_ns: the current correction of the sender's rows.
-        proven_ns: the correction for rows of the sender that are not ahead of their arrival. It is
-            0 until enough messages have shown that the sender's clock is ahead.
+        proven_ns: the correction for rows that are not ahead of their arrival. 0 until enough
+            messages have shown that the sender's clock is ahead.
         shared_ns: the lead of Tailspan's own clock if the sender uses the same clock, else 0.
         measured_ns: the measured lead of the sender's clock, or None if it is not known yet.
     """
@@ -76,11 +76,7 @@ class Correction:
     """Corrects the timestamps in the rows of one message.
 
     Args:
-        leads: the leads by sender.
-        set_back: the corrections of earlier rows, by the row's key with its uncorrected timestamp.
-            `apply` adds to it.
-        arrived_unix_ns: arrival timestamp of the message.
-        own_ns: the lead of Tailspan's own clock.
+        set_back: corrections by the row's key with its uncorrected timestamp. `apply` adds to it.
     """
 
     def __init__(
@@ -95,10 +91,9 @@ class Correction:
         self._arrived_unix_ns = arrived_unix_ns
         self._own_ns = own_ns
         self.rows: Counter[str | None] = Counter()
-        """The number of corrected rows, by sender."""
 
     def apply(self, batch: Batch) -> None:
-        """Correct the rows of a batch in place. Refuse and count rows that cannot be corrected."""
+        """Correct the rows in place. Refuse and count rows that cannot be corrected."""
         kept = [self._request(batch, row) for row in batch.requests.rows]
         batch.requests = RequestRows([row for row in kept if row is not None])
         reports = [self._in_flight(batch, report) for report in batch.in_flight]
@@ -129,7 +124,7 @@ class Correction:
         return tuple(values)
 
     def _in_flight(self, batch: Batch, report: InFlightRequest) -> InFlightRequest | None:
-        # When the request ends, its row has the same key, and so gets the same correction.
+        # The request's row will have the same key, and so gets the same correction.
         sent = (report.trace_id, report.span_id, report.received_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, report.replica, report.seen_unix_ns)
         if not ahead_ns:
@@ -142,7 +137,7 @@ class Correction:
         )
 
     def _probe(self, batch: Batch, probe: Probe) -> Probe | None:
-        # A probe has no replica name, so it is corrected separately, like a client's row.
+        # A probe has no replica name, like a client's row.
         sent = (probe.trace_id, probe.span_id, probe.at_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, None, probe.at_unix_ns)
         if not ahead_ns:
@@ -150,7 +145,7 @@ class Correction:
         return replace(probe, at_unix_ns=probe.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
     def _operation(self, batch: Batch, row: ApplicationOperation) -> ApplicationOperation | None:
-        # The same span may also be a request, with the same key. Then both get the same correction.
+        # The same span may be a request with the same key, which gets the same correction.
         sent = (row.trace_id, row.span_id, row.at_unix_ns)
         end_ns = row.at_unix_ns + int(row.length_s * 1e9)
         items = 0 if row.operation is Operation.CALL else 1
@@ -169,7 +164,7 @@ class Correction:
     def _lookups(self, batch: Batch) -> None:
         """Correct the timestamps of the lookups.
 
-        A span that is both a request and a lookup has one key, so both get the same correction.
+        A span that is also a request has the same key, so both get the same correction.
         """
         kept, kept_spans = [], []
         for lookup, spans in zip(batch.lookups, batch.lookup_spans, strict=True):
@@ -191,8 +186,7 @@ class Correction:
         lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
-            # Correct this row separately. If the client runs on this machine, it uses Tailspan's
-            # clock.
+            # A client on this machine uses Tailspan's clock.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)
@@ -204,7 +198,7 @@ class Correction:
     def _samples(
         self, batch: Batch, rows: Sequence[Any], points: Sequence[int], *instants: str
     ) -> tuple[list[Any], list[int]]:
-        """Return the rows to keep, and their numbers of data points if `points` is not empty."""
+        """Return the rows to keep, and their numbers of data points if `points` is given."""
         kept: list[Any] = []
         kept_points: list[int] = []
         for place, row in enumerate(rows):

@@ -1,9 +1,8 @@
 """Drops repeated engine starts, and refuses more starts than real engines can cause.
 
-Retention does not delete engine starts by age, because a start is valid while its engine runs.
-Therefore, the number of starts is limited: one allowance for each replica, and one for all replicas
-together. The allowances are refilled over time. A start beyond an allowance is refused as
-`too_many_starts`.
+Retention does not delete engine starts by age: a start is valid while its engine runs. Therefore,
+the number of starts is limited per replica and in total. The limits are refilled over time. A start
+beyond a limit is refused as `too_many_starts`.
 """
 
 from collections import OrderedDict
@@ -16,24 +15,16 @@ from telemetry.starts import EngineStart
 
 REPLICA_BURST: Final = 256
 """Number of starts that one replica may send at once. Each API server reports the start of each
-engine. 16 API servers with 16 engines may start together, which is 256 starts.
-"""
+engine: 16 API servers × 16 engines are 256 starts."""
 REPLICA_REFILL_NS: Final = 10 * 10**9
-"""After `REPLICA_BURST` starts, a replica may send one more start per 10 s.
-
-No server loads a model in less than 10 s (`exporters.totals.engines.GONE_NS`), so no engine
-restarts more often.
-"""
+"""After `REPLICA_BURST` starts, a replica may send one more per 10 s. No server loads a model
+faster (`exporters.totals.engines.GONE_NS`)."""
 ALL_BURST: Final = 4_096
-"""Number of starts that all replicas may send at once: enough for 16 replicas with 256 starts each,
-or for four starts of each of 1,000 engines.
-"""
+"""Number of starts that all replicas may send at once: four for each of 1,000 engines."""
 ALL_REFILL_NS: Final = 5 * 10**9
-"""After `ALL_BURST` starts, all replicas together may send one more start per 5 s. So 1,000 engines
-can restart within 90 minutes."""
+"""After `ALL_BURST` starts, all replicas may send one more per 5 s: 1,000 engines in 90 minutes."""
 MOST_REPLICAS: Final = 1_000
-"""Maximum number of stored replicas. A new replica replaces the one that has been silent longest.
-"""
+"""Maximum number of stored replicas. A new replica replaces the one that was silent longest."""
 MOST_REMEMBERED: Final = 2 * REPLICA_BURST
 """Maximum number of stored starts per replica: the last start of each engine and process."""
 
@@ -70,9 +61,7 @@ class _Replica:
         default_factory=lambda: Allowance(REPLICA_BURST, REPLICA_REFILL_NS)
     )
     last: OrderedDict[tuple[int, int], tuple[int, int]] = field(default_factory=OrderedDict)
-    """Maps each engine and process to its last start: its timestamp, and a hash of its other
-    values.
-    """
+    """By engine and process: the last start's timestamp, and a hash of its other values."""
 
 
 class EngineStartLimits:
@@ -90,10 +79,10 @@ class EngineStartLimits:
             process, content = (start.engine, start.process), _content_hash(start)
             last_unix_ns, last_content = replica.last.get(process, (0, 0))
             if content == last_content and start.at_unix_ns == last_unix_ns:
-                kept.append(start)  # a retry: the first attempt may not be committed
+                kept.append(start)  # a retry
                 continue
             if content == last_content and abs(start.at_unix_ns - last_unix_ns) < REPLICA_REFILL_NS:
-                continue  # ignore a start so soon after the last one: no engine restarts so fast
+                continue  # too soon after the last start
             if not (self._all.has(arrived_unix_ns) and replica.allowance.has(arrived_unix_ns)):
                 batch.accepted -= 1
                 batch.refused[Refusal.TOO_MANY_STARTS] += 1

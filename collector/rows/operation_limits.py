@@ -1,7 +1,7 @@
 """Limits the number of stored operations per trace, so that one trace cannot fill the table.
 
-Memory is limited too: of all traces together, only the newest span ids are kept. A repeated span is
-not counted again, so a message that is sent again is accepted as at first.
+Memory is limited too: only the newest span ids of all traces are kept. A span that is sent again is
+not counted again.
 """
 
 from collections import OrderedDict
@@ -12,8 +12,7 @@ from collector.normalise.batch import Batch
 from telemetry.application_operations import MOST_PER_TRACE, Operation
 
 MOST_REMEMBERED: Final = 100_000
-"""Maximum number of remembered spans, of all traces. A span id takes about 100 bytes, so they take
-about 10 MB."""
+"""Maximum number of remembered spans of all traces. They take about 10 MB (100 bytes each)."""
 
 
 class OperationLimits:
@@ -31,8 +30,7 @@ class OperationLimits:
             self._traces.move_to_end(each.trace_id)
             if each.span_id not in spans:
                 if len(spans) >= MOST_PER_TRACE:
-                    # The span of a client's call is both a request and an operation. The request is
-                    # still stored.
+                    # A client's call is also a request, which is still stored.
                     if each.operation is not Operation.CALL:
                         batch.accepted -= 1
                         batch.refused[Refusal.TOO_MANY_OPERATIONS] += 1

@@ -8,10 +8,7 @@ from cost.pricing import Pricing
 
 @dataclass(frozen=True, slots=True)
 class RequestPricing:
-    """Computes the costs of the requests in a message.
-
-    Engine samples of the same message are applied first.
-    """
+    """Computes the costs of the requests in a message."""
 
     pricing: Pricing
 

@@ -5,27 +5,26 @@ by at least the difference. The difference is called the lead. A slow clock cann
 from a delayed message, so it is reported, but not corrected.
 
 Each replica is a separate sender. A message's lead is the lead of its newest rows, without
-outliers, so that one malformed row has no effect. A sender's lead is the median over its last
-messages, so that one late message has no effect.
+outliers. A sender's lead is the median over its last messages.
 
 - Rows that are ahead of their arrival are set back by their message's lead.
-- After `FEWEST` messages with a median above `TOLERANCE_NS`, all rows of the sender are set back,
-  including rows that are not ahead of their arrival. While the correction is about right, it does
-  not change. The start timestamp of totals is corrected too, so a changed correction would look
-  like a restart of the totals. The correction ends when the median is at most `LEAST_NS`.
-- The store decides whether the samples of a sender are corrected, and by how much, so that all
-  collectors correct them equally (`store/sender_clocks.py`). For this decision, the collector
-  passes the measured lead to the store with each message.
+- After `FEWEST` messages with a median above `TOLERANCE_NS`, all rows of the sender are set back.
+  While the correction is about right, it does not change: the start timestamp of totals is
+  corrected too, so a change would look like a restart of the totals. The correction ends when the
+  median is at most `LEAST_NS`.
+- The store decides whether and by how much samples are corrected, so that all collectors correct
+  them equally (`store/sender_clocks.py`). The collector passes the measured lead to the store with
+  each message.
 - A request that is further ahead than the rest of its message is set back by its own lead. A sample
-  or start that is further ahead than the rest is refused. If each of several such samples were set
-  back by its own lead, all would get the same timestamp.
+  or start that is further ahead is refused: if several samples were set back by their own leads,
+  they would get the same timestamp.
 - A row without a replica name, such as a client's row, can be from any sender. It is corrected
-  separately and does not affect other rows.
+  separately.
 
 Each row stores its correction: sent timestamp = stored timestamp + `clock_ahead_s`. A row that is
-sent again, because the response was lost, gets the same correction as the first time. Timestamps
-are part of the row's key, so a different correction would store the row twice. The store keeps the
-corrections across collectors and restarts (`store/clock_corrections.py`, `store/sender_clocks.py`).
+sent again gets the same correction. Timestamps are part of the row's key, so another correction
+would store the row twice. The store keeps the corrections across collectors and restarts
+(`store/clock_corrections.py`, `store/sender_clocks.py`).
 
 If Tailspan's own clock jumped (`telemetry.corroborated_time`), the timestamps of senders on the
 same clock jumped too, and are corrected by the same amount in either direction.
@@ -46,30 +45,22 @@ from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import MOST_TRACKED
 
 REMEMBERED: Final = 16
-"""Number of measured clock leads that are stored per sender. A server sends a message about once a
-second."""
+"""Number of leads stored per sender. A server sends a message about once a second."""
 FEWEST: Final = 3
-"""Minimum number of messages before all rows of a sender are corrected.
-
-Before that, only rows that are ahead of their arrival are corrected. With fewer messages, a single
-wrong lead could be the median.
-"""
+"""Minimum number of messages before all rows of a sender are corrected. With fewer messages, a
+single wrong lead could be the median."""
 SPREAD_NS: Final = 600 * 10**9
-"""Maximum excess of a row's lead over its message's median. Rows beyond it are outliers. An
-exporter's queue contains minutes of data, not hours.
-"""
+"""Maximum excess of a row's lead over its message's median; other rows are outliers. An exporter's
+queue contains minutes of data, not hours."""
 MOST_SOURCES: Final = MOST_TRACKED
-"""Maximum number of tracked senders, equal to the limit of engines on /metrics.
-
-Messages of other senders are corrected individually.
-"""
+"""Maximum number of tracked senders. Messages of other senders are corrected individually."""
 SILENT_NS: Final = 600 * 10**9
-"""A sender that has been silent for this time is not reported, and a new sender may replace it."""
+"""A sender that is silent for this time is not reported, and may be replaced."""
 MOST_REPEATS: Final = 100_000
-"""Maximum number of rows whose correction is kept, in case they are sent again. They take 20 MB."""
+"""Maximum number of rows whose correction is kept. They take 20 MB."""
 UNNAMED: Final = "unnamed"
 OTHER: Final = "other"
-"""The common name of all further senders when `MOST_SOURCES` senders are tracked."""
+"""The common name of all senders beyond `MOST_SOURCES`."""
 
 
 @dataclass(slots=True)
@@ -79,10 +70,11 @@ class Source:
     name: str
     leads_ns: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     ahead_ns: int = 0
-    """Nanoseconds subtracted from the sender's timestamps."""
     measured_ns: int | None = None
-    """The measured lead, or None if it is not known yet. A delayed message has too small a lead.
-    Therefore, a small lead counts as measured only after `FEWEST` messages."""
+    """The measured lead, or None if it is not known yet.
+
+    A delayed message has too small a lead, so a small lead counts only after `FEWEST` messages.
+    """
     rows: int = 0
     """The number of corrected rows."""
     last_seen_unix_ns: int = 0
@@ -91,8 +83,7 @@ class Source:
     def lead_s(self) -> float:
         """Return the median lead over the sender's last messages, in seconds.
 
-        A message's lead is its newest timestamp minus its arrival. It is usually negative, because
-        messages arrive after their timestamps.
+        A message's lead is its newest timestamp minus its arrival. It is usually negative.
         """
         return median_high(self.leads_ns) / 1e9 if self.leads_ns else 0.0
 
@@ -123,12 +114,7 @@ class Source:
 
 
 class SenderClocks:
-    """Corrects the timestamps of senders with a fast clock, and stores these senders.
-
-    Args:
-        own: Tailspan's own clock, checked against the clocks of named senders; None if it never
-            jumps.
-    """
+    """Corrects the timestamps of senders with a fast clock, and stores these senders."""
 
     def __init__(self, own: CorroboratedClock | None = None) -> None:
         self._own = own
@@ -137,7 +123,6 @@ class SenderClocks:
         self._now_unix_ns = 0
         self._set_back: OrderedDict[Hashable, int] = OrderedDict()
         self.overflows = 0
-        """The number of messages from senders beyond `MOST_SOURCES`."""
 
     def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
         """Correct a message's rows that are ahead of their arrival."""
@@ -195,8 +180,8 @@ class SenderClocks:
         source = self._source(sender, arrived_unix_ns)
         if self._own is not None:
             self._own.record_message(sender, newest_unix_ns)
-            # A sender that was first seen after the jump uses Tailspan's clock if its lead is
-            # closer to the size of the jump than to 0.
+            # A new sender uses Tailspan's clock if its lead is closer to the size of the jump than
+            # to 0.
             new = not source.leads_ns and own_ns > 0 and abs(lead_ns - own_ns) < lead_ns
             if own_ns and (self._own.shares(sender) or new):
                 source.last_seen_unix_ns = arrived_unix_ns

@@ -1,10 +1,9 @@
 """Reads the credentials for a scrape target: a bearer token, and the certificates for TLS.
 
-A token is read from its file for each scrape, so a changed token takes effect at once. The token is
-sent only to loopback or over TLS, unless the user allows otherwise. It never appears in a log or an
-error. Certificates are read once. The files that a target file names must lie in one folder.
-Without this rule, a person who can edit the target file could make Tailspan send any readable file
-to a target.
+A token is read from its file for each scrape. It is sent only to loopback or over TLS, unless the
+user allows otherwise. It never appears in a log or an error. Certificates are read once. The files
+that a target file names must lie in one folder. Otherwise a person who can edit the target file
+could make Tailspan send any readable file.
 """
 
 import ssl
@@ -26,7 +25,6 @@ _LABELS: Final = {
     "__tls_key_file__": "key_file",
     "__tls_server_name__": "server_name",
 }
-"""Maps a label in a target file to a field."""
 INSECURE_LABEL: Final = f"__{INSECURE_KEY}__"
 LABELS: Final = (*_LABELS, INSECURE_LABEL)
 _LONGEST_TOKEN: Final = 16_384
@@ -37,14 +35,13 @@ class Access:
     """Credentials for a target. The default has no token and the system's certificate authorities.
 
     Attributes:
-        token: the token from the environment.
-        token_file: the file with the token, used instead of `token`.
-        ca_file: the certificate of the authority that signed the target's certificate, in PEM.
+        token_file: used instead of `token`.
+        ca_file: the certificate of the target's authority, in PEM.
         cert_file: Tailspan's certificate for mutual TLS, with `key_file`.
         server_name: the name in the target's certificate, if it differs from the address.
-        within: the folder that must contain the token's file, with symbolic links resolved; None
-            for any folder.
-        insecure: whether the token may be sent over an unencrypted connection.
+        within: the folder that must contain the token's file (symbolic links resolved); None for
+            any.
+        insecure: whether the token may be sent unencrypted.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -63,10 +60,9 @@ class Access:
         """Return the credentials in the labels of a target file.
 
         Args:
-            labels: the labels of a group of targets.
             folder: the folder of the target file; paths are relative to it.
-            within: the folder that must contain the named files; None for `folder`.
-            insecure: whether all tokens may be sent over unencrypted connections.
+            within: the folder that must contain the files; None for `folder`.
+            insecure: whether tokens may be sent unencrypted.
 
         Raises:
             SecurityError: a label is not a text, a file lies in another folder, or `check` fails.
@@ -177,7 +173,7 @@ def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLCon
         raise SecurityError(f"{ca} contains no certificate in PEM: {why}") from error
     if cert is not None and key is not None:
         try:
-            # With this password, an encrypted key fails instead of prompting on the terminal.
+            # With a password, an encrypted key causes an error instead of a prompt on the terminal.
             context.load_cert_chain(cert, key, password="")
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)

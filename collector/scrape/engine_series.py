@@ -1,11 +1,10 @@
 """Defines the series that engines export on /metrics: one table per kind of engine.
 
 A field has several alternative series, because versions of an engine rename and split series. The
-first alternative that the response contains is used. If the response contains none, the field is
-unknown. Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (rig/contract checks each version), and
-its documentation for names before 0.12; SGLang, "Production metrics" and a recorded response of
-0.5.23; Text Generation Inference, "Metrics"; Triton's tensorrtllm_backend, "Triton Metrics" and
-`custom_metrics_reporter.cc`.
+first one in the response is used. Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (rig/contract
+checks each version), and its documentation for names before 0.12; SGLang, "Production metrics" and
+a recorded response of 0.5.23; Text Generation Inference, "Metrics"; Triton's tensorrtllm_backend,
+"Triton Metrics" and `custom_metrics_reporter.cc`.
 """
 
 from collections.abc import Mapping
@@ -19,8 +18,8 @@ class Series:
 
     Attributes:
         name: the full name of the samples, including `_total`.
-        where: labels that the series must have; the values are summed over all other labels.
-        over: the series to divide the value by; None for no division.
+        where: labels that the series must have. Values are summed over the other labels.
+        over: the series to divide the value by, if any.
     """
 
     name: str
@@ -33,12 +32,10 @@ class EngineTable:
     """The table of one kind of engine.
 
     Attributes:
-        name: the name of the engine software.
-        engine_labels: labels that contain the engine's number. A series without these labels
-            belongs to engine 0.
-        model_label: label with the model's name, or None if there is none.
-        rank_labels: labels that distinguish an engine's workers. Each worker reports the value of
-            the whole engine, and the highest value is used.
+        engine_labels: labels with the engine's number. The number is 0 without these labels.
+        model_label: label with the model's name.
+        rank_labels: labels of an engine's workers. Each worker reports the value of the whole
+            engine; the highest is used.
         fields: maps fields of `EngineSample` to their alternatives.
     """
 
@@ -90,7 +87,7 @@ VLLM: Final = EngineTable(
         "host_cache_hits_tokens_total": (_by_tier("host"),),
         "p2p_cache_hits_tokens_total": (_by_tier("p2p"),),
         "disk_cache_hits_tokens_total": (_by_tier("disk"),),
-        # The names with `transfer_type` are deprecated; newer versions of vLLM send both.
+        # The names with `transfer_type` are deprecated; newer versions send both.
         "kv_offload_load_bytes_total": (
             *_vllm("kv_offload_load_bytes_total"),
             _deprecated("bytes", "CPU_to_GPU"),
@@ -139,7 +136,7 @@ SGLANG: Final = EngineTable(
             Series("sglang:prompt_tokens_total"),
         ),
         "decode_tokens_total": (Series("sglang:generation_tokens_total"),),
-        # SGLang looks up every prompt token in its radix cache, so prompt tokens are the lookups.
+        # SGLang looks up every prompt token in its radix cache.
         "prefix_cache_queries_tokens_total": (Series("sglang:prompt_tokens_total"),),
         "prefix_cache_hits_tokens_total": (Series("sglang:cached_tokens_total"),),
         "preemptions_total": (
@@ -186,7 +183,7 @@ TRITON: Final = EngineTable(
 ENGINES: Final = (VLLM, SGLANG, TGI, TRITON)
 
 STARTED: Final = "process_start_time_seconds"
-"""Start of the server's process in unix seconds, exported by Prometheus' client libraries."""
+"""Start of the server's process, in unix seconds."""
 
 
 def _series_names(series: Series) -> set[str]:
@@ -203,4 +200,4 @@ NAMES: Final = frozenset(
         )
     )
 )
-"""Names of all series to read. Other lines of a response are not parsed."""
+"""Names of all series to read."""

@@ -1,7 +1,7 @@
 """Converts a response of /metrics to the gauges and totals of its engines.
 
-Pure. prometheus_client parses only lines with a series in a table, because a response can have a
-hundred thousand other lines. Impossible values are counted, and their fields stay unknown.
+Pure. Only lines with a series in a table are parsed, because a response can have a hundred thousand
+other lines. Impossible values are counted and left out.
 """
 
 import math
@@ -43,10 +43,8 @@ class Answer:
     """The parsed content of a response."""
 
     software: str
-    """The name of the table that matched the response."""
     engines: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Maps an engine's number to a mapping from fields of `EngineSample` to values. It also has the
-    key `model` if the model is known."""
+    """By engine number: values by field of `EngineSample`, and `model` if it is known."""
     started_unix_s: float | None = None
     unusable_values: int = 0
 
@@ -74,7 +72,6 @@ def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
     """Yield the samples with the given names.
 
     Args:
-        body: a response of /metrics.
         names: full names of samples, including `_total`.
 
     Raises:
@@ -127,12 +124,11 @@ def _fill(
             if engine.number not in answer.engines and len(answer.engines) >= MOST_ENGINES:
                 raise ScrapeError(Reason.TOO_LARGE)
             fields = answer.engines.setdefault(engine.number, {"model": engine.model})
-            # The series of several models can have the same engine number. Their gauges and totals
-            # are summed.
+            # Several models can have the same engine number; they are summed.
             total = checked if name in RATIOS else fields.get(name, 0) + checked
             try:
                 fields[name] = _checked(name, total)
-            except RefusalError:  # each summand is in the allowed range, but their sum is not
+            except RefusalError:  # each summand is in range, but the sum is not
                 answer.unusable_values += 1
                 fields.pop(name, None)
         return

@@ -9,11 +9,11 @@ class Reason(StrEnum):
     UNREACHABLE = "unreachable"
     """The name does not resolve, or the connection fails."""
     TLS = "tls"
-    """TLS fails: the certificate is not trusted or has another name, or the target has no TLS."""
+    """The certificate is not trusted or has another name, or the target has no TLS."""
     NO_TOKEN = "no_token"
-    """The token file for this target cannot be used."""
+    """The token file cannot be used."""
     UNAUTHORISED = "unauthorised"
-    """The target refuses the request without a token or with this token: status 401 or 403."""
+    """The target refuses the request with or without a token: status 401 or 403."""
     TIMEOUT = "timeout"
     """The response was not complete within the time limit."""
     REDIRECT = "redirect"
@@ -33,12 +33,7 @@ class Reason(StrEnum):
 
 
 class ScrapeError(Exception):
-    """A scrape failed.
-
-    Args:
-        reason: the reason for the failure.
-        detail: details for the log.
-    """
+    """A scrape failed."""
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else str(reason))

@@ -1,8 +1,7 @@
 """Fetches a target's response, with limits on time and size.
 
 The scraper uses no proxy, follows no redirect, and accepts no compression, because a small response
-could decompress to a large one. The time limit applies to the whole response, so a target cannot
-extend it by sending one byte per second.
+could decompress to a large one. The time limit applies to the whole response.
 """
 
 import asyncio
@@ -43,7 +42,7 @@ def http_client(access: Access = OPEN) -> httpx.AsyncClient:
 
 
 class Clients:
-    """One HTTP client per set of certificates, created on first use."""
+    """One HTTP client per set of certificates."""
 
     def __init__(self) -> None:
         self._clients: dict[tuple[Path | None, ...], httpx.AsyncClient] = {}

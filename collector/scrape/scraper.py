@@ -1,8 +1,8 @@
 """Scrapes each target every few seconds, and passes the samples to the sink.
 
-Each target has a separate task, so a slow target does not delay other targets. The next scrape of a
+Each target has its own task, so a slow target does not delay the others. The next scrape of a
 target begins after the samples of the last scrape are stored. Samples that the store does not
-accept are lost and counted; the next scrape reports the totals again.
+accept are lost and counted.
 """
 
 import asyncio
@@ -28,16 +28,13 @@ _log = logging.getLogger(__name__)
 REFRESH_S: Final = 5.0
 """Interval between two discoveries of targets."""
 QUIET_S: Final = 300.0
-"""Time without a successful discovery after which the task counts as stalled. A discovery takes 5 s
-if DNS does not respond.
-"""
+"""Time without a successful discovery after which the task counts as stalled. A discovery takes
+5 s if DNS does not respond."""
 MOST_TIMEOUT_S: Final = 5.0
 OURS_NS: Final = 60 * 10**9
-"""If a replica's plugin has sent a sample within this time, scrapes of the replica are not
-stored."""
+"""If a replica's plugin sent a sample within this time, scrapes of the replica are not stored."""
 PROCESS: Final = 0
-"""The process id of scraped samples. A scrape does not report which process of the server
-answered."""
+"""The process id of scraped samples, because a scrape does not report it."""
 
 
 @dataclass(slots=True)
@@ -46,7 +43,7 @@ class TargetState:
 
     target: Target
     up: bool | None = None
-    """Whether the last scrape succeeded, or None before the first scrape."""
+    """Whether the last scrape succeeded. None before the first scrape."""
     software: str | None = None
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
@@ -72,13 +69,6 @@ class Scraper(Listener):
     """Scrapes all targets until cancelled.
 
     As a listener, it records which replicas have Tailspan's plugin.
-
-    Args:
-        discoveries: sources of targets.
-        sink: stores the samples.
-        listeners: receive the samples after their commit.
-        every_s: seconds between two scrapes of a target.
-        clock_unix_ns: returns the current time.
     """
 
     def __init__(
@@ -97,11 +87,10 @@ class Scraper(Listener):
         self._timeout_s = min(every_s, MOST_TIMEOUT_S)
         self._clock_unix_ns = clock_unix_ns
         self._clients = Clients()
-        # Discovery runs every few seconds, even if no target responds.
         self.task = Task("scrape", quiet_s=QUIET_S)
         self._found: dict[str, Sequence[Target]] = {}
         self.lost: dict[str, str] = {}
-        """The discoveries that currently fail, with the reason."""
+        """The discoveries that currently fail, and why."""
         self._states: dict[Target, TargetState] = {}
         self._counting: dict[tuple[Target, int], _Counting] = {}
         self._tasks: dict[Target, asyncio.Task[None]] = {}
@@ -110,16 +99,15 @@ class Scraper(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record which replicas have the plugin. The plugin's samples are preferred to scrapes."""
+        """Record which replicas have the plugin."""
         now_unix_ns = self._clock_unix_ns()
         ours = {each.replica for each in samples if each.source is not Source.SCRAPE}
-        # Store only the names of targets' replicas, because senders could invent any number of
-        # names.
+        # Only the names of targets' replicas: senders could invent any number of names.
         for replica in ours & {target.replica for target in self._states}:
             self._ours_unix_ns[replica] = now_unix_ns
 
     def discoveries(self) -> dict[str, bool]:
-        """Return whether the last run of each discovery succeeded."""
+        """Whether the last run of each discovery succeeded."""
         return {
             discovery.name: discovery.name not in self.lost
             for discovery in self._discoveries
@@ -128,7 +116,7 @@ class Scraper(Listener):
 
     def report(self) -> list[TargetState]:
         """Return the last results of each target, sorted by address."""
-        # Copy the list, because /metrics calls this method on another thread.
+        # A copy, because /metrics calls this method on another thread.
         states = list(self._states.values())
         return sorted(states, key=lambda state: str(state.target))
 
@@ -139,7 +127,7 @@ class Scraper(Listener):
                 await self.look()
                 self.task.succeeded(time.time())
                 for target in [each for each, task in self._tasks.items() if task.done()]:
-                    # `ask` never raises, so the task was cancelled by other code.
+                    # `ask` never raises, so other code cancelled the task.
                     self.task.failed("EndedByItself")
                     del self._tasks[target]
                 for target in self._states.keys() - self._tasks.keys():
@@ -156,7 +144,7 @@ class Scraper(Listener):
             await clients.aclose()
 
     async def look(self) -> None:
-        """Discover targets once. After a failed discovery, the previous targets stay in use."""
+        """Discover targets once. If this fails, the previous targets stay in use."""
         for discovery in self._discoveries:
             try:
                 self._found[discovery.name] = await discovery.targets()
@@ -165,7 +153,7 @@ class Scraper(Listener):
                 if self.lost.get(discovery.name) != str(error):
                     _log.warning("scrape targets: %s", error)
                 self.lost[discovery.name] = str(error)
-            except Exception as error:  # a defect: other discoveries continue
+            except Exception as error:  # a defect
                 self.task.failed(error)
                 if discovery.name not in self.lost:
                     _log.exception("scrape targets: %s failed", discovery.name)
@@ -190,13 +178,13 @@ class Scraper(Listener):
             await asyncio.sleep(due_s - loop.time())
 
     async def ask(self, target: Target) -> None:
-        """Scrape one target once and store its samples, or count the failure."""
+        """Scrape one target once, and store its samples or count the failure."""
         state = self._states[target]
         begun = time.monotonic()
         try:
             client = self._clients.of(target.access)
             body = await fetch(client, target.url, self._timeout_s, target.access)
-            # On a thread, so that parsing a large response does not block the event loop.
+            # On a thread: parsing a large response would block the event loop.
             answer = await asyncio.to_thread(exposition.read, body)
             await self._store_samples(target, answer)
         except ScrapeError as error:
@@ -228,12 +216,12 @@ class Scraper(Listener):
         ]
         try:
             await asyncio.wrap_future(self._sink.submit([], samples))
-        except Exception as error:  # any failure of the writer: scraping continues
+        except Exception as error:  # any failure of the writer
             raise ScrapeError(Reason.NOT_STORED) from error
         for listener in self._listeners:
             try:
                 listener.on_stored([], samples)
-            except Exception as error:  # the rows are stored, and other listeners run
+            except Exception as error:  # the rows are stored
                 self.task.failed(error)
                 _log.exception("a listener failed on the samples of %s", target.url)
 
@@ -266,11 +254,11 @@ class Scraper(Listener):
     ) -> int:
         """Return the start timestamp of the totals.
 
-        It is the start of the server, if known, otherwise the time of the first scrape. If a total
-        has decreased, the server restarted, and the result is a new timestamp.
+        This is the start of the server, or the time of the first scrape. If a total has decreased,
+        the server restarted, and the result is a new timestamp.
         """
         reported_unix_ns = 0
-        # Compare as seconds, because infinity cannot be converted to an integer.
+        # As seconds, because infinity is not an integer.
         if EARLIEST_UNIX_NS / 1e9 <= (process_started_s or 0.0) <= at_unix_ns / 1e9:
             reported_unix_ns = int((process_started_s or 0.0) * 1e9)  # otherwise from another clock
         totals = {name: value for name, value in fields.items() if name.endswith("_total")}

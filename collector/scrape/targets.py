@@ -51,8 +51,7 @@ class Discovery(Protocol):
         """Return the current targets.
 
         Raises:
-            DiscoveryError: the targets cannot be discovered at the moment; the previous targets
-                stay in use.
+            DiscoveryError: the previous targets stay in use.
         """
 
 
@@ -88,7 +87,7 @@ def place(given: str, access: Access = OPEN) -> Discovery:
     if kind == "dns" and port is None:
         raise ValueError(f"{given!r}: the port is missing; allowed: {ALLOWED}")
     if kind == "dns" and access.server_name is None:
-        # Requests go to the IP addresses of the name, but a certificate contains the name.
+        # Requests go to IP addresses, but a certificate contains the name.
         access = replace(access, server_name=host)
     return Name(given, kind, parts.scheme, host, port, path, access=access)
 
@@ -107,7 +106,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A DNS name: each of its addresses, or the host and port of each of its SRV records."""
+    """A DNS name: each of its addresses, or each host and port of its SRV records."""
 
     name: str
     kind: str
@@ -116,7 +115,6 @@ class Name:
     port: int | None
     path: str
     resolver: dns.asyncresolver.Resolver | None = None
-    """The DNS resolver, or None for the system's resolver."""
     access: Access = OPEN
 
     async def targets(self) -> Sequence[Target]:
@@ -154,10 +152,9 @@ class File:
     in `credentials.LABELS`. Other labels are ignored.
 
     Attributes:
-        path: the path of the file.
         secrets: the folder that must contain the files named in the target file; None for the
             folder of the target file.
-        insecure: whether tokens may be sent over unencrypted connections.
+        insecure: whether tokens may be sent unencrypted.
     """
 
     path: Path

@@ -12,8 +12,7 @@ NO_ENGINES: Final = {
     "smg_": "this is SGLang's router, which is not an engine; scrape the workers instead",
     "vllm_router_": "this is vLLM's router, which is not an engine; scrape the workers instead",
 }
-"""Advice by the prefix of the series' names. Such responses are recorded in
-tests/collector/samples."""
+"""Advice by the prefix of the series' names, from tests/collector/samples."""
 
 _SERIES: Final = re.compile(rb"([A-Za-z_:][A-Za-z0-9_:]{0,99})[{ \t]")
 _READ_BYTES: Final = 65_536
@@ -21,12 +20,7 @@ _READ_BYTES: Final = 65_536
 
 
 def describe(body: bytes, engines: Iterable[str]) -> str:
-    """Return what the response contains instead of an engine's series.
-
-    Args:
-        body: the response.
-        engines: the names of the known engines.
-    """
+    """Return what the response contains instead of an engine's series."""
     lines = b"\n" + body
     for prefix, advice in NO_ENGINES.items():
         if b"\n" + prefix.encode() in lines:

@@ -1,1 +1,1 @@
-"""Restrict a database to what a reader may see. No other code enforces these restrictions."""
+"""Restrict a database to what a reader may see. No other code does this."""

@@ -23,10 +23,8 @@ class Grant:
     """What one role allows.
 
     Attributes:
-        tenants: the tenants whose requests are visible, or None for all. Requests without a tenant
-            are visible only if `tenants` is None.
-        models: the served models whose requests and servers are visible, or None for all.
-        costs: whether dollars are visible.
+        tenants: the visible tenants, or None for all and for requests without a tenant.
+        models: the served models that are visible, or None for all.
     """
 
     tenants: frozenset[str] | None = None
@@ -54,10 +52,9 @@ class Access:
     """What a reader may see. A request is visible if at least one of the grants allows it.
 
     Attributes:
-        grants: at least one grant. Grants that another one covers are left out.
-        slos: names of the visible objectives and of their groups. Used only if `limits_rows`.
-        definitions: digests of the definitions of the visible objectives. Used only if
-            `limits_rows`.
+        grants: at least one. Grants that another one covers are left out.
+        slos: names of the visible objectives and groups. Used only if `limits_rows`.
+        definitions: digests of the visible objectives. Used only if `limits_rows`.
     """
 
     grants: tuple[Grant, ...]
@@ -93,8 +90,8 @@ class Access:
     def costs(self) -> bool:
         """Whether dollars are visible.
 
-        Dollars are visible only if every grant allows them. A sum over the requests of several
-        grants cannot be divided into visible and hidden dollars.
+        Every grant must allow them: a sum over the requests of several grants cannot be divided
+        into visible and hidden dollars.
         """
         return all(each.costs for each in self.grants)
 
@@ -138,14 +135,14 @@ class Access:
         )
 
     def with_objectives(self, slos: Iterable[str], definitions: Iterable[str]) -> "Access":
-        """Return the same access with the names and digests of the visible objectives."""
+        """Return the same access with the visible objectives."""
         return replace(self, slos=frozenset(slos), definitions=frozenset(definitions))
 
     @property
     def key(self) -> str:
-        """A text that identifies what the reader may see, as a key for caches.
+        """A text that identifies what the reader may see.
 
-        Two objects with equal texts allow the same.
+        Two objects with equal keys allow the same.
         """
         return json.dumps([self.as_json(), sorted(self.slos), sorted(self.definitions)])
 

@@ -1,8 +1,8 @@
 """Restrict a SQLAlchemy engine: rewrite each query so that it returns only what its reader may see.
 
-SQLAlchemy calls `_Rewriter` before each statement. `_Rewriter` replaces each table by a subquery
-with the visible rows and columns (`store.access.tables`). A statement is refused if `_Rewriter`
-cannot rewrite all of it: SQL as text, a write, or a query of a table without a rule.
+Before each statement, `_Rewriter` replaces each table by a subquery with the visible rows and
+columns (`store.access.tables`). It refuses SQL as text, writes, and queries of a table without a
+rule.
 """
 
 from collections.abc import Mapping
@@ -32,22 +32,17 @@ from store.state import separate_state, use_state
 
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
-"""The access of the reader for whom this process computes an answer, or None if nothing is hidden.
-`open_database` restricts each database accordingly."""
+"""What the reader for whom this process computes an answer may see, or None if nothing is hidden.
+`open_database` applies this."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
-"""Annotation of a column with ids that the query only compares with other ids, and does not
-return."""
+"""Annotation of a column with ids that the query only compares, and does not return."""
 
 
 def restricted(engine: Engine, access: Access | None) -> Engine:
     """Return an engine for the same database that returns only what a reader may see.
 
     The returned engine cannot write.
-
-    Args:
-        engine: the database, from `open_database`.
-        access: what the reader may see, or None for all.
     """
     if access_of(engine) is not None:
         raise NotAllowed("the database is restricted already")
@@ -57,10 +52,9 @@ def restricted(engine: Engine, access: Access | None) -> Engine:
 
 
 def with_masked_rows(engine: Engine) -> Engine:
-    """Return an engine that also returns the requests that the reader may not see, without names.
+    """Return an engine that also returns the hidden requests, without names.
 
-    Explanations need the hidden requests as evidence, because a request also waits for requests of
-    other tenants.
+    Explanations need them: a request also waits for requests of other tenants.
     """
     rewriter = _rewriter(engine)
     return engine if rewriter is None else rewriter.masked or engine
@@ -73,7 +67,7 @@ def is_masked(engine: Engine) -> bool:
 
 
 def access_of(engine: Engine) -> Access | None:
-    """Return what an engine's reader may see, or None if the engine is not restricted."""
+    """Return what an engine's reader may see, or None for everything."""
     rewriter = _rewriter(engine)
     return None if rewriter is None else rewriter.access
 
@@ -81,8 +75,7 @@ def access_of(engine: Engine) -> Access | None:
 def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return a column with the ids of all requests, for comparisons with other ids.
 
-    A query must not return the values of this column, because they include the ids of requests that
-    the reader may not see.
+    A query must not return this column: it has ids that the reader may not see.
     """
     return ids._annotate({COMPARED: True})
 
@@ -96,8 +89,7 @@ def cache_key(engine: Engine) -> str:
 def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
     """Return a statement, restricted to the rows that the engine's reader may see.
 
-    Call this function for reads without SQLAlchemy's connections. SQLAlchemy's connections restrict
-    statements automatically.
+    Needed for reads without SQLAlchemy's connections, which restrict statements automatically.
 
     Raises:
         NotAllowed: the statement cannot be restricted.
@@ -122,13 +114,7 @@ def _rewriter(engine: Engine) -> "_Rewriter | None":
 
 
 class _Rewriter:
-    """Rewrites the statements of one engine.
-
-    Args:
-        engine: the engine without restriction.
-        access: what the reader may see.
-        masks: whether hidden requests are returned without names.
-    """
+    """Rewrites the statements of one engine."""
 
     def __init__(self, engine: Engine, access: Access, *, masks: bool) -> None:
         self.access = access
@@ -170,8 +156,7 @@ class _Rewriter:
         return None
 
     def _visible(self, given: Any) -> FromClause | None:
-        """Return the subquery that replaces a table or an alias of a table, or None for anything
-        else."""
+        """Return the subquery that replaces a table or its alias, or None for anything else."""
         table = given.element if isinstance(given, Alias) else given
         if not isinstance(table, Table):
             return None

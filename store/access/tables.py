@@ -1,7 +1,6 @@
 """Declare, for each table, which rows and columns a reader may see.
 
-A restricted engine cannot read a table that is not listed here. `tests/store/access` checks that
-each table is listed.
+A restricted engine cannot read a table that is not listed here.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,9 +26,8 @@ from store.schema import IN_FLIGHT, REQUESTS, STARTS
 from telemetry.probes import PROBE_TENANT
 
 RAW: Final = "raw_"
-"""The prefix of columns that also contain the ids of requests that a reader may not see. Only the
-search for the best row of a request compares them (`store.requests.best_source`). They are never
-returned."""
+"""The prefix of columns that also contain the ids of hidden requests. Only
+`store.requests.best_source` compares them. They are never returned."""
 
 _DOLLARS: Final = frozenset({"cost_usd", "priced_by"})
 _IDS: Final = ("trace_id", "span_id", "request_id")
@@ -37,7 +35,7 @@ _KEPT_TEXTS: Final = frozenset(
     {"source", "basis", "outcome", "replica", "config", "model", "region", "kv_loaded_tier"}
 )
 """The text columns that stay visible in a masked row. They describe the server, or have one of a
-few constant values."""
+few values."""
 OTHER_ADAPTER: Final = "(other adapter)"
 
 Rule = Callable[[Table, Access], Select[Any] | None]
@@ -64,10 +62,7 @@ def _servers(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _gpus(table: Table, access: Access) -> Select[Any] | None:
-    """Show the rows of a GPU if its replica reported a visible model at an engine start.
-
-    The rows of GPUs contain no model.
-    """
+    """Show a GPU if its replica reported a visible model at an engine start."""
     if access.models is None:
         return None
     replicas = select(STARTS.c.replica).where(STARTS.c.model.in_(sorted(access.models)))
@@ -75,10 +70,7 @@ def _gpus(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _rollups(table: Table, access: Access) -> Select[Any] | None:
-    """Show the rollups of visible tenants and models, and hide totals that include others.
-
-    Their label sets, in another table, are restricted separately.
-    """
+    """Show the rollups of visible tenants and models, and hide totals that include others."""
     if not access.limits_rows:
         return _selected(table, access, None)
     hidden = [name for name in ("requests", "overflowed") if name in table.c]
@@ -133,8 +125,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "rollups": _rollups,
     "rollup_bins": _bins,
     "rollup_names": _names,
-    # One row has the counters of all engines together, so it cannot be shown in part. Only bills
-    # need this table.
+    # Its rows have the counters of all engines. Only bills need this table.
     "engine_stretches": _nothing,
     "gpu_stretches": _nothing,
     "slo_incidents": _by_slo,
@@ -142,17 +133,16 @@ RULES: Final[Mapping[str, Rule]] = {
     "slo_counts": _by_definition,
     "slo_simulated_counts": _by_definition,
     "slo_counted": _by_definition,
-    # The texts in these tables name tenants of all requests.
+    # These texts name tenants of all requests.
     "incident_answers": _nothing,
     "slo_notifications": _nothing,
     "predictions": _nothing,
-    # This table names processes of applications. Processes have no tenant.
+    # This table names processes, which have no tenant.
     "application_operations": _nothing,
-    # These tables contain ids and senders of rows that were sent with a fast clock. Only the
-    # collector reads them.
+    # Only the collector reads these tables.
     "clock_corrections": _nothing,
     "sender_clocks": _nothing,
-    # These tables contain only times, widths and random ids, so they reveal no labels.
+    # Only times, widths and random ids.
     "rollup_marks": _everything,
     "rollup_state": _everything,
     "sample_marks": _everything,
@@ -162,14 +152,12 @@ RULES: Final[Mapping[str, Rule]] = {
     "state_link": _everything,
     "state_identity": _everything,
 }
-"""The rule of each table."""
 
 
 def masked(table: Table, access: Access) -> Select[Any]:
     """Return a query for all requests to visible models, with masked rows.
 
-    The query includes requests that the reader may not see. In their rows, the tenant is `OTHERS`,
-    and all other names are hidden.
+    The rows of hidden requests have the tenant `OTHERS` and no other name.
     """
     own = visible_rows(table, access)
     columns: list[ColumnElement[Any]] = []
@@ -195,11 +183,10 @@ def masked(table: Table, access: Access) -> Select[Any]:
 
 
 MASKED: Final = frozenset({REQUESTS.name, IN_FLIGHT.name})
-"""The tables that have masked rows."""
 
 
 def visible_rows(table: Table, access: Access) -> ColumnElement[bool]:
-    """Return the SQL condition that the reader may see a row. Its value is never NULL."""
+    """Return the SQL condition that the reader may see a row. It is never NULL."""
     return or_(*(_grant_condition(table, each) for each in access.grants))
 
 
@@ -218,10 +205,9 @@ def _grant_condition(table: Table, grant: Grant) -> ColumnElement[bool]:
 
 
 def visible_groupings(access: Access) -> list[int]:
-    """Return the groupings of rollups that a reader with this access may see.
+    """Return the groupings of rollups that a reader may see.
 
-    The label sets of a visible grouping contain the model, and the tenant if tenants are
-    limited.
+    Their label sets contain the model, and the tenant if tenants are limited.
     """
     needed = {"model", *(["tenant"] if access.by_tenant else [])}
     return [place for place, labels in enumerate(GROUPINGS) if needed <= set(labels)]
@@ -245,5 +231,5 @@ def _selected(
 
 
 def _null(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    # A plain NULL would have the type text in PostgreSQL.
+    # A plain NULL would be a text in PostgreSQL.
     return case((false(), column)).label(str(column.key))

@@ -1,8 +1,7 @@
 """Store the explanation of each incident, so that all pages and commands show the same explanation.
 
 An incident has at most one answer while it is open, and one more after its end. Only the process
-that evaluates the objectives writes answers. The answer of a simulated incident is deleted together
-with the incident. Other answers are deleted long after their incident has ended.
+that evaluates the objectives writes answers.
 """
 
 from collections.abc import Sequence
@@ -32,17 +31,16 @@ class Phase(StrEnum):
     """The part of an incident that an answer explains."""
 
     OPEN = "open"
-    """From the incident's start to a time at which the incident was still open."""
+    """From the incident's start to a time at which it was still open."""
     ENDED = "ended"
-    """From the incident's start to its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
     """The answer of one phase of an incident.
 
-    `question` and `answer` are JSON texts (`analysis.incident_answer`). `version` is the version of
-    the method that computed the answer.
+    `question` and `answer` are JSON texts (`analysis.incident_answer`). `version` is the method's
+    version.
     """
 
     slo: str
@@ -82,13 +80,13 @@ def keep_answer(engine: Engine, row: AnswerRow) -> None:
 def read_answers(engine: Engine, slo: str, from_fired_unix_s: int = 0) -> list[AnswerRow]:
     """Return the answers of an objective's incidents, the newest answer first.
 
-    Only incidents that alerted at or after a given time are included.
+    Only incidents that alerted at or after the given time are included.
     """
     return _read(engine, and_(ANSWERS.c.slo == slo, ANSWERS.c.fired_unix_s >= from_fired_unix_s))
 
 
 def answers_of(engine: Engine, incident: IncidentRow) -> Sequence[AnswerRow]:
-    """Return the answers of an incident, the newest first."""
+    """Return an incident's answers, the newest first."""
     return _read(engine, _same_incident(incident.slo, incident.severity, incident.fired_unix_s))
 
 
@@ -98,11 +96,7 @@ def remove_answers(connection: Connection, incident: tuple[str, str, int]) -> No
 
 
 def delete_old_answers(engine: Engine, before_unix_s: int) -> int:
-    """Delete the answers of incidents that ended before a time.
-
-    Returns:
-        The number of answers that were deleted.
-    """
+    """Delete the answers of incidents that ended before a time, and return their number."""
     columns = ANSWERS.c
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s

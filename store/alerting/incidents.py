@@ -1,7 +1,6 @@
 """Store incidents, and the time until which each objective was evaluated.
 
-`alerts/` computes the values. The result of an evaluation is written in one transaction, so that a
-restart continues where the last run stopped.
+`alerts/` computes the values. The result of an evaluation is written in one transaction.
 """
 
 from collections.abc import Sequence
@@ -28,10 +27,10 @@ from store.state import state_of
 
 @dataclass(frozen=True, slots=True)
 class IncidentRow:
-    """One incident. Exact numbers are stored as text; times are unix seconds.
+    """One incident.
 
-    `simulated` is true if the incident exists only because of simulated requests. None means false;
-    it occurs in rows of older versions.
+    Exact numbers are stored as text; times are unix seconds. `simulated`: whether only simulated
+    requests caused the incident. None, in rows of older versions, means false.
     """
 
     slo: str
@@ -91,7 +90,7 @@ def read_overlapping(engine: Engine, from_s: int, to_s: int) -> list[IncidentRow
 
 
 def evaluated_until(engine: Engine, slo: str) -> int | None:
-    """Return the time until which an objective was evaluated, or None if it never was."""
+    """Return the time until which an objective was evaluated, or None."""
     with reading(state_of(engine)) as connection:
         until: int | None = connection.scalar(
             select(EVALUATIONS.c.until_unix_s).where(EVALUATIONS.c.slo == slo)
@@ -111,7 +110,7 @@ def keep_evaluation(engine: Engine, slo: str, until_s: int, changed: Sequence[In
 def remove_simulated(connection: Connection) -> list[tuple[str, str, int]]:
     """Delete the incidents that only simulated requests caused.
 
-    Returns: the key of each deleted incident: objective, severity and start in unix seconds.
+    Returns: objective, severity and start (unix seconds) of each deleted incident.
     """
     keys = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s)
     found = connection.execute(keys.where(INCIDENTS.c.simulated == true())).all()

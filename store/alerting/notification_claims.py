@@ -1,8 +1,8 @@
 """Claim a row of the outbox before its message is sent, and store the result of sending.
 
-A claim stores the token of the sender's lease on notifications (`store.leases`) in the row. Each
-new holder of the lease has a higher token. Therefore, a collector that was paused during an attempt
-and has lost its lease cannot overwrite the result of the new holder.
+A claim stores the token of the sender's lease (`store.leases`) in the row. Each new holder of the
+lease has a higher token. Therefore, a collector that lost its lease during an attempt cannot
+overwrite the new holder's result.
 """
 
 from collections.abc import Mapping
@@ -20,13 +20,7 @@ from store.state import state_of
 def claim(engine: Engine, row: Notification, term: int) -> bool:
     """Claim a row before its message is sent.
 
-    Args:
-        engine: the database, from `open_database`.
-        row: the row as it was read.
-        term: the token of the sender's lease (`store.leases`).
-
-    Returns: whether the row was claimed. False if the row has changed since it was read, or if a
-        holder with a higher token has claimed it.
+    Returns: False if the row has changed, or if a holder with a higher token has claimed it.
 
     Raises:
         LeaseLost: the sender's lease was lost.
@@ -42,11 +36,9 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
 
 
 def keep_result(engine: Engine, row: Notification, term: int) -> bool:
-    """Store the result of an attempt to send, if the row is still claimed with this token.
+    """Store the result of an attempt, and return whether this token still claims the row.
 
     The result is stored even if the lease was lost after the message was sent.
-
-    Returns: whether the result was stored.
     """
     claimed = NOTIFICATIONS.c.claimed_term == term
     return _change_if(
@@ -57,14 +49,7 @@ def keep_result(engine: Engine, row: Notification, term: int) -> bool:
 def update_message(engine: Engine, row: Notification, message: str, next_unix_s: int) -> bool:
     """Replace the message of a row, and send it again.
 
-    Args:
-        engine: the database, from `open_database`.
-        row: the row as it was read.
-        message: the new message.
-        next_unix_s: when to send it.
-
-    Returns: whether the message was replaced. False if the row was claimed or sent after it was
-        read.
+    Returns: False if the row was claimed or sent after it was read.
 
     Raises:
         LeaseLost: the caller's lease was lost.

@@ -1,14 +1,13 @@
 """Store the outbox: notifications about incidents, with their channel and delivery state.
 
-There is one row for each incident, transition and channel, so that no notification is sent twice
-and a restart continues where the last run stopped. A row contains the message, but neither the
-channel's address nor its credentials. An update replaces the whole row. Only one thread at a time
-writes a row: first the thread that adds the row, then the thread of the row's channel.
+There is one row for each incident, transition and channel, so that no notification is sent twice. A
+row contains the message, but neither the channel's address nor its credentials. An update replaces
+the whole row. Only one thread at a time writes a row: first the thread that adds the row, then the
+thread of the row's channel.
 
 Before a message is sent, its row is claimed with the term of the lease on notifications
-(`notification_claims`). If another collector takes over the lease during an attempt, it claims the
-row with its higher term and sends the message again. The deduplication key of the message stays the
-same. The result of the earlier attempt is then not stored.
+(`notification_claims`). A collector that takes over the lease during an attempt claims the row with
+its higher term and sends the message again, with the same deduplication key.
 """
 
 from collections.abc import Collection, Sequence
@@ -37,13 +36,12 @@ from store.schema import STATE_METADATA
 from store.state import state_of
 
 AHEAD_S: Final = 60
-"""If a row's creation time is more than this many seconds in the future, the row is sent
-immediately. The clock was wrong when the row was added.
-"""
+"""If a row was created more than this many seconds in the future, it is sent immediately: the clock
+was wrong."""
 
 
 class Delivery(StrEnum):
-    """The delivery state of a notification."""
+    """The delivery state."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -51,9 +49,7 @@ class Delivery(StrEnum):
 
 
 HANG: Final = "hang:"
-"""Prefix of the name under which a hang is stored. Names of objectives contain no colon, so they
-cannot begin with this prefix.
-"""
+"""Prefix of the name under which a hang is stored. Names of objectives contain no colon."""
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
 
@@ -62,9 +58,9 @@ RESOLVED: Final = "resolved"
 class Notification:
     """One row of the outbox. Times are unix seconds.
 
-    `next_unix_s` is the time of the next attempt, or None without a further attempt. `failures`
-    counts the failed attempts since the last delivery. `problem` is the reason of the latest
-    failure. `claimed_term` is the token of the lease under which the latest attempt began.
+    `next_unix_s` is the time of the next attempt, or None. `failures` counts the failed attempts
+    since the last delivery. `problem` is the reason of the latest failure. `claimed_term` is the
+    lease's token in the latest attempt.
     """
 
     slo: str
@@ -115,8 +111,7 @@ def keep_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
 
 
 def add_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
-    """Add rows, and ignore those whose key is already stored, because another collector may have
-    claimed them."""
+    """Add rows, and ignore those whose key is stored: another collector may have claimed them."""
     state = state_of(engine)
     if dialects.of(state).ADDITIVE:  # ClickHouse cannot ignore a stored key
         keep_notifications(engine, rows)
@@ -131,7 +126,7 @@ def add_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
 def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[str]) -> None:
     """Stop notifications for removed channels, and reminders for removed objectives.
 
-    Call this function before any sender runs.
+    Call this before any sender runs.
     """
     due = _read(engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.next_unix_s.is_not(None)))
     ended = []
@@ -153,8 +148,7 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # A row that was created while the clock was ahead would otherwise wait until the clock reaches
-    # its time.
+    # A row that was created while the clock was ahead would otherwise wait.
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,
@@ -184,7 +178,7 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
 
 
 def oldest_pending_unix_s(engine: Engine, channel: str) -> int | None:
-    """Return when a channel's oldest undelivered message was created; None if all are delivered."""
+    """Return when a channel's oldest undelivered message was created, or None."""
     rows = NOTIFICATIONS.c
     waiting = select(func.min(rows.created_unix_s)).where(
         rows.channel == channel,
@@ -217,7 +211,7 @@ def delete_old_notifications(engine: Engine, before_unix_s: int) -> int:
     again. If one row must still be sent, all rows of its incident are kept.
 
     Returns:
-        The number of incidents whose notifications were deleted.
+        The number of these incidents.
     """
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s

@@ -1,9 +1,8 @@
 """Store the counts of requests per objective, so that an evaluation does not count a month again.
 
-The key of the counts is the digest of an objective's definition. If the definition changes, the
-objective is counted again from the requests that still exist. `alerts/` computes the counts. This
-module stores the counts and the time range that they cover. Simulated requests are counted in a
-separate table, so that a simulation can be deleted without changing the other counts.
+The counts' key is the digest of an objective's definition. If the definition changes, the objective
+is counted again. Simulated requests are counted in a separate table, so that a simulation can be
+deleted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,13 +48,12 @@ class SloCount:
     unknown: int
     simulated: bool = False
     group: str = ""
-    """The key of the group, if the objective has groups."""
 
 
 NUMBERS: Final = tuple(field.name for field in fields(SloCount)[1:-2])
 _COLUMNS: Final = ("until_unix_s", *NUMBERS)
 PROBE_DEFINITIONS: Final = "probes-"
-"""The prefix of the digest if an objective counts probes. All other objectives count requests."""
+"""The prefix of the digest if an objective counts probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ STRETCHES = Table(
 
 
 def counted(engine: Engine, definition: str) -> Counted | None:
-    """Return the time range whose counts are complete, or None if nothing was counted yet."""
+    """Return the time range whose counts are complete, or None."""
     with reading(state_of(engine)) as connection:
         return _stretch(connection, definition, locked=False)
 
@@ -113,13 +111,10 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
     """Return the sums of the stored counts, one for each range between two successive instants.
 
     Args:
-        engine: the database, from `open_database`.
-        definition: the digest of the objective's definition.
         instants: ascending, in unix seconds.
 
     Returns:
         The counts of each range (a, b], with `until_unix_s` = b. Empty ranges are left out.
-        Simulated requests have separate counts.
     """
     found = []
     with reading(state_of(engine)) as connection:
@@ -160,18 +155,14 @@ def keep_counts(
     """Store counts, and replace the existing counts of the same time range.
 
     Args:
-        engine: the database, from `open_database`.
-        definition: the digest of the objective's definition.
-        counts: the counts of each bucket. Empty buckets may be left out.
-        stretch: the time range for which all counts are complete once the new counts are stored.
-        since: the stored time range when this process began to count. If another process has
-            changed it, nothing is stored. None to skip this check.
-        groups: the keys of the counted groups. Each group is stored under the definition and the
-            group's key, with its own time range.
+        counts: per bucket. Empty buckets may be left out.
+        stretch: the time range whose counts are complete with the new counts.
+        since: the stored time range when this process began to count. With None, changes by other
+            processes are not checked.
+        groups: the keys of the counted groups. Each has its own time range.
 
     Returns:
-        Whether the counts were stored. If another process has changed the stored time range, the
-        counts may be incomplete and are not stored.
+        False, with nothing stored, if another process has changed the stored time range.
     """
     state = state_of(engine)
     remove, put = dialects.of(state).remove, dialects.of(state).put
@@ -188,7 +179,6 @@ def keep_counts(
                     remove(connection, table, old)
         for group in groups[1:]:
             known = _stretch(connection, definition + group, locked=True)
-            # Counts of a new group begin now.
             counted_s = stretch.until_unix_s if since is None else since.until_unix_s
             whole = known is not None and known.until_unix_s >= counted_s
             from_s = known.from_unix_s if known is not None and whole else counted_s
@@ -220,18 +210,13 @@ def count_again(
 ) -> None:
     """Record that all counts after a time are incomplete, and delete the marks that caused this.
 
-    Both changes are in one transaction, so that a crash cannot lose a mark. If the state is in a
-    separate database, the marks are deleted after the commit in the state database. After a crash
-    between the two commits, the marked steps are counted again. Objectives that were removed from
-    the configuration are included, because they may be added again. New requests do not affect the
-    counts of probes.
+    Both changes are in one transaction. If the state is in a separate database, the marks are
+    deleted after the commit in the state database. After a crash in between, the marked steps are
+    counted again. Removed objectives are included, because they may be added again.
 
     Args:
-        engine: the database, from `open_database`.
-        from_s: unix seconds. All new requests ended after this time. None if there are no new
-            requests.
-        marks: the marks that were read.
-        probes_from_s: unix seconds. All new probes ended after this time. None if there are none.
+        from_s: unix seconds. All new requests ended after this time. None without new requests.
+        probes_from_s: the same for probes.
     """
     of_probes = STRETCHES.c.definition.startswith(PROBE_DEFINITIONS)
     state = state_of(engine)
@@ -260,8 +245,7 @@ def count_again(
 def remove_simulated_counts(connection: Connection) -> None:
     """Delete the counts of simulated requests.
 
-    If an objective's earliest count was of simulated requests, the objective's time range
-    afterwards begins at its earliest count of real requests.
+    The time range of an objective afterwards begins at its earliest count of real requests.
     """
     remove, put = dialects.of(connection.engine).remove, dialects.of(connection.engine).put
     earliest = select(SIMULATED_COUNTS.c.definition, func.min(SIMULATED_COUNTS.c.until_unix_s))
@@ -309,13 +293,12 @@ def _stretch(connection: Connection, definition: str, *, locked: bool) -> Counte
 
 
 def _locked(engine: Engine, statement: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
-    """Return a query that also locks its rows until the transaction ends, if the database can."""
-    # ClickHouse has no transactions.
+    """Return a query that also locks its rows until the commit, if the database can."""
     return statement if dialects.of(engine).ADDITIVE else statement.with_for_update()
 
 
 def oldest_request_unix_ns(engine: Engine) -> int | None:
-    """Return when the earliest stored request was received, or None if there are no requests."""
+    """Return when the earliest stored request was received, or None."""
     with reading(engine) as connection:
         oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
     return oldest

@@ -1,8 +1,7 @@
 """Store which groups of an objective are counted separately.
 
-Each group that is counted separately has a row in `slo_counted`. The row's key consists of the
-objective's digest and the group's key. All other requests form one group, which also has a row.
-`alerts.groups` defines the keys of groups.
+Each such group has a row in `slo_counted`, with the objective's digest and the group's key
+(`alerts.groups`). All other requests form one group, which also has a row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ HOUR_S: Final = 3600
 
 
 def placed_groups(engine: Engine, definition: str) -> dict[str, Counted]:
-    """Return the time range for which each group is counted, by the group's key."""
+    """Return the time range for which each group is counted, by its key."""
     own = STRETCHES.c.definition.startswith(f"{definition}.")
     with reading(state_of(engine)) as connection:
         rows = connection.execute(select(STRETCHES).where(own)).all()
@@ -37,7 +36,7 @@ def placed_groups(engine: Engine, definition: str) -> dict[str, Counted]:
 
 
 def place_groups(engine: Engine, definition: str, groups: Mapping[str, Counted]) -> None:
-    """Store that these groups are counted separately from now on."""
+    """Store that these groups are counted separately."""
     rows = [{"definition": definition + key, **asdict(each)} for key, each in groups.items()]
     with writing(state_of(engine)) as connection:
         dialects.of(connection.engine).put(connection, STRETCHES, rows)
@@ -46,7 +45,7 @@ def place_groups(engine: Engine, definition: str, groups: Mapping[str, Counted])
 def active_hours(
     engine: Engine, definition: str, groups: Sequence[str], from_s: int
 ) -> dict[str, int]:
-    """Return, for each group, the number of hours with requests since a time."""
+    """Return each group's number of hours with requests since a time."""
     found = dict.fromkeys(groups, 0)
     with reading(state_of(engine)) as connection:
         for table in (COUNTS, SIMULATED_COUNTS):
@@ -60,7 +59,7 @@ def active_hours(
 
 
 def merge_group(engine: Engine, definition: str, group: str, into: str) -> None:
-    """Stop counting a group separately, and add its counts to another group."""
+    """Stop counting a group separately, and add its counts to another."""
     state = state_of(engine)
     put, remove = dialects.of(state).put, dialects.of(state).remove
     with writing(state) as connection:

@@ -1,8 +1,8 @@
 """Mark the time steps whose counts per objective are out of date.
 
-The writer marks the steps of new requests in the transaction that writes the requests' rows, so a
-crash cannot lose a mark. If a reader sees a mark, the marked rows are committed. The evaluator
-removes a mark in the transaction that records the step as incomplete (`slo_counts.count_again`).
+The writer marks the steps of new requests in the transaction that writes the requests. The
+evaluator removes a mark in the transaction that records the step as incomplete
+(`slo_counts.count_again`).
 """
 
 from collections import defaultdict
@@ -25,7 +25,6 @@ _STEP_NS: Final = STEP_S * SECOND_NS
 _CENTURY_S: Final = 100 * 365 * 86_400
 _LATEST: Final = np.iinfo(np.int64).max
 PROBE_SOURCE: Final = "probe"
-"""The value of `source` in the marks of probes."""
 _AT_ONCE: Final = 500
 """Number of marks in one DELETE statement."""
 
@@ -42,17 +41,16 @@ MARKS: Final = Table(
 class Mark(NamedTuple):
     """A mark for the requests of one source, transaction and step.
 
-    A request belongs to the step in which it ended, and a request in flight to the step of its last
-    report.
+    A request belongs to the step in which it ended. A request in flight belongs to the step of its
+    last report.
     """
 
     token: int
-    """Identifies the transaction."""
     until_unix_s: int
     """The end of the step."""
     source: str
     received_unix_ns: int
-    """The time when the earliest request of this mark was received."""
+    """When the earliest request of this mark was received."""
 
 
 def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
@@ -63,9 +61,7 @@ def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
         if not len(requests):
             continue
         received = np.array(requests.column("received_unix_ns"), np.int64)
-        # Round as `alerts.evaluation.counting` does, so that a request is marked in the step in
-        # which it is counted. The limit of a century prevents an overflow; the collector refuses
-        # durations above a week.
+        # Round as `alerts.evaluation.counting` does. The limit of a century prevents an overflow.
         lasted_s = np.clip(np.nan_to_num(requests.numbers("e2e_s")), -_CENTURY_S, _CENTURY_S)
         lasted = np.rint(lasted_s * SECOND_NS).astype(np.int64)
         received = np.clip(received, -_CENTURY_S * SECOND_NS, _CENTURY_S * SECOND_NS)
@@ -95,14 +91,12 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
     """Mark the steps of requests in flight, in the transaction that changes their reports.
 
     Args:
-        connection: in a transaction.
-        seen: the time of the last report of each request, in unix nanoseconds, and the request's
-            source.
+        seen: time of each request's last report (unix nanoseconds), and its source.
     """
     token = randbits(63)
     marks = {
-        # Set `received_unix_ns` to the end of the step, so that no earlier requests are read
-        # because of this mark.
+        # `received_unix_ns` is the end of the step, so that no earlier requests are read for this
+        # mark.
         Mark(token, until_s := -(-at_unix_ns // _STEP_NS) * STEP_S, source, until_s * SECOND_NS)
         for at_unix_ns, source in seen
     }
@@ -112,13 +106,7 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
 
 
 def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> list[Mark]:
-    """Return all marks of up to `transactions` transactions.
-
-    Args:
-        engine: the database, from `open_database`.
-        transactions: the maximum number of transactions.
-        from_s: unix seconds. Steps that ended before this time are left out. None for all marks.
-    """
+    """Return all marks of up to `transactions` transactions, from `from_s` (unix seconds) on."""
     wanted = true() if from_s is None else MARKS.c.until_unix_s >= from_s
     tokens = select(MARKS.c.token).where(wanted).distinct().limit(transactions)
     columns = [MARKS.c[name] for name in Mark._fields]

@@ -25,9 +25,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
     """Read the data for the bill of a window.
 
     Args:
-        engine: the database, from `open_database`.
-        window: the time range. It is widened to whole minutes, or to whole hours if the rollups per
-            minute were deleted.
+        window: widened to whole minutes, or to hours if the rollups per minute were deleted.
         by: labels to group requests by, in addition to `BASE`.
 
     Raises:
@@ -50,7 +48,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
         engines=_engines(engines),
         gpus=_gpus(gpus),
         cells=read.cells,
-        # An engine that started just after the window may have been loading during the window.
+        # An engine that started just after the window may have been loading in it.
         starts=(
             *in_force(engine, start),
             *starts_between(engine, start + 1, end + int(MOST_LOADING_S) * SECOND_NS),

@@ -1,10 +1,9 @@
 """Sum billed requests by label and hour of a time range.
 
-The sums are read from rollups, so that a day with ten million requests takes a second. Rollups
-assign a request to the hour in which it was received, but a bill assigns a request to the hours in
-which the engine worked on it. Therefore, single rows are read for the few requests that were in the
-engine at the end of an hour, or at the start or end of the range. The billed seconds of such a
-request are divided between the hours in proportion to its time in each hour.
+The sums are read from rollups: a day with ten million requests takes a second. Rollups assign a
+request to the hour in which it was received, but a bill assigns it to the hours in which the engine
+worked on it. Therefore, single rows are read for the few requests that span an hour's end. Their
+billed seconds are divided in proportion to the time in each hour.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +23,8 @@ from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
-"""To find the requests that span the end of an hour, rows received in this many seconds before it
-are read. All time of a request that takes longer is assigned to the hour in which it was received.
-"""
+"""To find requests that span the end of an hour, rows received in this many seconds before it are
+read. Longer requests are assigned to the hour in which they were received."""
 _SPAN: Final = ("frontend_s", "queue_s", "prefill_s", "decode_s", "e2e_s")
 _SECONDS: Final = ("billed_s", "wasted_s")
 
@@ -48,10 +46,8 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
     """Read the billed requests of a window.
 
     Args:
-        engine: the database, from `open_database`.
-        window: the time range. It is widened to whole minutes, or to whole hours if the rollups per
-            minute were deleted.
-        by: the labels by which requests are grouped to cells.
+        window: widened to whole minutes, or to hours if the rollups per minute were deleted.
+        by: the labels of a cell.
     """
     first_s = window.from_unix_ns // SECOND_NS // HOUR_S * HOUR_S
     found = rollups(engine, window, by=by, step_s=HOUR_S, first_unix_s=first_s)
@@ -107,8 +103,7 @@ def _cells(
 ) -> Cells:
     """Convert sums to cells.
 
-    A cell's index is group × (hours in the window) + hour of the cell, where hour 0 begins at
-    `first_unix_s`.
+    Index = group × (hours in the window) + hour; hour 0 begins at `first_unix_s`.
     """
     return Cells(
         by=by,
@@ -122,7 +117,6 @@ def _cells(
 
 
 def _facts(sums: Sums, name: str) -> FloatArray:
-    """Return the sums of a quantity; an empty mapping if `sums` has no cells."""
     return sums.facts.get(name, nothing(sums.cells.size))
 
 
@@ -137,7 +131,6 @@ def _labelled(
 
 
 def _as_texts(values: Iterable[Any]) -> tuple[str | None, ...]:
-    """Convert label values to the texts that rollups store."""
     return tuple(str(each).lower() if isinstance(each, bool) else each for each in values)
 
 
@@ -201,9 +194,8 @@ def _over_the_edge(
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
     """Return the labels of requests that span an edge, and their seconds after the edge.
 
-    The edge is the end of the window `before`. A request spans the edge if it was received before
-    the edge and was still in the engine after the edge. The request's billed and wasted seconds are
-    divided in proportion to its time before and after the edge.
+    The edge is the end of the window `before`. The billed and wasted seconds are divided in
+    proportion to the time before and after the edge.
     """
     columns = list(dict.fromkeys(("received_unix_ns", *by, *_SPAN, *_SECONDS)))
     edge = before.to_unix_ns

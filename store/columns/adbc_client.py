@@ -1,7 +1,6 @@
 """Read columns of a SQLite file through the process `adbc_process`.
 
-The first query starts the process. The process ends after a minute without a query, and the next
-query starts a new process.
+A query starts the process, which ends after a minute without a query.
 """
 
 import logging
@@ -44,9 +43,8 @@ class ColumnReader:
         """Return the rows of all statements, concatenated in order.
 
         Args:
-            statements: up to 16 statements with their parameters, run in parallel.
-            schema: the schema of all results. If a column has several dictionaries, they are
-                merged.
+            statements: up to 16, run in parallel.
+            schema: of all results. The dictionaries of a column are merged.
 
         Raises:
             NotQuick: ADBC is not installed, or the process failed.
@@ -58,7 +56,7 @@ class ColumnReader:
             try:
                 descriptors = self._ask(message)
             except (OSError, EOFError):
-                self._end()  # the process may have ended after a minute without a query
+                self._end()
                 try:
                     descriptors = self._ask(message)
                 except (OSError, EOFError) as error:

@@ -1,9 +1,8 @@
 """Read rows of SQLite as Arrow through ADBC, in a separate process.
 
 ADBC contains its own SQLite library. If two SQLite libraries in one process open the same file,
-they break each other's locks (docs/decisions/006). Therefore a separate process opens the database
-through ADBC, only for reading. Each result is an anonymous file, which the client maps into its
-memory without a copy.
+they break each other's locks (docs/decisions/006). Therefore a separate process reads the database.
+Each result is an anonymous file, which the client maps into its memory.
 
     python -m store.columns.adbc_process SOCKET
 
@@ -38,18 +37,12 @@ _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.bool_(): ("-9223372036854775807", -(2**63) + 1),
     pa.float64(): ("0.0", 0.0),
 }
-"""For each type, the value of an additional first row, in SQL and in Arrow. ADBC derives a column's
-type from its first rows. Without this row, a column that begins with NULLs would have the type
-integer.
-"""
+"""For each type, the value of an additional first row, in SQL and in Arrow. ADBC would give a
+column that begins with NULLs the type integer."""
 
 
 class Question(NamedTuple):
-    """Statements with their parameters.
-
-    The statements run in parallel, and the results are sent in the order of the statements.
-    `schema` is the serialised Arrow schema of the results.
-    """
+    """Statements with their parameters. `schema` is the serialised Arrow schema of the results."""
 
     path: str
     statements: Sequence[tuple[str, Sequence[object]]]
@@ -57,7 +50,7 @@ class Question(NamedTuple):
 
 
 def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema) -> int:
-    """Run a statement, and return the descriptor of a file with the rows as an Arrow stream."""
+    """Run a statement, and return a file descriptor of the rows as an Arrow stream."""
     plain = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
     first = ", ".join(_FIRST[kind][0] for kind in plain)
     descriptor = _unnamed_file()
@@ -67,7 +60,7 @@ def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema)
         _batches(path, f"SELECT {first} UNION ALL {statement}", values) as batches,
     ):
         before = [_FIRST[kind][1] for kind in plain]
-        for batch in batches:  # only one batch is in memory at a time
+        for batch in batches:  # one batch in memory at a time
             skipped = 0
             if before:
                 if [column[0].as_py() for column in batch.columns] != before:
@@ -87,7 +80,7 @@ def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 @contextmanager
 def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa.RecordBatchReader]:
-    # Use ADBC's low-level API: its DB-API imports pandas, which takes longer than most queries.
+    # ADBC's low-level API, because its DB-API imports pandas, which takes longer than most queries.
     with (
         adbc_driver_sqlite.connect(f"file:{quote(path)}?mode=ro") as database,
         adbc_driver_manager.AdbcConnection(database) as connection,
@@ -103,7 +96,7 @@ def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa
 
 
 def _unnamed_file() -> int:
-    if hasattr(os, "memfd_create"):  # an anonymous file is not limited by the size of /dev/shm
+    if hasattr(os, "memfd_create"):  # not limited by the size of /dev/shm
         return os.memfd_create("tailspan-columns")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
@@ -120,7 +113,7 @@ def serve(questions: IO[bytes], answers: socket.socket) -> None:
         why = b""
         try:
             descriptors = _side_by_side(question)
-        except Exception as error:  # the client then uses the slower query
+        except Exception as error:  # the client uses the slower query
             why = f"{type(error).__name__}: {error}".encode()
         socket.send_fds(answers, [LENGTH.pack(len(why)) + why], descriptors)
         for descriptor in descriptors:
@@ -146,5 +139,5 @@ def whole(stream: IO[bytes], length: int) -> bytes:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as answering:
-        # Unbuffered, because `select` ignores data in Python's buffer.
+        # Unbuffered, because `select` ignores buffered data.
         serve(os.fdopen(0, "rb", buffering=0), answering)

@@ -1,9 +1,8 @@
 """Cache columns of long time ranges, so that rows are read only once.
 
 Time is divided into chunks of ten minutes. A cached chunk is valid as long as its number of rows
-and the checksum of their times are unchanged. Both are read from the index on time. If a row
-arrives late or is deleted, they change, and the chunk is read again. The check takes a fiftieth of
-the time that reading the rows takes.
+and the checksum of their times are unchanged. Reading both from the index on time takes a fiftieth
+of the time of reading the rows.
 """
 
 import threading
@@ -33,7 +32,6 @@ from store.queries import Window
 
 STRETCH_NS: Final = 600 * 10**9
 MOST_ROWS: Final = 2_000_000
-"""Maximum number of cached rows."""
 
 _MOST_STRETCHES: Final = 14 * 144
 """Maximum number of chunks in a range, which is 14 days. Longer ranges are not cached."""
@@ -43,9 +41,7 @@ _READ_AT_ONCE: Final = 250_000
 """Maximum number of rows in one query (80 MB)."""
 
 _PRIME: Final = 1_000_000_007
-"""Modulus of the checksum, which is the sum of the times modulo this prime. The sum then fits in 64
-bits.
-"""
+"""The checksum is the sum of the times modulo this prime, so it fits in 64 bits."""
 
 
 class _Stamp(NamedTuple):
@@ -59,21 +55,16 @@ class _Stamp(NamedTuple):
 class _Kept:
     table: pa.Table
     stamps: Sequence[_Stamp]
-    """The stamps of the chunk, and of the neighbouring chunks whose rows may replace some of its
-    rows."""
+    """The stamps of the chunk and of its neighbours, whose rows may replace some of its rows."""
 
 
 class ColumnCache:
     """A cache of columns of one table. Safe to use from any thread.
 
     Args:
-        engine: the database, from `open_database`.
-        instant: the table's indexed time column.
-        read: returns the rows of a window in order of time, always with the same schema.
-        depends: returns whether some of the given rows can be replaced by rows up to `reach_ns`
-            before or after them. None if rows are never replaced.
-        reach_ns: see `depends`.
-        most_rows: the maximum number of cached rows.
+        read: returns the rows of a window in order of time.
+        depends: returns whether rows up to `reach_ns` before or after can replace some of these
+            rows. None if rows are never replaced.
     """
 
     def __init__(
@@ -99,7 +90,7 @@ class ColumnCache:
     def table(self, window: Window) -> pa.Table | None:
         """Return the rows of a window in order of time.
 
-        Returns: the rows, or None if the window is too long or has too many rows for the cache.
+        Returns: None if the window is too long or has too many rows for the cache.
 
         Raises:
             StoreUnavailable: the database does not respond.
@@ -107,15 +98,14 @@ class ColumnCache:
         first, end = window.from_unix_ns // STRETCH_NS, -(-window.to_unix_ns // STRETCH_NS)
         if end - first > _MOST_STRETCHES or end + self._reach > _LAST:
             return None
-        # Read the stamps before the rows. If rows arrive between the two reads, the stamp no longer
-        # matches, and the next query reads the chunk again.
+        # Stamps before rows: if rows arrive in between, the next query reads the chunk again.
         stamps = self._stamps(first - self._reach, end + self._reach)
         wanted = [place for place in range(first, end) if stamps[place].rows]
         if sum(stamps[place].rows for place in wanted) > self._most_rows:
             return None
         found = self._valid(wanted, stamps)
         if len(found) < len(wanted):
-            with self._one_reads:  # a second thread waits here, and then uses the cached rows
+            with self._one_reads:  # a second thread waits here
                 found = self._valid(wanted, stamps)
                 for run in _runs([place for place in wanted if place not in found], stamps):
                     found |= self._fetched(run, stamps)
@@ -134,7 +124,6 @@ class ColumnCache:
             return sum(each.table.num_rows for each in self._kept.values())
 
     def _valid(self, wanted: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
-        """Return the cached chunks that are still valid."""
         with self._lock:
             kept = {place: self._kept[place] for place in wanted if place in self._kept}
         return {
@@ -144,7 +133,6 @@ class ColumnCache:
         }
 
     def _fetched(self, run: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
-        """Read consecutive chunks with one query."""
         edges = [place * STRETCH_NS for place in (*run, run[-1] + 1)]
         table = self._read(Window(edges[0], edges[-1]))
         cuts = np.searchsorted(table[self._instant.key].to_numpy(), edges).tolist()
@@ -175,14 +163,11 @@ class ColumnCache:
                 }
                 rows = sorted(connection.execute(self._question, edges).all())
                 found += [_Stamp(int(number), int(rest)) for _, number, rest in rows]
-        return dict(zip(range(first, end), found, strict=False))  # the last chunks may be empty
+        return dict(zip(range(first, end), found, strict=False))
 
     @cached_property
     def _question(self) -> CompoundSelect[Any]:
-        """Return the query for the stamps of consecutive chunks.
-
-        The query is large, so it is built only once.
-        """
+        """Return the query for the stamps of consecutive chunks."""
         edges = [bindparam(f"edge_{each}", type_=BigInteger) for each in range(_ASKED_AT_ONCE + 1)]
         rest = func.coalesce(func.sum(self._instant % _PRIME), 0)
         return union_all(
@@ -220,10 +205,7 @@ def _rows_in_window(table: pa.Table, instant: str, window: Window) -> pa.Table:
 
 
 def _copy_rows(table: pa.Table) -> pa.Table:
-    """Return a copy of the rows of a slice.
-
-    The slice itself would keep the whole table in memory.
-    """
+    """Return a copy of a slice, which does not keep the whole table in memory."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

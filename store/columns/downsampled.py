@@ -1,11 +1,8 @@
 """Read a part of a long time range: the rows in evenly spaced time slots.
 
-The number of rows grows with the length of the range and the number of servers: 50 engines send 4
-million samples a day. Time is divided into slots of 16 seconds, and every k-th slot is read, to
-limit the number of rows. Increases of counters stay exact, because the difference of two samples
-includes everything between them. Gauges can miss a burst between two slots that were read; the
-pages state this. A slot is longer than the sampling interval of any engine, including scraped
-engines.
+50 engines send 4 million samples a day. Time is divided into slots of 16 seconds, and every k-th
+slot is read. Increases of counters stay exact. Gauges can miss a burst between two slots; the pages
+state this. A slot is longer than the sampling interval of any engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,9 +32,8 @@ from telemetry.gpus import GpuSample
 
 SLOT_NS: Final = 16 * 10**9
 MOST_ROWS: Final = 120_000
-"""Approximate maximum number of rows to read. Every supported database returns them within half a
-second.
-"""
+"""Approximate maximum number of rows. Every supported database returns them within half a
+second."""
 
 _PROBES: Final = 32
 _PROBED_ONE_IN: Final = 20
@@ -53,7 +49,7 @@ class Downsampled:
 
     @property
     def every_s(self) -> int:
-        """Return the seconds between the starts of two slots that were read."""
+        """Return the seconds between the starts of two slots."""
         return self.one_in * SLOT_NS // 10**9
 
 
@@ -131,7 +127,7 @@ def _read(
         if about < FEW_ROWS:
             raise NotQuick("there are few rows")
         found = read_columns(engine, [statement], encoded)
-    except (NotQuick, DBAPIError):  # the plain query reports an outage
+    except (NotQuick, DBAPIError):
         found = fetched(engine, statement, schema).cast(encoded)
     order = pc.sort_indices(found, [(str(instant.key), "ascending")])
     return Downsampled(found.take(order).unify_dictionaries(), one_in)
@@ -142,8 +138,7 @@ def _estimated_rows(
 ) -> int:
     """Return the number of rows in a window.
 
-    A large number is estimated from evenly spaced parts, which cover a twentieth of the window,
-    because counting all rows would take too long.
+    A large number is estimated from evenly spaced parts, which cover a twentieth of the window.
     """
     inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
     some = select(instant).where(inside).limit(most_rows + 1).subquery()

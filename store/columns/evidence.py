@@ -27,16 +27,15 @@ from telemetry.cold_starts import ColdStart
 from telemetry.starts import EngineStart
 
 MOST_SAMPLES: Final = 400_000
-"""Maximum number of cached engine samples, and of cached GPU samples (at most 200 MB each). Ranges
-with more samples are downsampled.
-"""
+"""Maximum number of cached engine samples, and of GPU samples (at most 200 MB each). Ranges with
+more samples are downsampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The rows of a time range, and the engine starts that explain them.
 
-    `starts` has the latest start of each engine before the range, and all starts in the range.
+    `starts` also has the latest start of each engine before the range.
     """
 
     requests: pa.Table
@@ -44,9 +43,8 @@ class Evidence:
     gpus: pa.Table
     starts: Sequence[EngineStart]
     cold_starts: Sequence[ColdStart] = ()
-    """The cold starts that ended in the range, with their parts."""
     samples_every_s: int | None = None
-    """Seconds between two slots of samples (`downsampled`), or None if all samples were read."""
+    """Seconds between two slots of samples (`downsampled`); None if all samples were read."""
 
 
 def evidence(
@@ -58,10 +56,9 @@ def evidence(
     """Read the data for an explanation.
 
     Args:
-        engine: the database, from `open_database`.
-        window: the time range, which contains both the baseline and the compared range.
+        window: the baseline and the compared range.
         columns: columns of requests. Unknown columns are left out.
-        equals: labels that select the requests. Samples are not filtered.
+        equals: labels of the requests. Samples are not filtered.
     """
     known = [name for name in columns if name in REQUEST_COLUMNS]
     return Evidence(
@@ -77,10 +74,6 @@ class EvidenceCache:
     """Reads the data for explanations through a cache (`column_cache`).
 
     Numeric columns of requests are stored as 32-bit floats (seven digits), which halves the memory.
-
-    Args:
-        engine: the database, from `open_database`.
-        columns: columns of requests, including `received_unix_ns`.
     """
 
     def __init__(self, engine: Engine, columns: Sequence[str]) -> None:
@@ -158,7 +151,7 @@ def _as_float32(field: pa.Field) -> pa.Field:
 
 
 def _may_be_replaced(requests: pa.Table) -> bool:
-    """Return whether a row of a better source may replace one of these rows (decision 019)."""
+    """Whether a row of a better source may replace one of these rows (decision 019)."""
     sources = requests["source"].cast(pa.string())
     return bool(pc.any(pc.is_in(sources, pa.array([each.value for each in SECOND]))).as_py())
 

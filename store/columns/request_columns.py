@@ -1,9 +1,8 @@
 """Read many requests as columns, with dictionary encoding for the labels.
 
-The result equals that of `queries.request_table`. For many rows, this module is faster, because
-values are not converted to Python objects. Each dialect has its own method (docs/decisions/027). If
-the dialect's method is not available, the slower query is used, and `slow_because` returns the
-reason.
+The result equals that of `queries.request_table`, without converting values to Python objects. Each
+dialect has its own method (docs/decisions/027). If it is not available, the slower query is used,
+and `slow_because` returns the reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,8 +31,7 @@ FEW_ROWS: Final = 20_000
 """Below this number of rows, the plain query is faster."""
 
 IDS: Final = ("trace_id", "span_id", "request_id", "prefix_ladder")
-"""Text columns with a different value in each row, for which a dictionary would only waste memory.
-"""
+"""Text columns with a different value in each row, which have no dictionary."""
 
 _RECEIVED: Final = "received_unix_ns"
 _ALL: Mapping[str, str | None] = MappingProxyType({})
@@ -49,18 +47,15 @@ def request_columns(
 ) -> pa.Table:
     """Return the requests received in a window, in the order of receipt.
 
-    Rows that are written during the query may be missing.
+    Rows written during the query may be missing.
 
     Args:
-        engine: the database, from `open_database`.
         window: range of `received_unix_ns`.
-        columns: a subset of `queries.REQUEST_COLUMNS`, or None for all columns.
-        equals: the required value of each label. The value None selects rows without the label.
-        ended_after_unix_ns: see `queries.request_table`.
+        columns: some of `queries.REQUEST_COLUMNS`, or None for all.
+        equals: required labels. None selects rows without the label.
 
     Returns:
-        Columns in one or several chunks. Text columns except `IDS` are dictionary-encoded, with
-        one dictionary for all chunks of a column.
+        Text columns except `IDS` have one dictionary for all chunks of a column.
 
     Raises:
         ValueError: a column or label is unknown.
@@ -80,7 +75,7 @@ def request_columns(
             for part in parts
         ]
         table = read_columns(engine, questions, schema)
-    except (NotQuick, DBAPIError):  # the plain query reports an outage
+    except (NotQuick, DBAPIError):
         table = request_table(
             engine,
             window,
@@ -102,7 +97,7 @@ def in_parts(engine: Engine, window: Window, most: int) -> list[Window]:
 
 
 def slow_because(engine: Engine) -> str | None:
-    """Return why the slower query is used for this database, or None if the fast method is used."""
+    """Return why the slower query is used for this database, or None."""
     empty = Window(0, 0)
     try:
         read_columns(
@@ -116,7 +111,7 @@ def slow_because(engine: Engine) -> str | None:
 
 
 def encoded_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with dictionary encoding for text columns except `IDS`."""
+    """Return the schema, with dictionaries for text columns except `IDS`."""
     shared = pa.dictionary(pa.int32(), pa.string())
     return pa.schema(
         field.with_type(shared)
@@ -133,10 +128,7 @@ def has_few_rows(connection: Connection, rows: Select[Any]) -> bool:
 
 
 def _parts(engine: Engine, window: Window, number: int) -> list[Window]:
-    """Split a window into parts with about the same number of rows.
-
-    Empty if the window has few rows.
-    """
+    """Split a window into parts with about the same number of rows; empty for few rows."""
     received, inside = REQUESTS.c.received_unix_ns, _inside(window)
     with reading(engine) as connection:
         if has_few_rows(connection, select(received).where(*inside)):
@@ -163,7 +155,7 @@ def _inside(window: Window) -> tuple[ColumnElement[bool], ...]:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """Sort rows by time of receipt. After an index scan they are usually already sorted."""
+    """Sort rows by time of receipt. After an index scan they are usually sorted."""
     received = table[_RECEIVED].to_numpy()
     if (received[1:] >= received[:-1]).all():
         return table

@@ -1,7 +1,7 @@
 """The differences between databases.
 
-Each module of this package supports one database, through the same functions. The rest of the store
-calls these functions and never checks the name of the database.
+Each module supports one database, through the same functions. The rest of the store never checks
+the name of the database.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,12 @@ from telemetry.tasks import Task
 
 
 class Dialect(Protocol):
-    """The functions and constants of a module of this package."""
+    """The functions and constants of a dialect's module."""
 
     DRIVERS: tuple[str, ...]
     """The schemes of the database's URLs."""
     ADDITIVE: bool
-    """Whether an upgrade only adds missing tables and columns, instead of running schema
-    revisions."""
+    """Whether an upgrade only adds tables and columns, instead of running schema revisions."""
     ONE_WRITER: bool
     """Whether only one process may write the database."""
     LEASES: bool
@@ -34,7 +33,7 @@ class Dialect(Protocol):
     """The number of parts of a window that are read in parallel."""
 
     def refusal(self, url: URL) -> str | None:
-        """Return an error message for an invalid URL of this dialect, or None if it is valid."""
+        """Return an error message for an invalid URL, or None."""
 
     def name(self, url: URL) -> str:
         """Return the database's name for messages, without a password."""
@@ -57,8 +56,7 @@ class Dialect(Protocol):
     def announce(self, engine: Engine, oldest: Table, revisions: str, head: str) -> None:
         """Announce the code's revision `head` on each new connection (`migrations.older_versions`).
 
-        The table `oldest` contains the oldest revision that may connect. If it is newer than
-        `head`, the connection fails. `revisions` is the name of the table of revisions.
+        If the oldest revision that may connect (table `oldest`) is newer, the connection fails.
         """
 
     def exclude(self, connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
@@ -79,7 +77,7 @@ class Dialect(Protocol):
     def read_columns(
         self, engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema
     ) -> pa.Table:
-        """Return the concatenated rows of the queries. Values are not converted to Python objects.
+        """Return the concatenated rows of the queries.
 
         Text columns may be dictionary-encoded.
 
@@ -106,12 +104,11 @@ class Dialect(Protocol):
         """Delete whole days of rows that are older than a time, without reading them.
 
         Returns: the estimated number of deleted rows, and the time from which on the table is
-            divided into days. Rows before this time must be deleted row by row. None if the table
-            is not divided.
+            divided into days. None if it is not divided.
         """
 
     def reason(self, error: BaseException) -> str:
-        """Return the driver's message for an error, without the statement and without values."""
+        """Return the driver's message for an error, without statement and values."""
 
 
 FORMS = (
@@ -124,9 +121,6 @@ FORMS = (
 
 def named(backend: str) -> Dialect | None:
     """Return the dialect for SQLAlchemy's name of a database, or None if it is not supported.
-
-    The dialect's module is imported here, because importing the drivers of all databases takes
-    time.
 
     Raises:
         StoreError: the driver of the database is not installed.

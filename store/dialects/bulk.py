@@ -7,12 +7,10 @@ import pyarrow as pa
 from sqlalchemy import Connection, Table
 
 Insert = Callable[[Connection, Sequence[tuple[object, ...]]], None]
-"""Adds rows, with values in the order of the table's columns. Rows whose key is already stored are
-ignored.
-"""
+"""Adds rows, with values in the order of the columns. Rows whose key is stored are ignored."""
 
 IN_BULK: Final = "tailspan_in_bulk"
-"""Execution option that marks a query whose result has many rows."""
+"""Execution option of a query whose result has many rows."""
 
 
 def arrow_schema(table: Table) -> pa.Schema:

@@ -2,9 +2,8 @@
 
 Tests run the same database in their process, with chdb. ClickHouse has no unique keys. The tables
 use the engine ReplacingMergeTree: a repeated row is stored twice until ClickHouse merges parts, and
-`final` removes duplicates from query results. ClickHouse has no transactions. If writing a group of
-rows fails, a part of the group may be stored. Writing the group again is safe.
-`clickhouse_tables.py` defines the tables.
+`final` removes duplicates from query results. ClickHouse has no transactions: after a failed write,
+a part of the rows may be stored. Writing them again is safe.
 """
 
 import logging
@@ -41,8 +40,7 @@ LEASES: bool = False
 READERS: int = 1
 
 OPTIONS: Final = ("ca_cert", "cluster", "interface", "path", "secure", "verify")
-"""Allowed query parameters of the URL. A password is not allowed, because query parameters are not
-hidden when a URL is printed."""
+"""Allowed query parameters of the URL. They are printed, so a password is not allowed."""
 
 _SETTINGS: Final = {
     "final": "1",
@@ -50,11 +48,10 @@ _SETTINGS: Final = {
     "aggregate_functions_null_for_empty": "1",
     # An insert is acknowledged when the shard has stored it.
     "distributed_foreground_insert": "1",
-    # A batch of late requests can contain more days, which are partitions, than ClickHouse allows
-    # in one insert by default.
+    # A batch of late requests can contain more days (partitions) than ClickHouse allows by default.
     "throw_on_max_partitions_per_insert_block": "0",
     "mutations_sync": "1",
-    # A query may be long: it can contain label values of the maximum length.
+    # A query can contain label values of the maximum length.
     "max_query_size": str(64 * 2**20),
 }
 _CLUSTER: Final = "tailspan_cluster"
@@ -62,7 +59,7 @@ _LONGEST_REASON: Final = 300
 
 
 def refusal(url: URL) -> str | None:
-    """Check that the URL has a database, and only options that contain no secret."""
+    """Check that the URL has a database, and no secret option."""
     if not url.database:
         return "the URL has no database name"
     if unknown := sorted(set(url.query) - set(OPTIONS)):
@@ -79,9 +76,7 @@ def name(url: URL) -> str:
 
 
 def folder(url: URL) -> Path:
-    """Return the default folder `var` in the working directory, because the database is on a
-    server.
-    """
+    """Return the folder `var`, because the database is on a server."""
     return Path("var")
 
 
@@ -91,7 +86,7 @@ def file(url: URL) -> None:
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     """Return an engine. The database must exist on the server."""
-    # Disable the driver's log: it would repeat Tailspan's error messages in a longer form.
+    # Disable the driver's log, which would repeat Tailspan's error messages.
     logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
     settings = {f"ch_{key}": value for key, value in _SETTINGS.items()}
     if url.query.get("interface") != "chdb":
@@ -107,10 +102,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
 
 @contextmanager
 def exclusively(engine: Engine) -> Iterator[Connection]:
-    """Open a connection.
-
-    No lock is needed, because adding missing tables is idempotent.
-    """
+    """Open a connection. Adding missing tables is idempotent, so no lock is needed."""
     with engine.connect() as connection:
         yield connection
 
@@ -129,7 +121,7 @@ def settle(engine: Engine, timeout_s: float) -> None:
 
 
 def grow(connection: Connection, metadata: MetaData) -> None:
-    """Add missing tables and columns. Tables and columns are never removed."""
+    """Add missing tables and columns."""
     cluster = connection.get_execution_options().get(_CLUSTER)
     for table in metadata.sorted_tables:
         for statement in tables.statements(table, cluster):
@@ -137,19 +129,16 @@ def grow(connection: Connection, metadata: MetaData) -> None:
 
 
 def inserting(engine: Engine, table: Table) -> Insert:
-    """Return a function that inserts rows as Arrow columns.
-
-    ClickHouse too stores data by column.
-    """
+    """Return a function that inserts rows as Arrow columns."""
     schema = arrow_schema(table)
     key = itemgetter(*(schema.get_field_index(each) for each in tables.order(table)))
 
     def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
-        # Keep the first of several rows with the same key. ClickHouse would keep the last one.
+        # Keep the first of several rows with the same key; ClickHouse would keep the last.
         first = {key(row): row for row in reversed(rows)}.values()
         columns = list(map(pa.array, zip(*first, strict=True), schema.types))
         for column, about in zip(columns, schema, strict=True):
-            if column.null_count and not about.nullable:  # ClickHouse would silently store 0
+            if column.null_count and not about.nullable:  # ClickHouse would store 0
                 raise ValueError(f"{about.name}: a value is required")
         driver: Any = connection.connection.driver_connection
         driver.client.insert_arrow(table.name, pa.table(columns, schema=schema))
@@ -187,10 +176,7 @@ def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]])
 
 
 def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-    """Delete rows, and return their number.
-
-    The rows are counted first, because ClickHouse does not report the number of deleted rows.
-    """
+    """Delete rows, and return their number, counted first."""
     found: int = connection.scalar(select(func.count()).select_from(table).where(which)) or 0
     if found:
         cluster = connection.get_execution_options().get(_CLUSTER)
@@ -200,7 +186,7 @@ def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> 
 
 
 def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
-    """Set the table's TTL if it has changed. ClickHouse deletes old rows in the background."""
+    """Set the table's TTL if it has changed. ClickHouse then deletes old rows."""
     cluster = connection.get_execution_options().get(_CLUSTER)
     there = connection.exec_driver_sql(
         "SELECT engine_full FROM system.tables WHERE database = currentDatabase()"
@@ -234,6 +220,5 @@ def reason(error: BaseException) -> str:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """Return the socket's error that caused an error of urllib3 or clickhouse-connect."""
     inner = error.__cause__ or getattr(error, "reason", None)
     return _innermost(inner) if isinstance(inner, BaseException) else error

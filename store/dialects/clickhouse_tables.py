@@ -1,9 +1,8 @@
 """Define the tables in ClickHouse: the table engine, sort order, and distribution in a cluster.
 
 A table is sorted by the time column that queries filter by, then by its key. Rows with the same
-time and key count as one row: if a sender sends a row again, the time is the same. The column
-`row_version` determines which of several rows with the same key is kept: the row that was written
-last. If the table's `info` contains `KEPT_FIRST`, the row that was written first is kept.
+time and key count as one row. `row_version` selects the row that was written last, or first if
+the table's `info` contains `KEPT_FIRST`.
 
 In a cluster, each table exists twice: `requests_local` stores rows on each server and is replicated
 within its shard; `requests` is distributed over the shards.
@@ -21,10 +20,7 @@ _NOW: Final = "toUInt64(toUnixTimestamp64Nano(now64(9)))"
 
 
 def order(table: Table) -> list[str]:
-    """Return the sort columns of a table.
-
-    Rows with equal values in these columns count as one row.
-    """
+    """Return the sort columns of a table. Rows with equal values in them count as one row."""
     names = [*_instants(table), *(column.name for column in table.primary_key)]
     return list(dict.fromkeys(names))
 
@@ -35,7 +31,7 @@ def local_name(table: Table, cluster: str | None) -> str:
 
 
 def local(table: Table, cluster: str | None) -> str:
-    """Return the local table's name with the cluster, for statements that change the table."""
+    """Return the local table's name with the cluster, for changes of the table."""
     return local_name(table, cluster) + (f" ON CLUSTER {cluster}" if cluster else "")
 
 
@@ -47,8 +43,8 @@ def ttl(instant: str, keep_ns: int) -> str:
 def whole_parts(keep_ns: int) -> str:
     """Return the setting that decides whether ClickHouse deletes parts only as a whole.
 
-    A part contains rows of one day. If the setting is off, the oldest day is written again each
-    time some of its rows expire. If it is on, rows are kept for up to a day longer.
+    A part contains the rows of one day. If the setting is off, the oldest day is written again each
+    time some of its rows expire. If the setting is on, rows are kept for up to a day longer.
     """
     return f"ttl_only_drop_parts = {int(keep_ns >= _WEEK_NS)}"
 
@@ -76,11 +72,11 @@ def statements(table: Table, cluster: str | None) -> list[str]:
         f"CREATE TABLE IF NOT EXISTS {where}{spread}"
         f" ({', '.join(stored)}, row_version UInt64 MATERIALIZED {row_version})"
         f" ENGINE = {engine}{days} ORDER BY ({', '.join(f'`{each}`' for each in order(table))})"
-        # An acknowledged row must be on disk, but by default ClickHouse does not call fsync.
+        # An acknowledged row must be on disk, but ClickHouse does not call fsync by default.
         " SETTINGS fsync_after_insert = 1, fsync_part_directory = 1"
     ]
     if cluster:
-        # Rows with the same key must be on the same shard, even if their times differ.
+        # Rows with the same key must be on the same shard.
         by = next(each for each in order(table) if each not in _instants(table))
         made.append(
             f"CREATE TABLE IF NOT EXISTS {table.name}{spread} ({', '.join(columns)}) ENGINE ="
@@ -89,7 +85,7 @@ def statements(table: Table, cluster: str | None) -> list[str]:
     for each, added in ((where, stored), (table.name, columns)) if cluster else ((where, stored),):
         more = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in added)
         made.append(f"ALTER TABLE {each}{spread} {more}")
-    # In a table that an older version created, these codecs apply only to new and merged parts.
+    # In a table of an older version, these codecs apply only to new and merged parts.
     codecs = ", ".join(
         f"MODIFY COLUMN `{column.name}` {_codec(table, column)}" for column in table.columns
     )
@@ -104,9 +100,7 @@ def _instants(table: Table) -> list[str]:
 def _codec(table: Table, column: Column[object]) -> str:
     """Return how a column is compressed.
 
-    ZSTD needs a quarter less disk space than ClickHouse's default, because half of a request's data
-    are random ids in hexadecimal. Higher levels, and codecs for floats, save at most 1 % more
-    (decision 097).
+    ZSTD needs a quarter less disk space than ClickHouse's default (decision 097).
     """
     return f"CODEC({'Delta, ' if column.name in _instants(table) else ''}ZSTD(1))"
 

@@ -1,8 +1,7 @@
 """PostgreSQL through psycopg 3.
 
 Rows are copied into a temporary table with COPY, and then inserted with ON CONFLICT DO NOTHING.
-Rows are read in the binary format. A benchmark found these methods to be the fastest
-(docs/decisions/014).
+Rows are read in the binary format. These are the fastest methods (docs/decisions/014).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,8 +44,7 @@ OPTIONS: Final = (
     *("application_name", "host", "options", "port", "sslcert", "sslcrl", "sslkey", "sslmode"),
     *("sslrootcert", "target_session_attrs"),
 )
-"""Allowed query parameters of the URL. A password is not allowed, because query parameters are not
-hidden when a URL is printed."""
+"""Allowed query parameters of the URL. They are printed, so a password is not allowed."""
 
 _UNANSWERED_MS: Final = 15_000
 """Timeout for a server that does not respond."""
@@ -55,36 +53,32 @@ _LOCK_MS: Final = 30_000
 """Maximum time to wait for another process's upgrade or for a reader's long query."""
 
 _SESSION: Final = {
-    # Turn off JIT compilation. Compiling a query takes longer than running it: for a query of
-    # rollups, it took 161 of 167 ms.
+    # Turn off JIT compilation: it took 161 of the 167 ms of a query of rollups.
     "jit": "off",
-    # The server ends a transaction that a stopped or unreachable collector has left open. Its row
-    # locks would otherwise block all other collectors.
+    # The server ends a transaction that a stopped collector has left open, because its row locks
+    # would block all other collectors.
     "idle_in_transaction_session_timeout": "15s",
     # PostgreSQL reads the result of `NOT IN (SELECT …)` into a hash table only if the planner
-    # expects the table to fit into work_mem times this factor. Otherwise, PostgreSQL searches the
-    # whole result for each row. The result contains the ids of about two hours. At 400,000 requests
-    # per hour, of which 10 % were native spans, reading a minute took 15.8 s without a hash table,
-    # and 0.2 s with one.
+    # expects the table to fit into work_mem times this factor. Otherwise, it searches the whole
+    # result for each row. At 400,000 requests per hour, of which 10 % were native spans, reading a
+    # minute took 15.8 s without a hash table, and 0.2 s with one.
     "hash_mem_multiplier": "1000",
 }
 """Settings of each connection. The URL's `options` take precedence."""
 
 _LOCK: Final = 0x7461696C
-"""The number of Tailspan's advisory lock: "tail" in ASCII. Other applications must not use it."""
+"""The number of Tailspan's advisory lock: "tail" in ASCII."""
 
 _VERSION: Final = (
     "hashtextextended(concat_ws(' ', 'tailspan', current_schema(), %s::text, %s::text), 0)"
 )
-"""The number of the advisory lock of a version of Tailspan. Advisory locks are shared by all
-schemas of a database, so the number also depends on the schema in the search path."""
+"""The number of the advisory lock of a version of Tailspan. All schemas of a database share the
+locks, so the number also depends on the schema."""
 
 
 class _Text(Dumper):
-    """Replaces NUL in text by U+FFFD.
-
-    PostgreSQL cannot store NUL, so a NUL in a label would make the whole batch fail.
-    """
+    """Replaces NUL in text by U+FFFD. PostgreSQL cannot store NUL, so the whole batch would
+    fail."""
 
     oid = psycopg.postgres.types["text"].oid
 
@@ -93,7 +87,7 @@ class _Text(Dumper):
 
 
 def refusal(url: URL) -> str | None:
-    """Check that the URL has a database, and only options that contain no secret."""
+    """Check that the URL has a database, and no secret option."""
     if not url.database:
         return "the URL has no database name"
     if unknown := sorted(set(url.query) - set(OPTIONS)):
@@ -107,9 +101,7 @@ def name(url: URL) -> str:
 
 
 def folder(url: URL) -> Path:
-    """Return the default folder `var` in the working directory, because the database is on a
-    server.
-    """
+    """Return the folder `var`, because the database is on a server."""
     return Path("var")
 
 
@@ -133,10 +125,9 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     @event.listens_for(engine, "connect")
     def _configure(connection: psycopg.Connection[Any], _record: object) -> None:
         connection.adapters.register_dumper(str, _Text)
-        # Compress with LZ4. Compared with PostgreSQL's default method, reading a day of a large
-        # fleet's sketches takes a third less CPU time, and writing them a quarter less. The
-        # sketches take a quarter more space. Servers before version 14 lack this setting, and
-        # servers built without LZ4 lack this value.
+        # Compress with LZ4. Compared with PostgreSQL's default, reading a day of a large fleet's
+        # sketches takes a third less CPU time, writing them a quarter less, and they take a quarter
+        # more space. Servers before version 14, or without LZ4, do not support this.
         connection.execute(
             "SELECT set_config(name, 'lz4', false) FROM pg_settings"
             " WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)"
@@ -147,8 +138,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     def _choose_format(
         _on: object, cursor: Any, _sql: str, _values: object, context: Any, _many: bool
     ) -> None:
-        # Use the binary format only for bulk reads, because SQLAlchemy expects text from system
-        # tables.
+        # SQLAlchemy expects text from system tables, so only bulk reads are binary.
         if context is not None and context.execution_options.get(IN_BULK):
             cursor.format = Format.BINARY
 
@@ -156,7 +146,6 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
 
 
 def _settings(url: URL) -> dict[str, str]:
-    """Return the URL's options, and the settings of each connection."""
     given = {key: value for key, value in url.query.items() if isinstance(value, str)}
     ours = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
     return {**given, "options": f"{ours} {given.get('options', '')}".strip()}
@@ -176,9 +165,8 @@ def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
     """Take a shared advisory lock on each connection, and check the schema's revision.
 
     The connection holds the lock until it ends. The check fails if the schema no longer supports
-    this revision. The lock is taken before the check. Therefore, an upgrade that excludes this
-    revision either finds the lock, or has committed before the check. In the second case, the check
-    fails.
+    this revision. The lock comes before the check: an upgrade that excludes this revision either
+    finds the lock, or has committed before the check, which then fails.
     """
 
     @event.listens_for(engine, "connect")
@@ -227,9 +215,8 @@ def grow(connection: Connection, metadata: MetaData) -> None:
 def inserting(engine: Engine, table: Table) -> Insert:
     """Return a function that adds rows through a temporary table.
 
-    COPY has no ON CONFLICT clause, so a temporary table is needed. Rows are inserted in the order
-    of the key, so that two collectors with the same rows do not deadlock. The partition of a new
-    day is added first.
+    COPY has no ON CONFLICT clause. Rows are inserted in the order of the key, so that two
+    collectors with the same rows do not deadlock.
     """
     at = table.columns.keys().index(table.info[BY_DAY]) if BY_DAY in table.info else None
     known: set[Any] = set()
@@ -259,8 +246,8 @@ def inserting(engine: Engine, table: Table) -> Insert:
             try:
                 cursor.execute(move)
             except psycopg.errors.CheckViolation as error:
-                # The partition of the row's day was dropped, or its addition was rolled back. A
-                # retry adds it.
+                # The partition of the day was dropped, or its addition was rolled back. A retry
+                # adds it.
                 known.clear()
                 raise psycopg.OperationalError(f"{table.name}: a day is missing") from error
 
@@ -302,7 +289,6 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
 
 
 def _with_values(engine: Engine, question: Select[Any]) -> str:
-    """Return the query with quoted values, because COPY has no parameters."""
     compiled = question.compile(engine, compile_kwargs={"render_postcompile": True})
     with engine.connect() as connection:
         driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
@@ -335,7 +321,7 @@ def set_row_lifetime(connection: Connection, table: Table, instant: str, keep_ns
 
 
 def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, int] | None:
-    """Drop the partitions of days before a time. Divide the table first if it is undivided."""
+    """Drop the partitions of days before a time. Divide an undivided table first."""
     if BY_DAY not in table.info:
         return None
     by_day.divide(engine, table)

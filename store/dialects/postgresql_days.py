@@ -1,11 +1,11 @@
 """Divide tables of telemetry in PostgreSQL into one partition per day.
 
-Dropping a day's partition takes milliseconds. Deleting the day's rows one by one takes minutes, and
-leaves dead rows for vacuum.
+Dropping a partition takes milliseconds. Deleting a day's rows takes minutes, and leaves dead rows
+for vacuum.
 
 A table `requests` has the partition `requests_earlier`, and one partition such as
-`requests_20261124` for each later day. The writer adds a day when its first row arrives. There is
-no default partition, because PostgreSQL would search it each time a day is added.
+`requests_20261124` for each later day. The writer adds a day when its first row arrives. PostgreSQL
+would search a default partition each time, so there is none.
 
 A table of an older version is divided while collectors write (`divide`). The old table becomes
 `requests_earlier`.
@@ -26,18 +26,17 @@ from store.schema import BY_DAY
 
 DAY_NS: Final = 86_400 * 10**9
 EARLIER_DAYS: Final = 30
-"""In a new database, rows older than this are in a single partition. Rows are kept for a week by
-default."""
+"""In a new database, rows older than this are in one partition. By default, rows are kept for a
+week."""
 AHEAD_DAYS: Final = 3
 """A table of an older version becomes one partition, for rows up to this many days after its newest
-row. PostgreSQL must finish its check of the stored rows before that day."""
+row. The check of the stored rows must end before that day."""
 _LOCK_MS: Final = 2_000
-"""Maximum time that a change of a table waits for the table's lock. Other statements wait behind
-it."""
+"""Maximum time that a change waits for a table's lock. Other statements wait behind it."""
 _LOCK: Final = 0x64617973
-"""The number of the advisory lock for adding days: "days" in ASCII."""
+"""The number of the advisory lock for new days: "days" in ASCII."""
 _END: Final = 2**63
-"""The upper bound of the last partition: all timestamps are smaller, because they have 64 bits."""
+"""The upper bound of the last partition. Timestamps have 64 bits."""
 _UNTIL: Final = re.compile(r"TO \((?:'(-?\d+)'|MAXVALUE)\)")
 _PROMISED: Final = re.compile(r"< '?(\d+)")
 
@@ -50,11 +49,11 @@ class Partition(NamedTuple):
     name: str
     until_unix_ns: int
     rows: int
-    """The number of rows according to PostgreSQL's statistics, an estimate."""
+    """The estimated number of rows, from PostgreSQL's statistics."""
 
 
 def earlier(table: Table) -> str:
-    """Return the name of the partition for rows older than the first day with its own partition."""
+    """Return the name of the partition for rows before the first day with its own partition."""
     return f"{table.name}_earlier"
 
 
@@ -89,8 +88,7 @@ def add_earlier(connection: Connection, table: Table) -> None:
 def add_days(cursor: Any, table: Table, days: Iterable[int]) -> None:
     """If a table is divided, add the missing partitions of these days, numbered from 1970-01-01.
 
-    Other connections continue to read and write the table, because adding an empty partition locks
-    the table only against other changes of its schema.
+    Other connections continue to read and write the table.
     """
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
     known = partitions(cursor, table)
@@ -119,11 +117,11 @@ def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, i
     """Delete the partitions whose rows are all older than a time.
 
     Dropping a partition waits for the statements that use the table, and later statements wait for
-    the drop. After `_LOCK_MS`, the drop is cancelled. It is tried again at the next deletion.
+    the drop. After `_LOCK_MS`, the drop is cancelled until the next deletion.
 
     Returns:
         The estimated number of deleted rows, and the time from which on each day has a partition.
-        Older rows are in one partition. None if the table is not divided.
+        None if the table is not divided.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         known = partitions(cursor, table)
@@ -156,11 +154,9 @@ def divide(engine: Engine, table: Table) -> None:
     """Divide a table of an older version, while collectors write.
 
     First, a constraint is added: rows later than `AHEAD_DAYS` days after the table's newest row are
-    refused. Second, PostgreSQL checks the constraint for the stored rows. The check reads the whole
-    table, but blocks neither readers nor writers. Third, the table becomes a partition of a new
-    table, which takes over its name. The third step takes milliseconds, because PostgreSQL has
-    already checked the rows. After an interruption, the next deletion continues with the next step.
-    A table that is divided already is not changed.
+    refused. Second, PostgreSQL checks the stored rows, without blocking readers or writers. Third,
+    in milliseconds, the table becomes a partition of a new table, which takes over its name. After
+    an interruption, the next deletion continues.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         if partitions(cursor, table) is not None:
@@ -196,10 +192,8 @@ def _constraint_name(table: Table) -> str:
 
 
 def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
-    """Read the table's constraint: all rows must be before a time.
-
-    Return the time, and whether the stored rows were checked; None without the constraint.
-    """
+    """Return the time of the table's constraint, before which all rows must be, and whether the
+    stored rows were checked; None without the constraint."""
     cursor.execute(
         "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint"
         " WHERE conrelid = to_regclass(%s) AND conname = %s",
@@ -211,7 +205,7 @@ def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
 
 
 def _add_constraint(cursor: Any, table: Table) -> bool:
-    """Add the constraint. Return False if it exists already and the stored rows are checked."""
+    """Add the constraint. Return False if the stored rows already meet it."""
     known = _read_constraint(cursor, table)
     if known is not None and known[1]:
         return False
@@ -238,7 +232,7 @@ def _become_partition(cursor: Any, table: Table) -> None:
     cursor.execute(f"SET LOCAL lock_timeout = {_LOCK_MS}")
     cursor.execute(f"LOCK TABLE {table.name} IN ACCESS EXCLUSIVE MODE")
     known = _read_constraint(cursor, table)
-    if known is None:  # withdrawn
+    if known is None:
         return
     old, instant = earlier(table), table.info[BY_DAY]
     names = [f"{table.name}_pkey", *(str(index.name) for index in table.indexes)]

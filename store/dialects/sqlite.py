@@ -1,8 +1,7 @@
 """SQLite in write-ahead mode, in which several processes can read while one writes.
 
-`synchronous` is FULL. With NORMAL, a power failure can undo the last commits, and senders do not
-send acknowledged data again. The writer commits the rows of many submissions together, so that they
-need only one flush to disk.
+`synchronous` is FULL: with NORMAL, a power failure can undo commits that senders will not send
+again. The writer commits many submissions with one flush to disk.
 """
 
 import os
@@ -43,18 +42,16 @@ ADDITIVE: bool = False
 ONE_WRITER: bool = True
 LEASES: bool = False
 READERS: int = min(4, os.cpu_count() or 1)
-"""Number of parts of a window that are read in parallel. SQLite uses one core per connection."""
+"""Number of parts of a window that are read in parallel, each by one core."""
 
 CACHE_KIB: Final = 32 * 1024
 _READER: Final = "tailspan_column_reader"
 CHECKPOINT_PAGES: Final = 16_384
-"""Pages in the write-ahead log before a checkpoint. With SQLite's defaults of 1,000 pages and a
-cache of 2 MB, frequently changed pages would be read and written repeatedly (benchmarks/ingest.py).
-"""
+"""Pages in the write-ahead log before a checkpoint. With SQLite's 1,000 pages and a cache of 2 MB,
+pages would be read and written repeatedly (benchmarks/ingest.py)."""
 AT_ONCE: Final = 32
-"""Number of rows that one statement adds. Statements with fewer rows are slower, because the driver
-acquires Python's global lock for each statement. Statements with more rows are not faster.
-"""
+"""Number of rows that one statement adds. Fewer are slower, because the driver takes Python's
+global lock for each statement."""
 
 
 def refusal(url: URL) -> str | None:
@@ -63,7 +60,7 @@ def refusal(url: URL) -> str | None:
         return "a host or options are not supported"
     path = url.database
     if not path or path == ":memory:" or path.startswith("file:") or "\0" in path:
-        # An in-memory database belongs to one connection, so other connections could not read it.
+        # An in-memory database belongs to one connection.
         return "the database must be a file"
     return None
 
@@ -84,7 +81,7 @@ def file(url: URL) -> Path:
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
-    """Return an engine. Create the folder and the file, or check that the file exists."""
+    """Return an engine. Create the folder and the file, or check that it exists."""
     path = _path(url)
     if create:
         try:
@@ -102,9 +99,8 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
         url,
         connect_args={"timeout": timeout_s},
         execution_options={_READER: reader},
-        # Reuse the most recent connection, because its cache is warm. If connections were used in
-        # turn, each connection would fill its own cache, and a write over another connection would
-        # invalidate this cache.
+        # Reuse the most recent connection: its cache is warm, and a write over another connection
+        # would invalidate the cache.
         pool_use_lifo=True,
     )
     event.listen(engine, "engine_disposed", lambda _engine: reader.close())
@@ -122,8 +118,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
 def exclusively(engine: Engine) -> Iterator[Connection]:
     """Open a transaction and take the write lock, so that only one process changes the schema.
 
-    BEGIN is sent explicitly. Otherwise, Python's driver would commit each change of the schema
-    separately.
+    BEGIN is sent explicitly, because Python's driver would commit each change separately.
     """
     with engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -143,7 +138,7 @@ def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> lis
 def settle(engine: Engine, timeout_s: float) -> None:
     """Switch the file permanently to write-ahead mode.
 
-    SQLite does not wait for a lock when it changes the mode, so this function retries.
+    SQLite does not wait for a lock here, so this function retries.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -166,8 +161,8 @@ def grow(connection: Connection, metadata: MetaData) -> None:
 def inserting(engine: Engine, table: Table) -> Insert:
     """Return a function that adds rows.
 
-    Rows are passed to the driver as plain tuples, which takes half the time of dictionaries. They
-    are sorted by key, so that rows of the same index page are written together.
+    Passing plain tuples to the driver takes half the time of dictionaries. Rows are sorted by key,
+    so that rows of the same index page are written together.
     """
     one, many = _insert_statements(table)
     names = table.columns.keys()
@@ -187,10 +182,9 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
 @lru_cache(maxsize=64)
 def _insert_statements(table: Table) -> tuple[str, str]:
-    """Return two statements: one adds a single row, the other adds `AT_ONCE` rows.
+    """Return two cached statements: one adds one row, the other `AT_ONCE` rows.
 
-    The statements are cached. Each commit adds a few marks, and compiling a statement takes longer
-    than adding a row.
+    Compiling a statement takes longer than adding a row.
     """
     one = str(insert(table).on_conflict_do_nothing().compile(dialect=dialect()))
     places = f"({', '.join('?' * len(table.columns))})"
@@ -239,7 +233,7 @@ def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Return SQLite's message, which contains no values of rows."""
+    """Return SQLite's message."""
     return str(getattr(error, "orig", None) or error)
 
 

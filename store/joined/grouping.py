@@ -1,13 +1,11 @@
 """Find the rows that belong to the same request of a user.
 
-Pure. Rows belong together if they have the same trace id. If the engines received no trace context,
-their rows are joined by the request id that the proxy passed on. In both cases, model, adapter,
-tenant and number of prompt tokens must be equal. Otherwise, a client could choose an id that joins
-requests of two tenants or models. A row that lacks the model, the tenant or the number of prompt
-tokens is joined if this value is equal in all other rows.
+Pure. Rows belong together if they have the same trace id, or, without a trace context, the same
+request id. Model, adapter, tenant and number of prompt tokens must be equal too: a client could
+choose an id that joins requests of two tenants. A row without one of these values is joined if this
+value is equal in all other rows.
 
-A chain contains the rows of one request, and each row is in exactly one chain. Grouping n rows
-takes O(n log n) time.
+A chain contains the rows of one request. Each row is in one chain. Takes O(n log n) time.
 """
 
 import re
@@ -19,17 +17,13 @@ from store.joined.joined_request import JoinedBy, Role, Row
 from store.joined.roles import Roles, roles_of, stated_role, transfers
 
 APART_NS: Final = 480 * 10**9
-"""Maximum time between two hops of a request. If no decode engine has fetched a KV cache within
-this time, the prefill engine frees it. Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480
-s.
-"""
+"""Maximum time between two hops of a request. After this time, a prefill engine frees its KV cache.
+Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
 MOST_HOPS: Final = 16
-"""Maximum number of hops of a request. Further rows with the same ids become separate requests.
-Without this limit, a client that uses one trace id for all its requests could create a joined
-request of any size."""
+"""Maximum number of hops of a request. Further rows become separate requests. A client may use one
+trace id for all its requests."""
 
 PREFIXES: Final = ("", "chatcmpl-", "cmpl-")
-"""vLLM's prefixes of a request id."""
 _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
 _ANSWERED: Final = ("stop", "length")
 
@@ -42,7 +36,7 @@ class Link(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """The rows of one request, in the order of their ends, and the kind of id that joined them."""
+    """The rows of one request, in the order of their ends, and the id that joined them."""
 
     links: tuple[Link, ...]
     joined_by: JoinedBy | None
@@ -51,8 +45,7 @@ class Chain(NamedTuple):
 def base_id(request_id: str | None) -> str | None:
     """Return a request id without vLLM's prefix, and without the suffix `-0` of a first prompt.
 
-    For example, `chatcmpl-x`, `cmpl-x-0` and `x` all give `x`. `cmpl-x-1` gives `x-1`, because it
-    is the second prompt of `x`, a separate request.
+    `chatcmpl-x`, `cmpl-x-0` and `x` give `x`. `cmpl-x-1`, the second prompt of `x`, gives `x-1`.
     """
     if request_id is None:
         return None
@@ -61,19 +54,15 @@ def base_id(request_id: str | None) -> str | None:
 
 
 def end_ns(row: Row) -> int:
-    """Return when a row's request ended, by the clock of the row's engine."""
+    """Return when a row's request ended, by its engine's clock."""
     return int(row["received_unix_ns"]) + round(float(row["e2e_s"]) * 1e9)
 
 
 def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
     """Divide rows into joined requests.
 
-    Args:
-        rows: rows of engines.
-        roles: from `stated_roles`.
-
     Returns: a chain for each request with several hops, and for each other row whose engine has a
-    stated role. The remaining rows are left out: one engine served the whole request.
+        stated role.
     """
     found: list[Chain] = []
     alone: list[Row] = []
@@ -94,7 +83,7 @@ def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
 
 
 def _same_request(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
-    """Divide the rows of a trace into requests. A trace may contain several calls to a model."""
+    """Divide the rows of a trace into requests. A trace may contain several calls."""
     left: list[Row] = []
     for by_id in _grouped(rows, lambda row: base_id(row["request_id"])):
         for several in _separate_kinds(by_id):
@@ -156,7 +145,7 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link
         used = _used(waiting)
         yield from _bounded([*waiting[:used], link])
         waiting = waiting[used:]
-    if answers == 1:  # all rows are attempts of one request, even if their clocks differ
+    if answers == 1:  # attempts of one request
         waiting.sort(key=_answers)
         yield from _bounded(waiting)
     elif len({each.role for each in waiting}) > 1:  # no decode hop has answered
@@ -195,7 +184,7 @@ def _engines(rows: Sequence[Row]) -> int:
 
 
 def _grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> Iterable[list[Row]]:
-    """Group rows by a key. A row without the key is a group of its own."""
+    """Group rows by a key. Each row without the key is its own group."""
     found: defaultdict[Hashable, list[Row]] = defaultdict(list)
     alone: list[list[Row]] = []
     for row in rows:

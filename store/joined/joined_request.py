@@ -50,8 +50,7 @@ class JoinedBasis(StrEnum):
     CLIENT = "client"
     ROUTER = "router"
     ENGINES = "engines"
-    """From the first receipt at an engine to the last delivery at an engine. The time that the
-    request spent in the router before and after is not known."""
+    """From the first receipt to the last delivery at an engine, without the time in the router."""
 
 
 class JoinedBy(StrEnum):
@@ -66,12 +65,8 @@ class Hop:
     """One engine's part of a joined request.
 
     Attributes:
-        row: the engine's own row.
-        role: what the engine did.
-        recomputed: whether a decode engine computed more than half of the prompt itself, instead of
-            receiving it or finding it in a cache. False for a prefill engine.
-        clock_shift_s: seconds added to the row's start, so that the hop lies between the previous
-            hop and the next hop. 0 if the clocks agree.
+        recomputed: whether a decode engine computed more than half of the prompt itself.
+        clock_shift_s: seconds added to the row's start, so that the hops are in order.
     """
 
     row: Row
@@ -81,7 +76,7 @@ class Hop:
 
     @property
     def server(self) -> str | None:
-        """Return the replica, followed by `/` and the engine's number unless the number is 0."""
+        """Return the replica, followed by `/` and the engine's number unless it is 0."""
         replica: str | None = self.row["replica"]
         engine = self.row["engine"]
         return f"{replica}/{engine}" if replica is not None and engine else replica
@@ -92,16 +87,15 @@ class JoinedRequest:
     """One user's request, and the engines that served it, in the order of time.
 
     Attributes:
-        started_unix_ns: the start. `basis` determines whose clock measured it: the client's, the
-            router's, or the clock of the engine that answered.
-        hops: at least one hop.
-        phases: the seconds of each phase. None for a phase that the request did not have.
-        ttft_s: the time until the user received the first byte; None if no decode engine answered.
-        ttft_phases: the seconds of each phase until the first byte, which sum to `ttft_s`.
-        first_content_s: the time until the user received the first content, after reasoning and
-            tool calls; None if the decode engine did not report it.
+        started_unix_ns: the start, by the clock of the client, the router, or the engine that
+            answered (`basis`).
+        phases: the seconds of each phase; None for a phase that the request did not have.
+        ttft_s: time until the user received the first byte; None if no decode engine answered.
+        ttft_phases: the parts of `ttft_s`, like `phases`.
+        first_content_s: time until the user received the first content; None if it was not
+            reported.
         e2e_s: the sum of the phases.
-        joined_by: the kind of id that joined the rows; None for a single hop.
+        joined_by: None for a single hop.
     """
 
     started_unix_ns: int
@@ -142,6 +136,6 @@ class JoinedRequest:
         return tpot_s(self.last["decode_s"], self.last["output_tokens"]) if self.complete else None
 
     def label(self, name: str) -> Any:
-        """Return a label of the last hop, or of an earlier hop if the last one lacks it."""
+        """Return a label of the last hop that has it."""
         values = (each.row[name] for each in reversed(self.hops))
         return next((value for value in values if value is not None), None)

@@ -30,9 +30,8 @@ def joined_requests(
 
     Args:
         rows: rows of engines, without duplicates.
-        roles: from `stated_roles`.
-        outside: see `FindOutside`. A report is ignored if a hop of the request took longer until
-            its last token than the whole request took according to the report.
+        outside: a report is ignored if its duration is shorter than the time of a hop until its
+            last token.
     """
     found = [_join_chain(chain, outside(chain)) for chain in chains(rows, roles)]
     return sorted(found, key=lambda each: each.started_unix_ns)
@@ -72,8 +71,7 @@ def _join_chain(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
 def _first_content_s(last: Row, ttft_s: float | None, e2e_s: float) -> float | None:
     """Return the time until the user received the first content.
 
-    It is the user's TTFT plus the time from the first byte to the first content. Only the decode
-    engine measures the second time.
+    It is the user's TTFT plus the decode engine's time from the first byte to the first content.
     """
     if ttft_s is None or last["first_content_s"] is None:
         return None

@@ -1,9 +1,8 @@
 """Divide the time of a joined request into phases.
 
-Pure. Each nanosecond from the start to the end belongs to exactly one phase. Therefore, no phase is
-negative, and the phases sum to the end-to-end time. If two hops overlap, the overlap is assigned in
-this order of priority: work of the decode engine, queue and work of the prefill engine, wait of the
-decode engine. The wait of the decode engine comes last, because it waits for the prefill.
+Pure. Each nanosecond from the start to the end belongs to one phase. If two hops overlap, the
+priority is: work of the decode engine, queue and work of the prefill engine, wait of the decode
+engine.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,14 +37,9 @@ Phases = dict[str, float | None]
 
 
 def phases_s(axis: Axis, hops: Sequence[Placed], first_byte_ns: int) -> tuple[Phases, Phases]:
-    """Return the seconds of each phase, and the seconds of each phase until the first byte.
+    """Return the seconds of each phase, and those until the first byte.
 
     A phase that the request did not have is None.
-
-    Args:
-        axis: the start and the end of the request.
-        hops: in the order of time.
-        first_byte_ns: when the user received the first byte.
     """
     whole: dict[str, int | None] = dict.fromkeys(JOINED_PHASES)
     for phase in _known_phases(hops):
@@ -124,13 +118,12 @@ def _loaded_s(row: Row) -> float:
     """Return how long a decode engine waited for the KV cache, in seconds."""
     if row["kv_load_s"] is not None:
         return float(row["kv_load_s"])
-    # If the engine reports no reasons for waiting, queue_held_s may include a wait for a LoRA
-    # adapter.
+    # Without reasons for waiting, queue_held_s may include a wait for a LoRA adapter.
     return float(row["queue_held_s"] or 0.0) if row["lora"] is None else 0.0
 
 
 def _phase_between_hops(at_ns: int, segments: Sequence[_Segment]) -> str:
-    """Return the phase at a time when no engine had the request in its queue or computed it."""
+    """Return the phase at a time when no engine had the request."""
     earlier = [each for each in segments if each.end_ns <= at_ns]
     later = [each for each in segments if each.start_ns > at_ns]
     if not later:

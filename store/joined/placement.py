@@ -1,9 +1,8 @@
 """Place the hops of a request on one time axis, although their clocks may differ.
 
-Pure. Durations come from each engine's own clock and are never changed. A hop keeps its own start
-and end if they are possible: they lie between the start and the end that the client or the router
-reports, and a prefill precedes the decode that loads its KV cache. Otherwise, the hop is moved by
-the smallest possible time.
+Pure. Durations are never changed. A hop is moved, by the smallest possible time, only if it would
+lie outside the time range that the client or the router reports, or if a prefill would not precede
+the decode that loads its KV cache.
 """
 
 from collections.abc import Sequence
@@ -31,12 +30,9 @@ class Placed(NamedTuple):
 def placed(links: Sequence[Link], outside: Axis | None) -> tuple[Axis, list[Placed]]:
     """Return the start and end of a request, and its hops in the order of time.
 
-    The last hop of `links` stays the last hop.
-
     Args:
         links: the hops in the order of their ends.
-        outside: the start and the end of the request at the client or the router, or None if they
-            are unknown.
+        outside: start and end of the request at the client or the router, if known.
     """
     *before, last = links
     recomputed = last.role is Role.DECODE and recomputes(last.row, bool(before))
@@ -61,8 +57,8 @@ def placed(links: Sequence[Link], outside: Axis | None) -> tuple[Axis, list[Plac
 def generated_ns(row: Row) -> int:
     """Return the time from receipt until the engine had the last token, in nanoseconds.
 
-    Only this part of the hop must lie between the start and the end at the client or the router. A
-    server may record the delivery after the client has read the last byte.
+    Only this part must lie within the time range that the client or the router reports: a server
+    may record the delivery after the client has read the last byte.
     """
     return _length_ns(row) - min(_length_ns(row), _ns(row["delivery_s"]))
 
@@ -71,9 +67,8 @@ def recomputes(row: Row, after_prefill: bool) -> bool:
     """Return whether a decode engine computed more than half of the prompt itself.
 
     Args:
-        row: the decode engine's row.
-        after_prefill: whether another engine did the prefill. If another engine did it, and the row
-            does not report cached tokens, the engine is assumed to have received the whole prompt.
+        after_prefill: whether another engine did the prefill. If so, and if the row does not report
+            cached tokens, the decode engine is assumed to have received the whole prompt.
     """
     prompt, cached = row["prompt_tokens"], row["cached_tokens"]
     if prompt is None or cached is None:
@@ -87,8 +82,7 @@ def _placed_before(link: Link, last_ns: int, loads_ns: int, outside: Axis | None
     latest_ns = (loads_ns if link.role is Role.PREFILL else last_ns) - _works_ns(row)
     start_ns = int(row["received_unix_ns"])
     if outside is None and start_ns + _length_ns(row) < last_ns - APART_NS:
-        # The gap is longer than any real gap between prefill and decode, so the clocks differ. The
-        # real gap is unknown; no gap is assumed.
+        # No real gap between prefill and decode is so long, so the clocks differ. Assume no gap.
         start_ns = last_ns - _length_ns(row)
     start_ns = min(start_ns, latest_ns)
     return Placed(link, max(start_ns, outside.start_ns) if outside else start_ns, recomputed)

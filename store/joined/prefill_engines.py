@@ -1,10 +1,8 @@
 """Find the engines that only do prefills. Their rows do not count as requests of users.
 
 vLLM's `kv_role` names these engines (producers), except with NIXL, where each engine is `kv_both`.
-An engine with `kv_both` counts as a prefill engine if two conditions hold: other engines loaded the
-KV caches of its requests, and it generated at most one token for each of its own requests. With
-both conditions, a server that only offloads its KV cache, or that only gives answers of one token,
-does not count as a prefill engine.
+An engine with `kv_both` counts as a prefill engine if other engines loaded the KV caches of its
+requests, and it generated at most one token per request.
 """
 
 from collections.abc import Set
@@ -22,11 +20,10 @@ from store.replicas.engine_starts import in_force
 from store.schema import REQUESTS
 
 EVIDENCE_NS: Final = 900 * 10**9
-"""The roles at an instant are derived from the rows of this many nanoseconds before it. Analyses by
-default cover a range of the same length."""
+"""The roles at an instant are derived from the rows of this many nanoseconds before it, as many as
+an analysis reads by default."""
 MOST_LOADED: Final = 500
-"""Maximum number of rows with a loaded KV cache that are read to derive roles. The newest are
-read."""
+"""Maximum number of rows with a loaded KV cache that are read. The newest are read."""
 _MINUTE_NS: Final = 60 * 10**9
 
 _Key = tuple[str, int | None]
@@ -35,12 +32,8 @@ _Key = tuple[str, int | None]
 def known_roles(engine: Engine, at_unix_ns: int) -> Roles:
     """Return the roles of the engines with a KV connector, computed once per minute.
 
-    The result is empty if no engine has reported a connector. The role is None for an engine that
-    does prefills and decodes, and for an engine without evidence.
-
-    Args:
-        engine: the database, from `open_database`.
-        at_unix_ns: the instant.
+    The role is None for an engine that does prefills and decodes, and for an engine without
+    evidence.
     """
     return _known_roles(engine, -(-at_unix_ns // _MINUTE_NS) * _MINUTE_NS)
 

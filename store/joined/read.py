@@ -1,8 +1,7 @@
 """Read joined requests from the store.
 
-If no engine has reported a KV connector, no row is read, and the result is empty. No joined request
-is missed: rows are joined only if an engine loaded tokens, only the plugin reports loaded tokens,
-and the plugin also reports the connector.
+If no engine has reported a KV connector, the result is empty, because rows are joined only if an
+engine loaded tokens, and only the plugin reports loaded tokens and connectors.
 """
 
 from collections import defaultdict
@@ -29,7 +28,7 @@ MOST_ROWS: Final = 100_000
 """Maximum number of rows to read for a window. The newest rows are read."""
 
 MOST_OF_ONE: Final = 1_000
-"""Maximum number of rows that are read for one trace id or one request id."""
+"""Maximum number of rows that are read for one id."""
 
 _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 
@@ -38,7 +37,7 @@ _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 class JoinedAnswer:
     """The joined requests that began in a window, in the order of their starts.
 
-    `truncated` is true if the window may contain more rows than were read.
+    `truncated`: whether there may be more rows.
     """
 
     requests: tuple[JoinedRequest, ...] = ()
@@ -54,12 +53,9 @@ def read_joined(
     """Return the joined requests that began in a window.
 
     Args:
-        engine: the database, from `open_database`.
-        window: the time range in which the requests began.
-        equals: the required value of each label. A joined request matches if one of its hops has
-            all these values. The prober's requests are left out, unless `equals` selects their
-            tenant.
-        most_rows: the maximum number of rows to read. The newest rows are read.
+        equals: labels that one hop must have. The prober's requests are left out, unless `equals`
+            selects their tenant.
+        most_rows: maximum number of rows to read, the newest.
     """
     roles = stated_roles(in_force(engine, window.to_unix_ns))
     if not roles:
@@ -85,12 +81,7 @@ def read_joined(
 
 
 def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
-    """Return the joined request that contains a row, or None if there is none.
-
-    Args:
-        engine: the database, from `open_database`.
-        row: a stored request, with at least its ids and `received_unix_ns`.
-    """
+    """Return the joined request that contains a row, or None if there is none."""
     received = int(row["received_unix_ns"])
     roles = stated_roles(in_force(engine, received + APART_NS))
     if not roles:
@@ -120,10 +111,7 @@ def _window_of_all_hops(window: Window) -> Window:
 def _join_rows(
     engine: Engine, window: Window, table: Sequence[Row], roles: Roles
 ) -> list[JoinedRequest]:
-    """Join rows to requests, and use the reports of clients and routers about them.
-
-    See `joined_requests`.
-    """
+    """Join rows to requests, with the reports of clients and routers."""
     rows = [row for row in table if row["source"] != Source.CLIENT.value]
     spans: dict[str, tuple[int, int]] = {}
     for row in rows:
@@ -158,9 +146,9 @@ def _join_rows(
 def _routers_by_id(
     engine: Engine, window: Window, request_ids: Set[str | None]
 ) -> Mapping[str, Sequence[ApplicationOperation]]:
-    """Return the reports of routers with these ids, by the response's id without vLLM's prefix.
+    """Return routers' reports by the response's id without vLLM's prefix.
 
-    The id is needed for routers that pass no trace context to the engines.
+    These ids are needed for routers that pass no trace context to the engines.
     """
     bases = {base for each in request_ids if (base := base_id(each)) is not None}
     ids = {f"{prefix}{base}" for base in bases for prefix in PREFIXES}
@@ -179,16 +167,14 @@ def _router_reports(
 ) -> list[Outside]:
     """Return the reports of routers about a request, the longest first.
 
-    A trace may have several calls to a model. A report is about this request if the middle of the
-    last hop lies between the report's start and end. If there is only one report, and it overlaps
-    no row of the trace, the router's clock is wrong, and the report is used too.
+    A trace may have several calls. A report is about this request if the middle of the last hop
+    lies between the report's start and end. A single report that overlaps no row of the trace is
+    used too: the router's clock is wrong.
 
     Args:
-        found: the reports with the request's trace id or response id.
-        last: the request's last hop.
-        trace: when the first row of this trace began, and when its last row ended.
-        clocks_agree: True to ignore reports of routers with a wrong clock. Needed if the reports
-            were found by the response's id only, because clients can choose ids.
+        trace: start of the trace's first row, and end of its last row.
+        clocks_agree: True to ignore routers with a wrong clock, if the reports were found only by
+            the response's id, which clients can choose.
     """
     middle_ns = (int(last["received_unix_ns"]) + end_ns(last)) // 2
 

@@ -1,9 +1,8 @@
 """Determine the role of an engine in a fleet that separates prefill and decode. Pure.
 
-vLLM's `kv_role` is the role: a producer does prefills, and a consumer does decodes. With NIXL,
-`kv_role` is `kv_both`, and the proxy chooses the role of an engine for each request. The role is
-then derived from the rows of the request: the engine that returned at most one token and loaded no
-tokens did the prefill.
+vLLM's `kv_role` is the role: a producer does prefills, and a consumer does decodes. With NIXL
+(`kv_both`), the proxy chooses the role for each request. Then the engine that returned at most one
+token and loaded no tokens did the prefill.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,20 +13,16 @@ from telemetry import starts
 from telemetry.starts import EngineStart
 
 ARGUMENT: Final = "kv_transfer.kv_role"
-"""The engine argument that contains the role of an engine with a KV connector."""
+"""The engine argument with the role of an engine with a KV connector."""
 _STATED: Final = {"kv_producer": Role.PREFILL, "kv_consumer": Role.DECODE}
 
 Roles = Mapping[tuple[str, int | None], Role | None]
-"""The stated role of each engine with a KV connector, by replica and engine; None for `kv_both`.
-The key with engine None applies to rows that do not contain the number of their engine."""
+"""The stated role of each engine with a KV connector; None for `kv_both`. A key with engine None is
+for rows without an engine's number."""
 
 
 def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], Role | None]:
-    """Return the roles that engines report with their arguments.
-
-    Args:
-    found: the latest start of each engine.
-    """
+    """Return the roles that engines report with their arguments."""
     roles: dict[tuple[str, int | None], Role | None] = {}
     for start in found:
         kv_role = starts.read(start.arguments).get(ARGUMENT)
@@ -39,7 +34,7 @@ def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], R
 
 
 def stated_role(row: Row, roles: Roles) -> Role | None:
-    """Return the role that the engine of a row reported, or None."""
+    """Return the role that a row's engine reported, or None."""
     return roles.get((row["replica"], row["engine"]))
 
 
@@ -52,16 +47,15 @@ def roles_of(rows: Sequence[Row], roles: Roles) -> list[Role]:
     """Return the role of each row of a group.
 
     Args:
-        rows: rows of one or more requests with the same ids, in the order of their ends.
-        roles: from `stated_roles`.
+        rows: with the same ids, in the order of their ends.
     """
     found = [stated_role(row, roles) or _derive_role(row) for row in rows]
     engines = {(row["replica"], row["engine"]) for row in rows}
     one_request = len(engines) > 1 and len({row["request_id"] for row in rows}) == 1
     if Role.DECODE not in found and one_request and stated_role(rows[-1], roles) is None:
         # No row looks like a decode: the client asked for one token, and the transfer failed or was
-        # not reported. The last row is then the decode. This is certain only because the request
-        # ids are equal. Otherwise, the rows could be two attempts of a client to get one token.
+        # not reported. The last row is then the decode. With different request ids, the rows could
+        # be two attempts of a client.
         found[-1] = Role.DECODE
     return found
 

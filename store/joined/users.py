@@ -1,15 +1,14 @@
 """Replace the rows of prefill and decode engines by one row per user's request.
 
-The counts per objective use this module. In the result, a joined request is the row of its decode
-engine. The start, E2E, TTFT and time to first content in this row are replaced by those of the
-joined request, measured at the engines. The rows of earlier attempts at the same request are left
-out if they are in the table.
+The counts per objective use this module. A joined request is the row of its decode engine, with the
+start, E2E, TTFT and time to first content of the joined request, measured at the engines. The rows
+of earlier attempts are left out.
 
-A prefill engine's row with at most one token is not a request of a user, so it is left out. If the
-prefill failed, its row stays in the table, because the user received the error.
+A prefill engine's row with at most one token is left out, unless the prefill failed, because the
+user received the error.
 
-The reports of clients and routers are not used. These reports may arrive long after the rows, so a
-count would depend on when it is computed.
+The reports of clients and routers are not used. They may arrive late, so a count would depend on
+when it is computed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,15 +32,12 @@ from telemetry.requests import Outcome
 COLUMNS: Final = HOP_COLUMNS
 """The columns that a table needs."""
 AT_ONCE: Final = 5_000
-"""Number of rows that are joined at a time, and maximum number of ids in a statement. No index
-contains these ids, so each statement reads the rows of a time range. All supported databases accept
-this number of ids."""
+"""Number of rows that are joined at a time, and maximum number of ids in a statement."""
 _Span = tuple[str, str]
-"""The trace id and the span id of a row."""
 
 
 class _Times(NamedTuple):
-    """The columns of the decode engine's row that are replaced by values of the joined request."""
+    """The columns that are replaced by values of the joined request."""
 
     received_unix_ns: int
     e2e_s: float
@@ -53,14 +49,7 @@ _DONE: Final = (Outcome.STOP.value, Outcome.LENGTH.value)
 
 
 def users_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
-    """Return the requests of users in a table of rows, in the same order.
-
-    Args:
-        engine: the database, from `open_database`.
-        rows: the table, with at least the columns `COLUMNS`.
-        roles: from `known_roles`. If `roles` contains no prefill engine, the table is returned
-            unchanged.
-    """
+    """Return the requests of users in a table of rows, in the same order."""
     prefills = {key for key, role in roles.items() if role is Role.PREFILL}
     if not prefills or not rows.num_rows:
         return rows
@@ -87,7 +76,7 @@ def users_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
 def _join_prefills(
     connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], roles: Roles
 ) -> list[JoinedRequest]:
-    """Join decode rows with the rows of their prefills. Return the requests with several hops."""
+    """Join decode rows with their prefills. Return the requests with several hops."""
     by_trace = [*_prefills_of(connection, decodes, replicas, "trace_id")]
     traces = {row["trace_id"] for row in by_trace}
     rest = [row for row in decodes if row["trace_id"] not in traces]
@@ -100,7 +89,7 @@ def _join_prefills(
 def _prefills_of(
     connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], name: str
 ) -> Iterable[Row]:
-    """Yield the rows of prefill engines whose id in the column `name` is also in `decodes`."""
+    """Yield the rows of prefill engines whose id `name` is also in `decodes`."""
     ids = sorted({row[name] for row in decodes if row[name] is not None})
     if not ids:
         return
@@ -119,7 +108,7 @@ def _prefills_of(
 def _with_users_times(rows: pa.Table, users: dict[_Span, _Times | None]) -> pa.Table:
     """Return the table with the times of joined requests in the rows of their last hops.
 
-    The rows of other hops are left out.
+    The other hops are left out.
     """
     spans = [*zip(rows["trace_id"].to_pylist(), rows["span_id"].to_pylist(), strict=True)]
     joined = [users.get(each) for each in spans]

@@ -1,8 +1,7 @@
 """Create and upgrade the schema of a database.
 
-In a new database, the whole schema is created and the newest revision is recorded. In an older
-database, Alembic runs the missing revisions (`versions/`) in one transaction, so a failed upgrade
-does not change the database. Only a writer upgrades a database; a reader raises an error instead.
+In a new database, the whole schema is created. In an older one, Alembic runs the missing revisions
+(`versions/`) in one transaction. Only a writer upgrades a database; a reader raises an error.
 Revisions have numbers, so the program can compare them without Alembic.
 
 The tables of telemetry and of the state (`store.state`) are separate schemas with separate
@@ -47,7 +46,7 @@ class Schema(NamedTuple):
     """Tables that have their own revisions."""
 
     title: str
-    """The word before "schema" in messages: "state " for the state, empty for telemetry."""
+    """Before "schema" in messages: "state " for the state, empty for telemetry."""
     metadata: MetaData
     folder: str
     """The folder of the revisions, in `FOLDER`."""
@@ -56,9 +55,9 @@ class Schema(NamedTuple):
     first: str
     """The oldest revision that can be upgraded."""
     oldest: str
-    """The oldest revision whose code can use a database of the newest revision. Raise this number
-    in two cases: a revision does more than add tables, indexes, and columns that are nullable or
-    have a default; or this version relies on data that older versions do not write."""
+    """The oldest revision whose code can use a database of the newest revision. Raise it if a
+    revision does more than add tables, indexes, and columns that are nullable or have a default, or
+    if this version relies on data that older versions do not write."""
 
     def head(self) -> str:
         """Return the newest revision."""
@@ -106,12 +105,7 @@ def has(engine: Engine, schema: Schema) -> bool:
 def check(engine: Engine, name: str, schema: Schema = TELEMETRY) -> None:
     """Check that a database has the newest revision of this version, or a newer compatible one.
 
-    This function never writes.
-
-    Args:
-        engine: the database.
-        name: the name of the database in messages.
-        schema: the schema to check.
+    Never writes.
 
     Raises:
         StoreError: the database has another revision, or was not created by Tailspan.
@@ -139,11 +133,8 @@ def bring_up_to_date(
     """Create a schema, or run its missing revisions.
 
     Args:
-        engine: the database.
-        name: the name of the database in messages.
-        report: called with a message at the start and at the end of an upgrade, and if the
-            database was upgraded by a newer version that this version can work with.
-        schema: the schema to create or upgrade.
+        report: called at the start and end of an upgrade, and if a newer version upgraded the
+            database.
 
     Raises:
         StoreError: the database cannot be upgraded, or was not created by Tailspan, or older
@@ -160,15 +151,15 @@ def bring_up_to_date(
         return
     dialect, begun_s = dialects.of(engine), None
     with dialect.exclusively(engine) as connection:
-        # Another process may have upgraded the database.
+        # Another process may have upgraded it.
         found = _read(connection, name, schema)
         if found.serves(schema):
             return
         if found.oldest is not None and found.oldest < schema.oldest:
             _exclude_older(connection, name, found, schema)
         if found.revision is None or dialect.ADDITIVE:
-            # Create the revision table first. Even without transactions, other processes then
-            # recognise the database as Tailspan's.
+            # The revision table first: even without transactions, other processes then recognise
+            # the database.
             dialect.grow(connection, schema.revision.metadata)
             dialect.grow(connection, schema.metadata)
             connection.execute(insert(schema.revision).values(version_num=schema.head()))
@@ -191,8 +182,7 @@ class _Found(NamedTuple):
     revision: str | None
     """None if the schema does not exist yet."""
     oldest: str | None
-    """The oldest revision whose code can use the schema. None if the database does not record it
-    yet."""
+    """The oldest revision whose code can use the schema, if it is recorded."""
 
     def serves(self, schema: Schema) -> bool:
         """Return whether this version can use the database as it is."""
@@ -200,7 +190,7 @@ class _Found(NamedTuple):
 
 
 def _exclude_older(connection: Connection, name: str, found: _Found, schema: Schema) -> None:
-    """Prevent versions that cannot work with the new schema from connecting until the commit.
+    """Prevent versions that cannot use the new schema from connecting until the commit.
 
     Raises:
         StoreError: such a version uses the database.
@@ -225,10 +215,10 @@ def _read(connection: Connection, name: str, schema: Schema) -> _Found:
         return _Found(None, None)
     found: str | None
     if schema.revision.name in tables:
-        # In a database without transactions, the revision table can exist without its row.
+        # Without transactions, the revision table can exist without its row.
         found = connection.scalar(select(func.max(schema.revision.c.version_num)))
     elif schema is STATE and TELEMETRY.revision.name in tables:
-        found = None  # only the telemetry's tables exist
+        found = None
     elif schema is TELEMETRY and "tailspan_schema" in tables:
         found = ""  # the database is from before the first revision
     elif schema is TELEMETRY and STATE.revision.name in tables:
@@ -258,7 +248,7 @@ def _read(connection: Connection, name: str, schema: Schema) -> _Found:
 
 
 def _upgrade(connection: Connection, name: str, found: str, schema: Schema) -> None:
-    from alembic import command  # imported here because the import takes time
+    from alembic import command  # the import takes time
     from alembic.util import CommandError
 
     from store.migrations.alembic_config import config

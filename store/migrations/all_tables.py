@@ -1,7 +1,6 @@
 """Import every module of the store that declares tables.
 
-If a module is missing here, new databases do not have its tables. `tests/store/migrations` compares
-the declared tables with the revisions.
+If a module is missing here, new databases do not have its tables.
 """
 
 from store import clock_corrections, leases, predictions, sender_clocks, state_link

@@ -14,12 +14,7 @@ _PARTITION: Final = re.compile("_(earlier|[0-9]{8})$")
 
 
 def drift(connection: Connection, *schemas: Schema) -> list[Any]:
-    """Return the changes that Alembic would make; an empty list if there are no differences.
-
-    Args:
-        connection: the database.
-        schemas: the schemas that the database has. Without this argument, both schemas.
-    """
+    """Return the changes that Alembic would make."""
     found = schemas or (TELEMETRY, STATE)
     own = {OLDEST.name, *(schema.revision.name for schema in found)}
     context = MigrationContext.configure(

@@ -13,12 +13,12 @@ _other = STATE if _schema is TELEMETRY else TELEMETRY
 
 
 def _without_variants(kind: str, item: Any, _: object) -> str | Literal[False]:
-    """Render a packed column as plain bytes, because revisions do not run on ClickHouse."""
+    """Render a packed column as plain bytes. Revisions do not run on ClickHouse."""
     return "sa.LargeBinary()" if kind == "type" and isinstance(item, LargeBinary) else False
 
 
 def _of_schema(name: str | None, kind: str, _: object) -> bool:
-    """Return whether a table of the database is one that this schema's revisions manage."""
+    """Return whether this schema's revisions manage a table."""
     others = {OLDEST.name, _other.revision.name, *_other.metadata.tables}
     return kind != "table" or name not in others
 
@@ -28,8 +28,7 @@ context.configure(
     target_metadata=_schema.metadata,
     include_name=_of_schema,
     version_table=_schema.revision.name,
-    # Safe for SQLite too: it can roll back changes of the schema, and `exclusively` has locked the
-    # database.
+    # SQLite too can roll back changes of the schema, and `exclusively` has locked it.
     transactional_ddl=True,
     render_as_batch=True,
     render_item=_without_variants,

@@ -1,14 +1,12 @@
 """Find the older versions of Tailspan that can use a database, and those that use it now.
 
-A database stores the oldest revision whose code can still use it. Therefore, an older version of
-Tailspan can open a database that a newer version has upgraded, if the upgrade only added to the
-schema. So collectors can be upgraded one after another, and an upgrade can be undone. If older
-versions cannot work with an upgraded schema, the upgrade stores a newer oldest revision. Such an
-upgrade must not run while one of these older versions writes the database.
+A database stores the oldest revision whose code can still use it. So collectors can be upgraded one
+after another, and an upgrade can be undone. An upgrade that older versions cannot work with stores
+a newer oldest revision. Such an upgrade must not run while one of these older versions writes the
+database.
 
 Each collector announces its own revision on each of its connections (`Dialect.announce`). In
-PostgreSQL, the announcement is a lock that the connection holds. A paused collector keeps the lock,
-and a dead collector loses it.
+PostgreSQL, this is a lock. A paused collector keeps it, and a dead collector loses it.
 """
 
 from collections.abc import Sequence
@@ -24,23 +22,15 @@ OLDEST: Final = Table(
     Column("revisions", Text, primary_key=True),
     Column("oldest", String(32), nullable=False),
 )
-"""One row per schema: the name of its table of revisions, and the oldest revision whose code can
-use the schema."""
+"""One row per schema: its table of revisions, and the oldest revision whose code can use it."""
 
 
 def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -> str | None:
-    """Return the oldest revision whose code can use the database, or None if it is not stored.
-
-    Args:
-        connection: the database.
-        tables: the names of the tables in the database.
-        revisions: the name of the table of revisions.
-    """
+    """Return the oldest revision whose code can use the database, or None if it is not stored."""
     if OLDEST.name not in tables:
         return None
     which = OLDEST.c.revisions == revisions
-    # In ClickHouse, the table may still contain replaced rows. The stored revision never decreases,
-    # so the highest one is the current one.
+    # In ClickHouse, the table may still contain replaced rows. The highest one is the newest.
     found: str | None = connection.scalar(select(func.max(OLDEST.c.oldest)).where(which))
     return found
 
@@ -53,19 +43,16 @@ def keep_oldest(connection: Connection, revisions: str, oldest: str) -> None:
 
 
 def announce(engine: Engine, revisions: str, head: str) -> None:
-    """Announce on each new connection that code of the revision `head` uses the database.
-
-    A connection fails if the code has become too old for the database.
-    """
+    """Announce the revision `head` on each new connection, which fails if `head` is too old."""
     dialects.of(engine).announce(engine, OLDEST, revisions, head)
 
 
 def exclude(connection: Connection, revisions: str, first: str, oldest: str) -> list[str]:
     """Prevent code of older revisions from connecting until the commit.
 
-    Older revisions are those from `first` to the one before `oldest`.
+    Older revisions are those from `first` to before `oldest`.
 
-    Returns: the revisions among them whose code is connected now.
+    Returns: those whose code is connected now.
     """
     older = [f"{number:04}" for number in range(int(first), int(oldest))]
     return dialects.of(connection.engine).exclude(connection, revisions, older)

@@ -1,10 +1,9 @@
 """Compute bounds for the offset between a server's clock and its clients' clocks.
 
-The bounds are computed from requests that both the server and the client reported. θ is the time by
-which the server's clock is ahead of the client's clock. The server receives a request after the
-client sent it, so θ ≤ (server's start − client's start). The client receives the answer after the
-server sent it, so θ ≥ (server's end − client's end). Each request gives both bounds, for any
-network delay. If θ is negative, the server's clock is behind.
+θ is the time by which the server's clock is ahead of the client's. The server receives a request
+after the client sent it, so θ ≤ (server's start − client's start). The client receives the answer
+after the server sent it, so θ ≥ (server's end − client's end). This holds for any network delay. If
+θ is negative, the server's clock is behind.
 """
 
 from collections import defaultdict
@@ -30,10 +29,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Bounds in seconds for how far a replica's clock is ahead of its clients' clocks.
-
-    Negative values mean that the replica's clock is behind.
-    """
+    """Bounds in seconds for how far a replica's clock is ahead of its clients' clocks."""
 
     replica: str
     low_s: float
@@ -44,9 +40,9 @@ class Offset:
 def offsets(engine: Engine, window: Window) -> list[Offset]:
     """Return the bounds of each replica's clock offset, sorted by name.
 
-    The bounds of a replica are the medians of its requests' bounds. A replica is left out if fewer
-    than `FEWEST` of its requests were reported by both server and client. Requests with corrected
-    timestamps are ignored.
+    The bounds of a replica are the medians of its requests' bounds. A replica with fewer than
+    `FEWEST` requests that both sides reported is left out. Requests with corrected timestamps are
+    ignored.
 
     Raises: StoreUnavailable: the database does not respond.
     """
@@ -82,7 +78,7 @@ def _bounds_s(reports: Reports, row: dict[str, Any]) -> tuple[float, float] | No
     ):
         return None
     report: Report | None = reports.of(row["trace_id"], row["request_id"])
-    # If the client's duration is shorter than the server's, the report is about another request.
+    # If the client's duration is shorter, the report is about another request.
     if report is None or report.clock_ahead_s is not None or report.e2e_s < row["e2e_s"]:
         return None
     high_s = (row["received_unix_ns"] - report.received_unix_ns) / 1e9

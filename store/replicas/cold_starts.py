@@ -11,24 +11,20 @@ from telemetry.cold_starts import ColdStart
 from telemetry.starts import MOST_LOADING_S
 
 MOST: Final = 1_000
-"""Maximum number of starts that are read; the newest are read. A crash loop causes many starts."""
+"""Maximum number of starts that are read, the newest. A crash loop causes many."""
 
 
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
     """Return the starts whose server was ready in [from, to), in order of time.
 
-    Only the newest `MOST` starts that ended in the range are read. Failed starts count towards this
-    limit.
+    Only the newest `MOST` starts are read, including failed ones.
     """
     found = all_starts_between(engine, from_unix_ns, to_unix_ns)
     return [each for each in found if each.reached is None]
 
 
 def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """Return the starts that ended in [from, to), at most the newest `MOST`, in order of time.
-
-    Failed starts are included.
-    """
+    """Return the newest `MOST` starts of [from, to), including failed ones, in order of time."""
     begun = COLD_STARTS.c.at_unix_ns
     statement = (
         select(*COLD_STARTS.columns)
@@ -45,8 +41,7 @@ def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> li
 def _longest_of_each(found: Iterable[ColdStart]) -> list[ColdStart]:
     """Return the longest report of each start.
 
-    Several API servers may report a start, and not all of them include the time before the first
-    process.
+    Not every API server's report of a start includes the time before the first process.
     """
     longest: dict[tuple[str, str], ColdStart] = {}
     for each in found:

@@ -12,14 +12,11 @@ from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""If a replica has no stored sample, its starts are deleted after this time. Real engines send a
-sample each second.
-"""
+"""Starts of replicas without stored samples are deleted after this time. Real engines send a sample
+each second."""
 MOST_OF_REPLICA: Final = 1_000
 MOST_UNSEEN: Final = 10_000
-"""Maximum number of starts of replicas without stored samples. Bills for old time ranges need these
-starts.
-"""
+"""Maximum number of starts of replicas without stored samples, which bills may need."""
 _AT_ONCE: Final = 200
 _INT64_LAST = 2**63 - 1
 
@@ -38,9 +35,8 @@ def in_force(
 ) -> list[EngineStart]:
     """Return the latest start of each engine of each replica until `at_unix_ns`.
 
-    If several processes report an engine, only the latest report is returned. Engines that have
-    ended are included, because the store has no end times. `replicas` selects replicas; None
-    selects all.
+    Only the latest report of an engine is returned. Ended engines are included, because the store
+    has no end times. `replicas`: None for all.
     """
     latest = func.row_number().over(
         partition_by=(STARTS.c.replica, STARTS.c.engine),
@@ -76,7 +72,7 @@ def starts_of(engine: Engine, config: str) -> list[EngineStart]:
     )
     ranked = (
         select(STARTS, latest.label("place"))
-        # Do not use LIKE, because ClickHouse does not support its ESCAPE clause.
+        # No LIKE, because ClickHouse does not support its ESCAPE clause.
         .where(func.substr(STARTS.c.config, 1, len(config)) == config)
         .subquery()
     )
@@ -89,13 +85,10 @@ def starts_of(engine: Engine, config: str) -> list[EngineStart]:
 def delete_starts(
     engine: Engine, keep_rows_ns: int, keep_hours_ns: int | None, now_unix_ns: int
 ) -> int:
-    """Delete the starts that `deletable` returns, and return the number of deleted starts.
+    """Delete the starts that `deletable` returns, and return their number.
 
     Args:
-        engine: the database, from `open_database`.
-        keep_rows_ns: the retention of samples.
-        keep_hours_ns: the retention of the data for bills; None for no limit.
-        now_unix_ns: the current time.
+        keep_hours_ns: the retention of the data for bills; None for ever.
 
     Raises: StoreUnavailable: the database cannot be used.
     """
@@ -131,11 +124,7 @@ def deletable(
     """Return the starts that are not needed any more, the oldest first. Pure.
 
     Args:
-        starts: the keys of all stored starts.
-        is_seen: returns whether a replica has stored samples.
-        keep_rows_ns: the retention of samples.
-        keep_hours_ns: the retention of the data for bills; None for no limit.
-        now_unix_ns: the current time.
+        keep_hours_ns: the retention of the data for bills; None for ever.
     """
     by_replica: dict[str, list[StartKey]] = defaultdict(list)
     for key in sorted(starts, key=lambda each: each.at_unix_ns):
@@ -155,7 +144,7 @@ def deletable(
             continue
         for key in keys:
             age_ns = now_unix_ns - key.at_unix_ns
-            # If the start is older than `keep_rows_ns`, its samples may already be deleted.
+            # An older start's samples may already be deleted.
             made_up = UNSEEN_NS < age_ns < keep_rows_ns
             old = keep_hours_ns is not None and age_ns > keep_hours_ns
             (gone if made_up or old else kept).append(key)

@@ -9,9 +9,8 @@ from store.schema import SAMPLES
 from telemetry.engines import HUNG_S
 
 RECENT_NS: Final = 30 * 10**9
-"""Maximum age of a replica's newest sample. Samples are taken every second and sent every five
-seconds. A process without a recent sample counts as silent, not as hung.
-"""
+"""Maximum age of a replica's newest sample. Samples are taken every second and sent every five. A
+process without a recent sample is silent, not hung."""
 
 
 _ITS_ENGINE: Final = "its engine has taken no step"
@@ -27,11 +26,11 @@ class Hung(NamedTuple):
     model: str | None = None
     simulated: bool = False
     engines: tuple[int, ...] = ()
-    """The numbers of the engines that hang. Empty if the replica has only one engine."""
+    """The numbers of the engines that hang. Empty if there is only one engine."""
 
     @property
     def no_step_text(self) -> str:
-        """Return a text about the engines that hang, such as `its engine 1 has taken no step`."""
+        """Return a text such as `its engine 1 has taken no step`."""
         numbers = ", ".join(map(str, self.engines))
         if len(self.engines) > 1:
             return f"its engines {numbers} have taken no step"
@@ -53,13 +52,8 @@ class Progress(NamedTuple):
 def progress(engine: Engine, now_unix_ns: int) -> Progress:
     """Return the replicas with requests in flight and no step for more than `HUNG_S`.
 
-    The requests in flight are summed over the front ends of a replica. A step counts if at least
-    one front end reports it. If a replica has several engines, the longest time without a step is
-    used.
-
-    Args:
-        engine: the database, from `open_database`.
-        now_unix_ns: the current time.
+    The requests in flight are summed over the front ends of a replica. A step counts
+    if a front end reports it. With several engines, the longest time without a step is used.
 
     Raises:
         StoreUnavailable: the database does not respond.

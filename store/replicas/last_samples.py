@@ -13,9 +13,8 @@ from telemetry.starts import EngineStart
 def last_samples(engine: Engine, starts: Iterable[EngineStart], window: Window) -> dict[str, int]:
     """Return the time of the last sample of each replica in a window, in unix nanoseconds.
 
-    Replicas without a sample in the window are absent. There is one query for each process that
-    sends samples. The key of a sample begins with replica, engine and process, so each query reads
-    one entry of an index instead of all samples of the window.
+    Replicas without a sample are absent. There is one query per process: each reads one entry of
+    the index of replica, engine and process.
     """
     at = SAMPLES.c.at_unix_ns
     found: dict[str, int] = {}

@@ -1,9 +1,8 @@
 """Find the processes that send samples of an engine, and servers that share a name.
 
-One process of each engine sends the totals of the engine's steps. The engine's API servers send
-samples without totals. If two processes with the same replica name send totals at the same time,
-two servers have the same `service.instance.id`. Two different start times for the same process id
-also mean two servers, because the process id in a container is usually 1.
+One process of each engine sends the totals of the engine's steps. If two processes with the same
+replica name send totals at the same time, two servers have the same `service.instance.id`. Two
+start times for one process id also mean two servers, because the id in a container is usually 1.
 """
 
 from collections import defaultdict
@@ -20,9 +19,8 @@ from store.schema import SAMPLES
 from telemetry.accounts import GAP_S
 
 MOST_PROCESSES: Final = 64
-"""Maximum number of processes of one engine that are compared in pairs. Those that sent samples for
-the longest time are compared.
-"""
+"""Maximum number of processes of one engine that are compared in pairs: those that sent for the
+longest time."""
 
 
 class Process(NamedTuple):
@@ -44,7 +42,7 @@ class SharedName(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The number of engines that sent samples in a window, and the names that servers share."""
+    """The number of engines that sent samples, and the names that servers share."""
 
     engines: int
     shared: Sequence[SharedName]
@@ -53,7 +51,7 @@ class Names(NamedTuple):
 def names(engine: Engine, window: Window) -> Names:
     """Count the engines that sent samples in a window, and find names that servers share.
 
-    An overlap of up to GAP_S is allowed, because a new server may replace an old one.
+    An overlap of up to GAP_S is allowed, for a new server that replaces an old one.
     """
     at = SAMPLES.c.at_unix_ns
     key = (SAMPLES.c.replica, SAMPLES.c.engine, SAMPLES.c.process, SAMPLES.c.started_unix_ns)

@@ -3,11 +3,10 @@
 The plugin reports the most fields. An engine's native spans report fewer, and a client reports only
 its own measurements. Every row is stored. A query skips a row if a better source reported the same
 request. Two rows belong to the same request if their request ids are equal. If a row has no request
-id, the trace ids are compared instead.
+id, the trace ids are compared.
 
-If a cache answered a client's call, the call is not a request to a model. If the call's own span
-reports the cache hit, the collector stores no row for it (`collector/normalise/spans.py`). If a
-span inside the call reports the hit, queries skip the call's row.
+If a cache answered a client's call, the call is not a request to a model. If a span inside the call
+reports the hit, queries skip the call's row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,8 +31,7 @@ _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 NEAR_NS: Final = 3600 * 10**9
 """Maximum difference between the clocks of two sources. Better rows are searched up to this time
-before and after a window.
-"""
+before and after a window."""
 
 
 def counts(
@@ -42,8 +40,7 @@ def counts(
     """Return the SQL condition that a row in this window is the best row of its request.
 
     The prober's requests are excluded, unless the query selects the prober's tenant or a single
-    request. If all rows of a window have the same source, the condition takes little time: the
-    database searches for better rows only if a row of another source exists.
+    request. The database searches for better rows only if there are several sources.
     """
     source = REQUESTS.c.source
     best = or_(
@@ -71,14 +68,13 @@ def not_of_the_prober(tenant: ColumnElement[str | None]) -> ColumnElement[bool]:
 def not_from_a_cache(from_unix_ns: int, to_unix_ns: int) -> ColumnElement[bool]:
     """Return the SQL condition that excludes the rows of clients' calls that a cache answered.
 
-    Such a call contains a span that reports the cache hit. Hits in caches of embeddings do not
-    count, because they do not answer the call.
+    Hits in caches of embeddings do not count, because they do not answer the call.
     """
     call = (LOOKUPS.c.trace_id, LOOKUPS.c.parent_span_id)
     hits = select(*call).where(
         LOOKUPS.c.result == CacheResult.HIT.value,
         or_(LOOKUPS.c.kind.is_(None), LOOKUPS.c.kind != CacheKind.EMBEDDING.value),
-        # If the list contained a NULL, NOT IN would select no row.
+        # With a NULL in the list, NOT IN would select no row.
         LOOKUPS.c.parent_span_id.is_not(None),
         LOOKUPS.c.at_unix_ns >= max(from_unix_ns - NEAR_NS, 0),
         LOOKUPS.c.at_unix_ns < min(to_unix_ns + NEAR_NS, 2**63 - 1),
@@ -104,10 +100,8 @@ def _not_reported_by(
 def _prompts(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> Select[tuple[str | None]]:
-    """Return a query for ids of completions, without the index of the prompt that vLLM appends.
-
-    For example, it returns `cmpl-x` for `cmpl-x-0`.
-    """
+    """Return a query for ids of completions, without the index of the prompt: `cmpl-x` for
+    `cmpl-x-0`."""
     numbered = _ids_from_better_sources(
         REQUESTS.c.request_id, sources, from_unix_ns, to_unix_ns
     ).subquery()
@@ -136,7 +130,7 @@ def _ids_from_better_sources(
 def _better() -> FromClause:
     """Return an alias of the requests table.
 
-    The alias is cached, because creating its sixty columns is slower than most queries.
+    Cached, because creating its sixty columns is slower than most queries.
     """
     return REQUESTS.alias("better")
 

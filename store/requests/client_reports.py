@@ -27,30 +27,22 @@ class Report:
     received_unix_ns: int
     clock_ahead_s: float | None
     own_trace: bool = False
-    """Whether the trace contains only this request. True for the prober's traces."""
+    """Whether the trace contains only this request, as the prober's traces do."""
     span: tuple[str, str] | None = None
     """The trace id and the span id of the client's span, or None for a probe."""
     place: int | None = None
-    """The index of the report's row in the caller's table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The ids of the requests whose reports are needed.
-
-    Only reports with one of these ids are read.
-    """
+    """The ids of the requests whose reports are read."""
 
     trace_ids: frozenset[str]
     request_ids: frozenset[str]
 
     @classmethod
     def of(cls, ids: Iterable[tuple[str, str | None]]) -> Self:
-        """Return the ids with which clients may report these requests.
-
-        Args:
-            ids: the trace id and the request id of each request, as the server reports them.
-        """
+        """Return the ids with which clients may report these requests."""
         traces: set[str] = set()
         requests: set[str] = set()
         for trace_id, request_id in ids:
@@ -64,10 +56,7 @@ class Wanted:
         return trace_id in self.trace_ids or request_id in self.request_ids
 
     def condition(self, columns: ReadOnlyColumnCollection[str, Any]) -> ColumnElement[bool]:
-        """Return the condition of `has` in SQL.
-
-        If there are many ids, the condition selects all rows.
-        """
+        """Return the condition of `has` in SQL. With many ids, it selects all rows."""
         if len(self.trace_ids) + len(self.request_ids) > MOST_IN_SQL:
             return true()
         return or_(
@@ -77,7 +66,7 @@ class Wanted:
 
 
 class Reports:
-    """Clients' reports by request id, or by trace id if a report has no request id."""
+    """Clients' reports by request id, or by trace id if a report has none."""
 
     def __init__(self, found: Iterable[tuple[str, Report]]) -> None:
         self._by_id: dict[str, list[Report]] = defaultdict(list)
@@ -90,13 +79,7 @@ class Reports:
 
     @classmethod
     def read(cls, engine: Engine, window: Window, wanted: Wanted | None = None) -> Self:
-        """Read the reports of requests in a window, and shortly before and after the window.
-
-        Args:
-            engine: the database, from `open_database`.
-            window: the window of the requests.
-            wanted: the ids of the requests whose reports are read, or None for all.
-        """
+        """Read the reports of requests in a window, and shortly before and after the window."""
         return cls([*_read(engine, window, wanted), *_read_probes(engine, window, wanted)])
 
     @property
@@ -105,7 +88,7 @@ class Reports:
         return not (self._by_id or self._by_trace)
 
     def of(self, trace_id: str, request_id: str | None) -> Report | None:
-        """Return the report of a request. None if there is no report, or more than one."""
+        """Return the only report of a request, or None."""
         found: list[Report] = []
         if request_id is not None:
             prompt_of = request_id.rpartition("-")[0]
@@ -127,7 +110,7 @@ def _read(engine: Engine, window: Window, wanted: Wanted | None) -> Iterable[tup
         REQUESTS.c.span_id,
     ).where(
         REQUESTS.c.source == Source.CLIENT.value,
-        # An answer from a cache may have the id of the request that first received this answer.
+        # A cached answer may have the id of the request that first received it.
         not_from_a_cache(window.from_unix_ns, window.to_unix_ns),
         REQUESTS.c.received_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
         REQUESTS.c.received_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),

@@ -1,11 +1,10 @@
 """Store the newest report of each request in flight, until the row of the request arrives.
 
-A new report of a request replaces its previous report. The request's row, which is written at its
-end, replaces the last report. Each change marks the affected steps of the objectives' counts, in
-the same transaction (`store.alerting.slo_marks`). A report may arrive after the row, over another
-connection or through another collector. `in_flight_tables` then ignores the report, and retention
-deletes it. If a server ends without sending the rows, its requests are counted from their last
-reports.
+A new report replaces the previous one, and the request's row replaces the last report. Each change
+marks the affected steps of the objectives' counts, in the same transaction
+(`store.alerting.slo_marks`). A report may arrive after the row. `in_flight_tables` then ignores it,
+and retention deletes it. If a server ends without sending the rows, its requests are counted from
+their last reports.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,12 +43,7 @@ _Key = tuple[str, str]
 
 
 def keep_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -> None:
-    """Store reports, which replace older reports of the same requests.
-
-    Args:
-        connection: in the writer's transaction.
-        reports: the reports, as values of `InFlightRequest` by column.
-    """
+    """Store reports, which replace older reports of the same requests."""
     newest: dict[_Key, Mapping[str, Any]] = {}
     for report in sorted(reports, key=lambda each: int(each["seen_unix_ns"])):
         newest[report["span_id"], report["trace_id"]] = report
@@ -91,15 +85,8 @@ def in_flight_tables(
 ) -> Iterator[pa.Table]:
     """Yield the requests in flight with a last report in (from, to], `ROWS` at a time.
 
-    Requests that have ended, and therefore have a row in the table of requests, are left out. If
-    such a row arrives during the query, its request may be in neither table; the next evaluation
-    counts it.
-
-    Args:
-        engine: the database, from `open_database`.
-        columns: columns of `InFlightRequest`.
-        from_unix_ns: start of the range of last reports, exclusive.
-        to_unix_ns: end of the range of last reports, inclusive.
+    Requests with a row are left out. If a row arrives during the query, its request may be in
+    neither table; the next evaluation counts it.
 
     Raises:
         StoreUnavailable: the database does not respond.
@@ -138,7 +125,7 @@ def in_flight_tables(
 
 
 def _with_row(connection: Connection, keys: Sequence[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
-    """Return those of the keys whose request has a row in the table of requests."""
+    """Return the keys whose request has a row in the table of requests."""
     columns = [REQUESTS.c[name] for name in REQUEST_KEY]
     found: set[tuple[Any, ...]] = set()
     for some in _batches(keys):
@@ -148,7 +135,7 @@ def _with_row(connection: Connection, keys: Sequence[tuple[Any, ...]]) -> set[tu
 
 
 def oldest_seen_unix_ns(engine: Engine) -> int | None:
-    """Return the time of the earliest stored report, or None if there are no reports."""
+    """Return the time of the earliest stored report, or None."""
     with reading(engine) as connection:
         oldest: int | None = connection.scalar(select(func.min(IN_FLIGHT.c.seen_unix_ns)))
     return oldest

@@ -32,15 +32,13 @@ def latency_ranks(
 ) -> dict[str, LatencyRank]:
     """Return the rank of each latency of a request among the requests of a window.
 
-    TTFT is compared only with streamed answers, because the first byte of an unstreamed answer is
-    sent at its end. E2E is compared only with complete answers, because an aborted request is short
-    without being fast.
+    TTFT is compared only with streamed answers, because an unstreamed answer's first byte is sent
+    at its end. E2E is compared only with complete answers.
 
     Args:
-        engine: the database, from `open_database`.
         window: range of `received_unix_ns`.
-        equals: labels that select the requests to compare with.
-        values_s: the request's latencies in seconds, by name.
+        equals: labels of the requests to compare with.
+        values_s: latencies in seconds, by name.
 
     Raises:
         ValueError: a name is not in `LATENCIES`.

@@ -6,8 +6,8 @@
 
 If several sources reported a request, only the best row is returned, except in a lookup by span.
 
-There is no index by id, because it would make every insert slower. Most lookups are for recent
-requests, so the last hour is searched first, and then longer ranges.
+There is no index by id, because it would make every insert slower. The last hour is searched first,
+and then longer ranges.
 """
 
 import re
@@ -27,7 +27,7 @@ COLUMNS: Final = (
     *("received_unix_ns", "trace_id", "span_id", "request_id", "source"),
     *("model", "tenant", "replica", "engine", "outcome", "e2e_s", "ttft_s"),
 )
-"""The columns of the result. They let a user choose between several matches."""
+"""The columns of the result, from which a user can choose a match."""
 
 MOST: Final = 50
 LONGEST: Final = 300
@@ -35,11 +35,10 @@ LONGEST: Final = 300
 
 FIRST_NS: Final = 3600 * 10**9
 GROWTH: Final = 4
-"""Each search range is this many times as long as the previous one: 1 h, 4 h, 16 h."""
+"""Each search range is this many times as long as the last one: 1 h, 4 h, 16 h."""
 KIN_NS: Final = 3600 * 10**9
-"""After a match, the search for earlier requests with the same id continues for this time before
-the match, because an agent may send several requests with one id.
-"""
+"""After a match, the search continues for this time before the match, because an agent may send
+several requests with one id."""
 
 _RANK: Final = {Source.INSTRUMENTATION: 0, Source.SIMULATOR: 0, Source.NATIVE: 1, Source.CLIENT: 2}
 _PAIR: Final = re.compile(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})")
@@ -49,11 +48,7 @@ _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 def find_requests(engine: Engine, words: str) -> pa.Table:
     """Return up to `MOST` requests with an id, the earliest first.
 
-    If no request has the id, the search reads every row, and the result is empty.
-
-    Args:
-        engine: the database, from `open_database`.
-        words: the id in one of the forms above. Surrounding blanks are ignored.
+    If no request has the id, the search reads every row.
     """
     words = words.strip()
     rows: list[dict[str, Any]] = []
@@ -69,7 +64,7 @@ def find_requests(engine: Engine, words: str) -> pa.Table:
 
 
 def oldest_request_unix_ns(engine: Engine) -> int | None:
-    """Return when the earliest stored request was received, or None if there are no requests."""
+    """Return when the earliest stored request was received, or None."""
     with reading(engine) as connection:
         oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
         return oldest
@@ -82,7 +77,7 @@ def _spellings(words: str) -> Sequence[str]:
 
 def _rows(engine: Engine, *conditions: ColumnElement[bool]) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # Use two subqueries: for min and max in one query, SQLite would read the whole index.
+    # Two subqueries: for min and max in one query, SQLite would read the whole index.
     ends = [select(which(instant)).scalar_subquery() for which in (func.min, func.max)]
     with reading(engine) as connection:
         oldest, newest = connection.execute(select(*ends)).one()
@@ -105,7 +100,7 @@ def _matching_rows(
     to_unix_ns: int,
 ) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # For a trace id, the index contains all columns of the inner query, so no row is read.
+    # For a trace id, the index contains all columns of the inner query.
     when = select(instant).where(instant >= from_unix_ns, instant < to_unix_ns, *conditions)
     statement = (
         select(*(REQUESTS.c[name] for name in COLUMNS))

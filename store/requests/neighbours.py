@@ -20,12 +20,10 @@ OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
     """Return the requests that were in an engine at the same time as a given request.
 
-    The given request is included. Requests that the reader may not see are included without names.
+    The result includes the given request. Requests that the reader may not see have no names.
 
     Args:
-        engine: the database, from `open_database`.
-        row: the request, with the columns `OF_REQUEST`.
-        columns: columns to return in addition to `KEY`. Unknown columns are left out.
+        row: with the columns `OF_REQUEST`.
 
     Returns: rows in the order of receipt; only the request itself if its replica is unknown.
     """
@@ -49,6 +47,6 @@ def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -
 
 
 def place_of(table: pa.Table, row: Mapping[str, Any]) -> int:
-    """Return the row index of the given request in a table of its neighbours."""
+    """Return the row index of the given request in its neighbours' table."""
     keys = zip(table["trace_id"].to_pylist(), table["span_id"].to_pylist(), strict=True)
     return list(keys).index((row["trace_id"], row["span_id"]))

@@ -1,8 +1,7 @@
 """Compute the time that a request spent outside the server: in the network and in the client.
 
-It is the duration in the client's row minus the duration in the server's row of the same request.
-Only durations are subtracted, so clock offsets do not matter. The clients are instrumented
-applications and the prober. For probes, the time to connect is not included.
+It is the duration in the client's row minus the duration in the server's row, so clock offsets do
+not matter. Clients are instrumented applications and the prober (without the time to connect).
 """
 
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ server time.
 
 SERVER_NEAR_NS = 300 * 10**9
 """Maximum difference between the clocks of a prober and a server. A server's row is searched only
-within this time around its probe, because a longer search takes more time."""
+within this time around its probe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +39,9 @@ class Pair:
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
     """Return the seconds that each request spent outside the server, in the order of the table.
 
-    If both sides measured a TTFT, the time is the client's TTFT minus the server's. Otherwise, it
-    is the client's E2E minus the server's. The time is None if the HTTP edge was not measured, if
-    there is no matching client report or more than one, or if the client's duration is shorter than
-    the server's.
-
-    Args:
-        engine: the database, from `open_database`.
-        window: the window of the requests.
-        requests: a table with `COLUMNS`.
+    The time is the difference of the TTFTs if both sides measured one, otherwise of the E2Es. It is
+    None if the HTTP edge was not measured, if there is not exactly one client report, or if the
+    client's duration is shorter than the server's.
     """
     found = pairs(engine, window, requests)
     return [None if pair is None else pair.network_s for pair in found]
@@ -57,15 +50,9 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
 def pairs(
     engine: Engine, window: Window, requests: pa.Table, *, whole: bool = False
 ) -> list[Pair | None]:
-    """Return each request's time outside the server, together with the client's span.
+    """Return each request's time outside the server, with the client's span. See `networks`.
 
-    See `networks`.
-
-    Args:
-        engine: the database, from `open_database`.
-        window: the window of the requests.
-        requests: a table with `COLUMNS`.
-        whole: whether to use the E2Es, even if both sides measured a TTFT.
+    With `whole`, only the E2Es are used.
     """
     reports = Reports.read(engine, window)
     if reports.empty:
@@ -92,13 +79,11 @@ def _pair(reports: Reports, row: dict[str, object], whole: bool) -> Pair | None:
 def server_times(engine: Engine, window: Window, probes: pa.Table) -> list[float | None]:
     """Return the TTFT of each probe at the server, in the order of the table.
 
-    The TTFT is None if there is not exactly one matching row of a server, if the HTTP edge was not
-    measured, or if the server reports a longer TTFT than the prober.
+    The TTFT is None if there is not exactly one row of a server, if the HTTP edge was not measured,
+    or if the server reports a longer TTFT than the prober.
 
     Args:
-        engine: the database, from `open_database`.
-        window: the window of the probes.
-        probes: a table with `trace_id`, `request_id` and `first_event_s`.
+        probes: with `trace_id`, `request_id` and `first_event_s`.
     """
     found: list[float | None] = [None] * probes.num_rows
     wide = Window(

@@ -13,9 +13,8 @@ from store.schema import OPERATIONS
 from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
 
 MOST_IN_SQL: Final = 100
-"""Up to this number of ids, the database selects the operations, so that a query for one request
-does not read all operations of its time range. For more ids, all operations of the time range are
-read, and this process selects them."""
+"""Up to this number of ids, the database selects the operations. For more ids, all operations of
+the time range are read, and this process selects them."""
 
 
 def operations_of(
@@ -27,11 +26,7 @@ def operations_of(
     """Return the operations of some traces, unordered, at most `MOST_PER_TRACE` of each.
 
     Args:
-        engine: the database, from `open_database`.
-        window: the window of the requests. Operations are searched in it, and shortly before and
-            after it.
-        trace_ids: the traces.
-        only: the operation to return, or None for all.
+        window: of the requests. Operations shortly before and after it are included.
     """
     if not trace_ids:
         return {}
@@ -47,13 +42,7 @@ def operations_of(
 def routers_of(
     engine: Engine, window: Window, response_ids: Collection[str]
 ) -> dict[str, list[ApplicationOperation]]:
-    """Return the operations that routers report for some responses, by response id, unordered.
-
-    Args:
-        engine: the database, from `open_database`.
-        window: see `operations_of`.
-        response_ids: the ids.
-    """
+    """Return the operations that routers report for some responses, by response id, unordered."""
     if not response_ids:
         return {}
     statement = _operations_near(window).where(
@@ -74,7 +63,7 @@ def _operations_near(window: Window) -> Select[Any]:
 def _rows_by_key(
     engine: Engine, statement: Select[Any], wanted: Set[str], key: str
 ) -> dict[str, list[ApplicationOperation]]:
-    """Return the selected rows with the wanted keys, by key, at most `MOST_PER_TRACE` per key."""
+    """Return the selected rows by key, at most `MOST_PER_TRACE` per key."""
     found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)
     with reading(engine) as connection:
         rows = connection.execution_options(yield_per=BATCH_ROWS).execute(statement)

@@ -1,8 +1,7 @@
 """Compute with rollups in memory: the label sets of many buckets, as columns. Pure.
 
-To merge buckets, the counts, sums and bins of equal label sets are added, and their minima and
-maxima are combined. Buckets, for example those of several shards, can be merged in any order. The
-result equals a bucket built from all their requests, except for rounding errors of sums.
+Buckets, for example of several shards, can be merged in any order. The result equals a bucket built
+from all their requests, except for rounding errors of sums.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,16 +20,13 @@ from telemetry.sketches import HIGHEST, IntArray, bins_of, estimate_s
 
 FloatArray = NDArray[np.float64]
 Ranks = Callable[[IntArray], IntArray]
-"""Returns the ranks to look up, an array (cells, ranks). The argument is each cell's number of
-durations, an array (cells,). The smallest duration has rank 1. There is no duration with a rank of
-0, or with a rank above the number of durations.
-"""
+"""Returns the ranks to look up (cells, ranks), from each cell's number of durations (cells,). The
+smallest duration has rank 1. No duration has rank 0, or a rank above the number of durations."""
 
 _DENSE: Final = 20_000_000
-"""Maximum size of a dense array of bins. In a larger array, most bins would be empty."""
 _DENSE_EACH: Final = 8
-"""Maximum size of a dense array, divided by the number of bins that are summed. Up to this size,
-adding the bins to a dense array is faster than sorting them."""
+"""Maximum size of a dense array, divided by the number of bins that are summed. In a larger array,
+sorting the bins is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +34,8 @@ class Sums:
     """The facts (count, sum, minimum, maximum) of each quantity, by cell.
 
     A cell is a label set of a bucket, or a group of label sets. `facts[quantity]` is an array
-    (cells, 4), with the columns `tables.FACTS`. If no request of a cell has the quantity, the
-    cell's row is 0, 0, ∞ and −∞. Minimum and maximum are computed only for latencies; for other
-    quantities they are ∞ and −∞.
+    (cells, 4), with the columns `tables.FACTS`. A row without values is 0, 0, ∞ and −∞. Minimum and
+    maximum exist only for latencies; for other quantities they are ∞ and −∞.
     """
 
     cells: IntArray
@@ -50,10 +45,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """The sketches of one latency.
-
-    Their bins are concatenated: `sizes[i]` bins belong to `cells[i]`.
-    """
+    """The sketches of one latency. Their bins are concatenated: `cells[i]` has `sizes[i]` bins."""
 
     cells: IntArray
     sizes: IntArray
@@ -63,17 +55,16 @@ class Sketches:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The rollup of a minute or an hour. Each cell is the number of a label set (`number_of`)."""
+    """The rollup of a minute or an hour. A cell is the number of a label set (`number_of`)."""
 
     sums: Mapping[int, Sums]
     sketches: Mapping[tuple[str, int], Sketches]
 
 
 def merged(several: Sequence[Bucket]) -> Bucket:
-    """Merge buckets, such as the buckets of several shards, or of the minutes of an hour.
+    """Merge buckets, such as those of several shards, or of the minutes of an hour.
 
-    The result has only those groupings that all buckets have. Buckets of older versions have fewer
-    groupings.
+    The result has the groupings that all buckets have. Buckets of older versions have fewer.
     """
     sums, sketches = {}, {}
     for grouping in set.intersection(*(set(each.sums) for each in several)):
@@ -89,10 +80,8 @@ def merged(several: Sequence[Bucket]) -> Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The requests with a value of a quantity.
-
-    The arrays (known,) contain the requests' rows, and their values or bins.
-    """
+    """The requests with a value of a quantity: arrays (known,) of their rows, and of their values
+    or bins."""
 
     rows: IntArray
     values: FloatArray | IntArray
@@ -129,8 +118,7 @@ def sums_at(values: Mapping[str, Known], cells: IntArray, place: IntArray) -> Su
     """Sum the quantities of requests.
 
     Args:
-        values: the values of each quantity.
-        cells: the distinct cells, sorted.
+        cells: distinct and sorted.
         place: (requests,) the index of each request's cell.
     """
     facts = {}
@@ -160,12 +148,7 @@ def sketches_at(bins: Known, cells: IntArray, place: IntArray) -> Sketches:
 
 
 def add_sums(several: Sums, cells: IntArray) -> Sums:
-    """Return the sums with new cells. Sums with the same new cell are added.
-
-    Args:
-        several: the sums, in which a cell may occur several times.
-        cells: the new cell of each entry.
-    """
+    """Return the sums with new cells (one per entry). Those with the same new cell are added."""
     found, place = np.unique(cells, return_inverse=True)
     requests = np.zeros(found.size, np.int64)
     np.add.at(requests, place, several.requests)
@@ -182,16 +165,13 @@ def add_sums(several: Sums, cells: IntArray) -> Sums:
 
 
 def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
-    """Return the sketches with new cells.
-
-    Sketches with the same new cell are added. See `add_sums`.
-    """
+    """Return the sketches with new cells. See `add_sums`."""
     found, place = np.unique(cells, return_inverse=True)
     return _merge_equal_bins(found, np.repeat(place, several.sizes), several.bins, several.counts)
 
 
 def end_to_end_sums(several: Sequence[Sums]) -> Sums:
-    """Concatenate sums. In the result, a cell may occur several times."""
+    """Concatenate sums. A cell may then occur several times."""
     names = several[0].facts if several else {}
     return Sums(
         _concatenate([each.cells for each in several]),
@@ -201,7 +181,7 @@ def end_to_end_sums(several: Sequence[Sums]) -> Sums:
 
 
 def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
-    """Concatenate sketches. In the result, a cell may occur several times."""
+    """Concatenate sketches. A cell may then occur several times."""
     return Sketches(
         *(
             _concatenate([getattr(each, name) for each in several])
@@ -211,10 +191,8 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
 
 
 def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
-    """Return the sketches for which `wanted` is true.
-
-    The running time depends only on the number of bins in these sketches.
-    """
+    """Return the sketches for which `wanted` is true. The running time depends only on the number
+    of their bins."""
     if wanted.all():
         return several
     place = places_of_bins(several.sizes, wanted)
@@ -244,10 +222,8 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
     """Return the durations with given ranks, for each cell.
 
     Args:
-        several: sketches.
         cells: the cell of each sketch, from 0.
-        number: the number of cells. Sketches with a higher cell number are left out.
-        ranks: returns the ranks to look up.
+        number: the number of cells. Sketches with a higher cell are left out.
     """
     low = int(several.bins.min(initial=0))
     span = int(several.bins.max(initial=0)) - low + 1
@@ -289,10 +265,8 @@ def _merge_equal_bins(
     """Merge equal bins of each cell, and sort the bins. Cells without bins are left out.
 
     Args:
-        cells: the distinct cells, sorted.
-        place: (bins,) the index of each bin's cell.
-        bins: (bins,).
-        counts: (bins,).
+        cells: distinct and sorted.
+        place: (bins,) the index of each bin's cell. `bins` and `counts` are (bins,) too.
     """
     if place.size == 0:
         none = np.zeros(0, np.int64)
@@ -306,7 +280,7 @@ def _merge_equal_bins(
 
 
 def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the distinct values of `at`, sorted, and the sum of the counts of each value."""
+    """Return the distinct values of `at`, sorted, and the sum of each one's counts."""
     span = int(at.max(initial=-1)) + 1
     if span <= _DENSE_EACH * at.size:
         dense = np.bincount(at, counts, span)
@@ -324,7 +298,7 @@ def nothing(cells: int) -> FloatArray:
 
 
 def _concatenate(several: Sequence[IntArray]) -> IntArray:
-    if len(several) == 1:  # a long range has 100 MB of bins, so do not copy them
+    if len(several) == 1:  # A long range has 100 MB of bins, which must not be copied.
         return several[0]
     return np.concatenate(several) if several else np.zeros(0, np.int64)
 

@@ -1,13 +1,11 @@
 """Build the marked buckets: minutes from rows, and hours from minutes.
 
-A bucket is always built as a whole from the existing data, and replaces the stored bucket. Stored
-numbers are never incremented. Therefore a repeated row counts once, a late row causes its minute to
-be built again, and an interrupted run can be repeated.
+A bucket is always built as a whole, and replaces the stored bucket. Therefore a repeated row counts
+once, and a late row causes its minute to be built again.
 
-If two processes build the same bucket, only one result is stored: a process discards its result if
-another process has removed one of the marks. In ClickHouse, a process cannot discard its result,
-because there are no transactions. The result may then replace a newer result, so the process marks
-the bucket again.
+If two processes build the same bucket, the second process discards its result, because one of the
+marks is gone. In ClickHouse, which has no transactions, this process marks the bucket again
+instead.
 """
 
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ from store.rollups.sample_rollups import SampleRollups
 from store.rollups.tables import HOUR_S, MINUTE_S, WIDTHS_S
 
 LAG_S: Final = 60
-"""Seconds to wait after the end of a bucket for late rows, before the bucket is built."""
+"""Seconds to wait after the end of a bucket for late rows."""
 
 
 class _Overtaken(Exception):  # noqa: N818 -- the name states the condition
@@ -43,15 +41,15 @@ class Maker(Protocol):
         """Replace a stored bucket in the caller's transaction."""
 
     def kept(self) -> None:
-        """Update the state of this object. Called after the bucket was committed."""
+        """Update this object, after the bucket was committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
     """The numbers of buckets that were built, and of ended buckets that are not built yet.
 
-    `defect` is the first error of a bucket that cannot be built, or None. Buckets that cannot be
-    built are not included in the two numbers.
+    `defect` is the first error of a bucket that cannot be built, or None. The two numbers do not
+    include such buckets.
     """
 
     made: int
@@ -67,9 +65,8 @@ def settle(engine: Engine, now_unix_s: int, most: int | None = None) -> Settled:
     """Build all marked buckets that have ended. See `settle_some`.
 
     Raises:
-        StoreUnavailable: the database does not respond. Finished buckets stay stored.
-        Exception: a bucket could not be built. The first such error is raised, after the other
-        buckets were built.
+        StoreUnavailable: the database does not respond.
+        Exception: the first error of a bucket, raised after the other buckets were built.
     """
     done = settle_some(engine, now_unix_s, most, set())
     if done.defect is not None:
@@ -80,17 +77,15 @@ def settle(engine: Engine, now_unix_s: int, most: int | None = None) -> Settled:
 def settle_some(engine: Engine, now_unix_s: int, most: int | None, failed: Failed) -> Settled:
     """Build marked buckets that have ended, the oldest first, and minutes before hours.
 
-    If a bucket cannot be built because of a defect, the other buckets are still built.
+    If a bucket cannot be built, the others still are.
 
     Args:
-        engine: the database, from `open_database`. The first call marks all existing minutes.
-        now_unix_s: the current time.
-        most: the maximum number of buckets to build; None for no limit.
-        failed: buckets to leave out, because building them failed before. Buckets that fail now are
-            added to it.
+        engine: the first call marks all existing minutes.
+        most: maximum number of buckets; None for no limit.
+        failed: buckets to leave out. Those that fail now are added.
 
     Raises:
-        StoreUnavailable: the database does not respond. Finished buckets stay stored.
+        StoreUnavailable: the database does not respond.
     """
     begin(engine)
     made = left = 0

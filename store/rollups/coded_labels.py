@@ -19,12 +19,11 @@ LabelSet = tuple[str | None, ...]
 
 @dataclass(slots=True)
 class CodedLabels:
-    """The labels of requests.
+    """The labels of requests, in the order of LABELS.
 
     Attributes:
-        values: for each label in LABELS, a mapping from values to codes.
-        columns: for each label in LABELS, an array (requests,) with the code of each request's
-            value.
+        values: by label, a mapping from values to codes.
+        columns: by label, an array (requests,) of codes.
     """
 
     values: list[dict[str | None, int]]
@@ -49,7 +48,7 @@ class CodedLabels:
     def occurrences(self, label: str) -> dict[str, Occurrence]:
         """Return the number of requests of each known value of a label.
 
-        For a label in `OWNED`, also return the tenant that sent most of the value's requests.
+        For a label in `OWNED`, also return the tenant that sent most of them.
         """
         at = LABELS.index(label)
         number = len(self.values[at])
@@ -83,9 +82,8 @@ class CodedLabels:
     def distinct(self) -> tuple[IntArray, IntArray, IntArray]:
         """Return the distinct label sets of the requests.
 
-        Returns: three arrays: (sets, labels) with the codes of each label set; (requests,) with the
-            index of each request's label set; (sets,) with the number of requests of each label
-            set.
+        Returns: three arrays: the codes (sets, labels); each request's label set (requests,); the
+            number of requests (sets,).
         """
         rows, place = distinct_rows(np.stack(self.columns, axis=1))
         return rows, place, np.bincount(place, minlength=len(rows))
@@ -110,7 +108,7 @@ def distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray]:
     key = np.zeros(len(rows), np.int64)
     for column in rows.T:
         key = key * (int(column.max(initial=0)) + 1) + column
-        if int(key.max(initial=0)) >= 2**40:  # prevents an overflow at the next label
+        if int(key.max(initial=0)) >= 2**40:
             key = np.unique(key, return_inverse=True)[1]
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
     return rows[first], place

@@ -1,9 +1,9 @@
 """Read spans of engines' and GPUs' counters from samples, and join spans to longer spans.
 
-A span is a time range of one engine or GPU, with the first and the last value of each counter. The
-difference of the two values is the counter's increase in the span. If the spans of minutes are
-joined to a span of an hour, the increase stays exact. A span ends before a gap that is too long to
-be billed, before a counter appears or disappears, and before a counter decreases.
+A span is a time range of one engine or GPU, with the first and the last value of each counter. If
+spans of minutes are joined to a span of an hour, the increase stays exact. A span ends before a gap
+that is too long to be billed, before a counter appears or disappears, and before a counter
+decreases.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,11 @@ _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
-    """Spans of counters, in any order. Span i belongs to the engine or GPU `things[which[i]]`.
+    """Spans of counters, in any order.
 
-    `things` contains the key of each engine or GPU. `about` contains the text that is stored with
-    each of them (`Kind.about`). `first` and `last` are the values of each counter at the start and
-    the end of each span; NaN if the counter was not reported.
+    Span i belongs to the engine or GPU with the key `things[which[i]]` and the text
+    `about[which[i]]` (`Kind.about`). `first` and `last` are the values of each counter; NaN if it
+    was not reported.
     """
 
     things: Sequence[tuple[Any, ...]]
@@ -45,7 +45,7 @@ class Stretches:
     means: Mapping[str, FloatArray]
 
     def only(self, entries: NDArray[Any]) -> "Stretches":
-        """Return the spans that a mask or indices select. `things` and `about` stay the same."""
+        """Return the spans that a mask or indices select."""
         return Stretches(
             self.things,
             self.about,
@@ -64,10 +64,10 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
     """Read the spans of [from, to) from samples: one per minute and engine or GPU."""
     samples = kind.samples
     at = samples.c.at_unix_ns
-    # Use modulo instead of division, because databases round integer divisions differently.
+    # Modulo, because databases round integer divisions differently.
     minute = at - at % _MINUTE_NS
     key = [samples.c[name] for name in kind.key]
-    # Use no column labels: ClickHouse would confuse a label with a column of the same name.
+    # No labels: ClickHouse would confuse a label with a column of the same name.
     totals = [each(samples.c[name]) for name in kind.totals for each in (func.min, func.max)]
     means = [func.avg(samples.c[name]) for name in kind.means]
     statement = (
@@ -105,7 +105,7 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
 
 
 class Things:
-    """Assigns a number to each engine or GPU, and keeps its text (`Kind.about`)."""
+    """Numbers the engines or GPUs, and keeps their texts (`Kind.about`)."""
 
     def __init__(self) -> None:
         self.things: list[tuple[Any, ...]] = []
@@ -113,7 +113,7 @@ class Things:
         self._places: dict[tuple[Any, ...], int] = {}
 
     def place(self, thing: tuple[Any, ...], about: str | None) -> int:
-        """Return the number of an engine or GPU. A new engine or GPU gets the next number."""
+        """Return the number of an engine or GPU; a new one gets the next number."""
         found = self._places.setdefault(thing, len(self.things))
         if found == len(self.things):
             self.things.append(thing)
@@ -175,10 +175,7 @@ def joined(parts: Stretches, bucket_unix_s: int) -> Stretches:
 
 
 def _latest(values: FloatArray, starts: IntArray, ends: IntArray) -> FloatArray:
-    """Return the last value in each range that is not NaN.
-
-    NaN if all values of the range are NaN.
-    """
+    """Return the last value in each range that is not NaN, if any."""
     places = np.arange(values.size)
     known = np.maximum.accumulate(np.where(np.isnan(values), -1, places))[ends - 1]
     return np.where(known >= starts, values[known], np.nan)

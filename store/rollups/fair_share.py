@@ -1,8 +1,7 @@
 """Divide a limited number of places fairly between owners of candidates. Pure.
 
 The places are given in rounds. In each round, every owner receives a place for the best of its
-candidates that has none yet. So an owner with many candidates cannot take the places of another
-owner.
+candidates that has none yet. So an owner with many candidates cannot take the places of others.
 """
 
 from collections.abc import Sequence
@@ -18,14 +17,13 @@ def fair_share(owners: IntArray, ranks: Sequence[NDArray[Any]], places: int) -> 
     """Return the candidates that receive a place, in the order in which they receive it.
 
     Args:
-        owners: (candidates,) the number of each candidate's owner.
-        ranks: arrays (candidates,) of sort keys. The candidate with the smallest value in the first
-            array is the best. If values are equal, the second array decides, and so on.
-        places: the number of places.
+        owners: (candidates,) each candidate's owner.
+        ranks: arrays (candidates,) of sort keys, the most important first. The smallest is the
+            best.
 
     Returns: the indices of the candidates.
     """
-    keys = tuple(reversed(ranks))  # for lexsort, the last key is the most important
+    keys = tuple(reversed(ranks))  # lexsort's last key is the most important
     order = np.lexsort((*keys, owners))
     first = np.flatnonzero(np.diff(owners[order], prepend=-1))
     before = np.repeat(first, np.diff(np.append(first, order.size)))

@@ -1,10 +1,9 @@
 """Find the groups of a query's result that may be incomplete because of `_other`. Pure.
 
-Rollups store only a limited number of values of a label; for the other values, they store `_other`.
-So a request with `_other` in a label may have any value of this label. Example: a result is grouped
-by tenant and route. It has requests with tenant `acme` and route `_other`. Some of them may belong
-to any group with tenant `acme`, so all these groups may be incomplete. A group that has `_other` in
-a label itself contains all such requests, so it never counts as incomplete.
+Rollups store only a limited number of values of a label, and otherwise `_other`. Example: a result
+by tenant and route has requests with tenant `acme` and route `_other`. They may belong to any group
+with tenant `acme`, so all these groups may be incomplete. A group that has `_other` itself never
+counts as incomplete.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from store.rollups.names import OTHER
 
 @dataclass(frozen=True, slots=True)
 class Unnamed:
-    """Requests with `_other` in some labels: their number, and the start of their first bucket."""
+    """Requests with `_other` in some labels: their number, and the start of the first bucket."""
 
     requests: int
     first_unix_s: int
@@ -47,13 +46,12 @@ def hidden(
     """Find the groups that may be incomplete.
 
     Args:
-        unnamed: the requests with `_other` in a label. The keys are the values of the labels to
-            group by, followed by the values of the filter's labels.
-        groups: the groups, as values of the labels to group by.
+        unnamed: the requests with `_other`, by the values of the labels to group by, followed by
+            those of the filter's labels.
+        groups: values of the labels to group by.
         equals: the values that the filter requires.
-        named: returns whether a value has been stored by name since a time. If so, no later request
-            with this value is stored as `_other`. The arguments are the index of the label, the
-            value and the time in unix seconds.
+        named: returns whether a value (label's index, value) has been stored by name since a time
+            (unix seconds).
     """
     by = len(next(iter(unnamed), ())) - len(equals)
     other = sum(

@@ -1,12 +1,10 @@
 """Assign requests to a limited number of label sets, for each grouping.
 
-Clients can send any number of tenants and routes, so the number of values of each label is limited
-(`names.py`), and so is the number of label sets. If a label set has no place among the stored ones,
-some of its values are replaced by `_other`. In a grouping with one label of `NAMED`, the model is
-replaced, and the value of this label is kept. So all requests of a value that is stored by name are
-stored under this name. In the grouping with all labels, the labels of `_FOLDS` are replaced. The
-places are divided fairly between tenants, so the names that one tenant invents do not take the
-places of other tenants.
+The number of values of each label is limited (`names.py`), and so is the number of label sets. If a
+label set has no place, some of its values are replaced by `_other`. In a grouping with one label of
+`NAMED`, the model is replaced, so that all requests of a named value are stored under its name. In
+the grouping with all labels, the labels of `_FOLDS` are replaced. The places are divided fairly
+between tenants.
 """
 
 import json
@@ -33,35 +31,32 @@ from store.rollups.tables import GROUPINGS, LABELS, NAMED
 from telemetry.sketches import IntArray
 
 SETS: Final = 1_000
-"""Maximum number of label sets in the grouping with all labels. It applies separately to the label
-sets without a replaced value, and to those of each entry of `_FOLDS`."""
+"""Maximum number of label sets in the grouping with all labels. The limit applies separately to
+label sets without a replaced value, and to those of each entry of `_FOLDS`."""
 MODELS_EACH: Final = 4
-"""In the grouping of a label, the maximum number of pairs of a model and a value of this label is
-this factor times the label's number of places."""
+"""Maximum number of pairs of a model and a value of a label, as a multiple of the label's number of
+places."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),
     frozenset(NAMED),
 )
-"""The labels whose values are replaced by `_other` if there is no place for a label set. The
-entries are applied in order, until the label set has a place."""
+"""The labels whose values are replaced by `_other`, entry by entry, until a label set has a
+place."""
 _REFRESH_S: Final = 3_600
 _TENANT: Final = LABELS.index("tenant")
 _MODEL: Final = LABELS.index("model")
 
 
 def number_of(labels: LabelSet) -> int:
-    """Return a label set's number, a hash.
-
-    It is the same in every database, so shards can be merged.
-    """
+    """Return a label set's number, a hash, which is equal in all shards."""
     digest = blake2b(json.dumps(labels).encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1
 
 
 @dataclass(slots=True)
 class Known:
-    """A known label set: the start of the newest bucket that contains it, and its grouping."""
+    """A label set: the start of the newest bucket that contains it, and its grouping."""
 
     newest_unix_s: int
     grouping: int
@@ -80,18 +75,12 @@ class LabelSets:
     known: dict[LabelSet, Known] = field(default_factory=dict)
     names: dict[str, Names] = field(default_factory=no_names)
     changed: set[LabelSet] = field(default_factory=set)
-    """The label sets that must be stored."""
     sets: int = SETS
 
     def assign(self, table: pa.Table, from_unix_s: int) -> list[tuple[list[LabelSet], IntArray]]:
         """Assign a label set of each grouping to each request of a bucket.
 
-        Args:
-            table: requests with LABELS.
-            from_unix_s: the bucket's start.
-
-        Returns: for each grouping, the label sets, and an array (requests,) with the index of each
-            request's label set.
+        Returns: for each grouping, the label sets, and an array (requests,) of indices.
         """
         coded = CodedLabels.of(table)
         self._replace_unnamed(coded, from_unix_s)
@@ -117,7 +106,6 @@ class LabelSets:
         return groupings
 
     def _replace_unnamed(self, coded: CodedLabels, from_unix_s: int) -> None:
-        """Replace the values that have no place in their label by `_other`."""
         self.names[EXPORTED_TENANT].assign(coded.occurrences("tenant"), from_unix_s)
         for label in sorted(LIMITS, key=OWNED.__contains__):  # tenants before adapters and routes
             named = self.names[label].assign(coded.occurrences(label), from_unix_s)
@@ -129,10 +117,8 @@ class LabelSets:
         """Return the label sets of the grouping with all labels; `_other` replaces some values.
 
         Args:
-            coded: the values of the codes.
-            rows: an array (sets, labels) with the codes of the label sets.
+            rows: (sets, labels) codes.
             numbers: (sets,) their numbers of requests.
-            alive: the label sets of the grouping in the last day.
         """
         for level, fold in enumerate(_FOLDS):
             lasting = coded.rows([each for each in alive if _folds(each) == level])
@@ -162,11 +148,8 @@ class LabelSets:
         """If a pair of a model and a value of a label has no place, replace the model by `_other`.
 
         Args:
-            coded: the values of the codes.
-            rows: an array (sets, labels) with the codes of the label sets. It is changed.
+            rows: (sets, labels) codes, which are changed.
             numbers: (sets,) their numbers of requests.
-            alive: the label sets of the grouping in the last day.
-            label: the label, one of `NAMED`, that has its own grouping.
         """
         columns = [LABELS.index(label), _MODEL]
         limit = MODELS_EACH * self.names[label].limit
@@ -194,7 +177,7 @@ class LabelSets:
         if before is None:
             self.known[labels] = Known(from_unix_s, grouping)
             self.changed.add(labels)
-        # Do not update the time of the newest bucket every minute, because it need not be exact.
+        # The time of the newest bucket need not be exact.
         elif from_unix_s - before.newest_unix_s >= _REFRESH_S or grouping < before.grouping:
             before.newest_unix_s = max(before.newest_unix_s, from_unix_s)
             before.grouping = min(before.grouping, grouping)
@@ -202,7 +185,7 @@ class LabelSets:
 
 
 def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
-    """Return label sets in which only the labels of a grouping have values. Others are None."""
+    """Return label sets with only the labels of a grouping; others are None."""
     kept = [name in GROUPINGS[grouping] for name in LABELS]
     return [
         tuple(v if keep else None for keep, v in zip(kept, labels, strict=True)) for labels in sets
@@ -210,13 +193,12 @@ def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
 
 
 def _folds(labels: LabelSet) -> int:
-    """Return the number of entries of `_FOLDS` that were applied to a label set."""
+    """Return how many entries of `_FOLDS` were applied to a label set."""
     other = {name for name, value in zip(LABELS, labels, strict=True) if value == OTHER}
     return sum(fold <= other for fold in _FOLDS)
 
 
 def _levels(coded: CodedLabels, rows: IntArray) -> IntArray:
-    """Return `_folds` of each row of an array (sets, labels) of codes."""
     other = [coded.code(label, OTHER) for label in LABELS]
     is_other = rows == np.array(other)
     folds = [is_other[:, [LABELS.index(label) for label in fold]].all(axis=1) for fold in _FOLDS]

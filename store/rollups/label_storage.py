@@ -57,9 +57,7 @@ def label_sets_since(
     """Return the label sets of the buckets since a time.
 
     Args:
-        engine: the database, from `open_database`.
-        from_unix_s: the time.
-        until_unix_s: leave out label sets that also occurred in a bucket at or after this time.
+        until_unix_s: leave out label sets that occurred at or after this time.
     """
     statement = select(LABEL_SETS).where(LABEL_SETS.c.newest_unix_s >= from_unix_s)
     if until_unix_s is not None:
@@ -75,13 +73,10 @@ def meaning(
     """Return the label sets of a grouping by number.
 
     Args:
-        engine: the database, from `open_database`.
-        grouping: the grouping.
-        from_unix_s: the start of the window in which the numbers occur.
-        numbers: the wanted numbers. The result may contain more numbers.
+        numbers: the wanted numbers. The result may contain more.
     """
     columns = LABEL_SETS.c
-    # A label set's newest bucket is stored with an accuracy of an hour.
+    # The time of a label set's newest bucket is stored with an accuracy of an hour.
     recent = and_(
         columns.newest_unix_s >= from_unix_s - 2 * HOUR_S,
         columns.grouping.in_({0: (0,), 1: (0, 1)}.get(grouping, (1, grouping))),
@@ -98,8 +93,7 @@ def meaning(
 def _of_grouping(rows: Sequence[Row[Any]], grouping: int) -> dict[int, LabelSet]:
     found = {row.label_set: _labels(row) for row in rows}
     if grouping == 1:
-        # Older versions stored only label sets with all labels, so derive this grouping's label
-        # sets.
+        # Older versions stored only label sets with all labels.
         found.update((number_of(each), each) for each in set(grouped(found.values(), grouping)))
     return found
 
@@ -107,8 +101,8 @@ def _of_grouping(rows: Sequence[Row[Any]], grouping: int) -> dict[int, LabelSet]
 def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
     """Return the values of a label whose stored last occurrence is at or after a time.
 
-    The last occurrence is updated at most once per hour. To find all values that occurred since a
-    time, pass a time that is an hour earlier.
+    The last occurrence is updated at most once per hour. To find all values since a time, pass a
+    time that is an hour earlier.
     """
     column = LABEL_SETS.c[label]
     statement = (
@@ -147,7 +141,7 @@ def named_from(engine: Engine, label: str) -> dict[str, int]:
 
 
 def lack_names(engine: Engine, label: str, values: Iterable[str], from_unix_s: int) -> bool:
-    """Return whether requests since a time, with one of these values, may be stored as `_other`."""
+    """Return whether one of these values may have been stored as `_other` since a time."""
     late = or_(NAMES.c.named_from_unix_s.is_(None), NAMES.c.named_from_unix_s > from_unix_s)
     with reading(engine) as connection:
         for some in _batches(set(values)):

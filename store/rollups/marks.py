@@ -1,11 +1,9 @@
 """Mark the buckets that must be built, and store since when their source data is complete.
 
-The writer marks the minutes of new rows in the transaction that writes the rows. Therefore, either
-the rollup of a minute contains all rows of the minute, or the minute is marked and readers use the
-rows. Each transaction adds its own marks. When a bucket is built, only the marks that existed
-before its rows were read are removed. The marks of later rows stay. Requests and samples have
-separate marks. With common marks, the samples that arrive every second would keep the minutes of
-requests marked for longer.
+The writer marks the minutes of new rows in the transaction that writes the rows. If a minute is
+marked, readers use its rows. Each transaction adds its own marks. When a bucket is built, only the
+marks that existed before its rows were read are removed. Requests and samples have separate marks:
+samples arrive every second, and would keep the minutes of requests marked for longer.
 """
 
 from collections import defaultdict
@@ -117,9 +115,8 @@ def pending(
 def whole_from_unix_s(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> int | None:
     """Return the time since which the buckets' source data is complete.
 
-    None if there are no rollups.
-
-    For the width DAY_S, this is the time since which rollups per hour exist.
+    None if there are no rollups. For the width DAY_S, this is the time since which rollups per hour
+    exist.
     """
     statement = select(of.state.c.whole_from_unix_s).where(of.state.c.width_s == width_s)
     with reading(engine) as connection:
@@ -144,8 +141,7 @@ def begin(engine: Engine) -> None:
     if whole_from_unix_s(engine, MINUTE_S) is None:
         _begin(engine, REQUESTED, {MINUTE_S: 0, HOUR_S: 0})
     if whole_from_unix_s(engine, MINUTE_S, SAMPLED) is None:
-        # Older versions deleted samples together with requests, but recorded only the deletion of
-        # requests.
+        # Older versions recorded only the deletion of requests.
         known_from = whole_from_unix_s(engine, MINUTE_S) or 0
         _begin(engine, SAMPLED, {MINUTE_S: known_from, HOUR_S: 0, DAY_S: known_from})
 

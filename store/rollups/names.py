@@ -1,11 +1,9 @@
 """Decide which values of a label rollups store by name. All other values are stored as `_other`.
 
-Pure. A label has a limited number of places. While places are free, a new value gets a place at
-once. Otherwise, the values that occurred in the most hours of the last day get the places. A value
-loses its place only to a value that occurred in more than twice as many hours. So a burst of
-invented values cannot take the places of values that occur all the time (as in decision 075).
-Clients can invent routes and LoRA names, so the places of these labels are divided fairly between
-tenants.
+Pure. A label has a limited number of places. The values that occurred in the most hours of the last
+day get them. A value loses its place only to a value that occurred in more than twice as many
+hours, so a burst of invented values has no effect (as in decision 075). Clients can invent routes
+and LoRA names, so their places are divided fairly between tenants.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,16 +23,12 @@ LIMITS: Final[Mapping[str, int]] = MappingProxyType(
     {"model": 200, "lora": 1_000, "route": 200, "tenant": 2_000, "region": 200, "replica": 10_000}
 )
 """The number of places of each label. 10,000 replicas are enough for a fleet of 5,000 that replaces
-each replica once a day. `benchmarks/names.py` measures the costs of these limits. `outcome` and
-`streamed` need no limit, because they have few values.
-"""
+each replica once a day (cost: `benchmarks/names.py`). `outcome` and `streamed` have few values."""
 EXPORTED_TENANT: Final = "exported_tenant"
-"""Pseudo-label whose values are the tenants that every collector reports by name on `/metrics`.
-They are chosen like the values of a label."""
+"""Pseudo-label whose values are the tenants that every collector reports by name on `/metrics`."""
 EXPORTED_TENANTS: Final = 200
-"""The number of tenants that `/metrics` reports by name."""
 OWNED: Final = frozenset({"lora", "route"})
-"""The labels whose values clients can invent. Their places are divided between tenants."""
+"""The labels whose values clients can invent."""
 
 _HOURS: Final = ALIVE_S // HOUR_S
 _BITS: Final = 2**_HOURS - 1
@@ -46,10 +40,9 @@ class Name:
 
     Attributes:
         hours: bit i is set if the value occurred in the hour `newest_hour` - i.
-        newest_hour: the newest hour in which the value occurred, in hours since 1970.
+        newest_hour: the newest such hour, in hours since 1970.
         owner: the tenant that sent most requests with the value in its first bucket, or "".
-        named_from_unix_s: the time since which the value's requests are stored under its name, or
-            None if they are stored as `_other`.
+        named_from_unix_s: since when the value is stored by name, or None for `_other`.
     """
 
     hours: int
@@ -58,7 +51,7 @@ class Name:
     named_from_unix_s: int | None = None
 
     def occurred(self, hour: int) -> bool:
-        """Record that the value occurred in an hour. Return whether this object changed."""
+        """Record that the value occurred in an hour. Return whether this changed the object."""
         ahead = hour - self.newest_hour
         if ahead > 0:
             self.hours = (self.hours << ahead if ahead < _HOURS else 0) & _BITS | 1
@@ -85,22 +78,16 @@ class Names:
 
     limit: int
     owned: bool = False
-    """Whether the places are divided fairly between owners."""
     known: dict[str, Name] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
-    """The values whose stored rows must be written, or deleted if the value is not in `known`."""
+    """The values whose rows must be written, or deleted if the value is not in `known`."""
 
     def named(self) -> Iterator[str]:
         """Yield the values that have a place."""
         return (value for value, each in self.known.items() if each.named_from_unix_s is not None)
 
     def assign(self, occurred: Mapping[str, Occurrence], from_unix_s: int) -> set[str]:
-        """Return the values of a bucket that are stored by name.
-
-        Args:
-            occurred: the values of the bucket.
-            from_unix_s: the bucket's start.
-        """
+        """Return the values of a bucket that are stored by name."""
         hour = from_unix_s // HOUR_S
         new = [value for value in occurred if value not in self.known]
         for value in occurred:
@@ -131,8 +118,8 @@ class Names:
             ranked = self._ranked(occurred)
             placed = ranked[: self.limit]
             self._forget(self.known.keys() - ranked)
-        # If every known value had a place, no new value was stored as `_other` in the last day.
-        # Otherwise, a new value may have been stored as `_other`, even earlier in this minute.
+        # If every value has a place, no new value was stored as `_other` in the last day.
+        # Otherwise, a new value may have been, even earlier in this minute.
         first_unix_s = from_unix_s + MINUTE_S if waiting else from_unix_s - ALIVE_S
         chosen = set(placed)
         for value, name in self.known.items():

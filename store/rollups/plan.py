@@ -1,8 +1,8 @@
 """Decide which parts of a time range are read from rollups per hour, rollups per minute, or rows.
 
-Whole hours are read from rollups per hour, unless the query has shorter steps. The remaining
-minutes are read from rollups per minute. If a minute is marked, its rollup is out of date, so its
-rows are read. If the rollups per minute were deleted, the range is widened to whole hours.
+Whole hours are read from rollups per hour, unless the query has shorter steps. Other minutes are
+read from rollups per minute, or from rows if the minute is marked. If the rollups per minute were
+deleted, the range is widened to whole hours.
 """
 
 from collections.abc import Iterable
@@ -40,12 +40,7 @@ class Plan:
 def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | None:
     """Plan which data a query of rollups reads.
 
-    Args:
-        engine: the database, from `open_database`.
-        window: the requested window.
-        step_s: the length of the result's steps, or None for a single step.
-
-    Returns: the plan, or None if the database has no rollups yet.
+    Returns: None if the database has no rollups yet.
     """
     rows_from, minutes_from = (whole_from_unix_s(engine, each) for each in (MINUTE_S, HOUR_S))
     if rows_from is None or minutes_from is None:
@@ -58,7 +53,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
         end = up(end, HOUR_S)
     marked = np.array(pending(engine, MINUTE_S, max(start, rows_from), end), np.int64)
     unmade = np.array(pending(engine, HOUR_S, max(start, minutes_from), end), np.int64)
-    # Limit a long window to the time range with data, because a year has half a million minutes.
+    # A year has half a million minutes, so limit the window to the range with data.
     first, last = _extent(engine, start, end)
     hours = np.arange(up(first, HOUR_S), down(last, HOUR_S), HOUR_S)
     hours = np.setdiff1d(hours, np.concatenate([unmade, marked // HOUR_S * HOUR_S]))
@@ -95,7 +90,7 @@ def _extent(engine: Engine, from_unix_s: int, to_unix_s: int) -> Stretch:
 
 
 def neighbours(starts: IntArray, width_s: int) -> list[Stretch]:
-    """Join adjacent buckets, and return the resulting time ranges in order."""
+    """Join adjacent buckets to time ranges, in order."""
     if starts.size == 0:
         return []
     breaks = np.flatnonzero(np.diff(starts) != width_s)

@@ -43,8 +43,8 @@ from telemetry.requests import Source
 from telemetry.sketches import IntArray
 
 SKETCHES_AT_ONCE = 120
-"""Number of buckets whose sketches are read at a time. The sketches of a large fleet's tenants have
-130 MB per day. Reading a day at once takes twice the CPU time of reading it in 12 parts."""
+"""Number of buckets whose sketches are read at a time. A large fleet's tenants have 130 MB of
+sketches per day. Reading them at once takes twice the CPU time of 12 parts."""
 _MINUTE_NS = MINUTE_S * SECOND_NS
 _AT = {label: at for at, label in enumerate(LABELS)}
 _ALL: Mapping[str, Any] = MappingProxyType({})
@@ -52,7 +52,7 @@ _ALL: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Equal time steps: step i begins at `first_unix_s + i * width_s`."""
+    """Equal steps: step i begins at `first_unix_s + i * width_s`."""
 
     first_unix_s: int
     width_s: int
@@ -61,7 +61,7 @@ class Steps:
 
 @dataclass(slots=True)
 class Rollups:
-    """A query of rollups. Its results are computed by cell: a pair of a group and a step.
+    """A query of rollups. Its results are by cell: a pair of a group and a step.
 
     Groups are numbered in the order of `groups`.
     """
@@ -73,19 +73,18 @@ class Rollups:
     equals: Mapping[str, str | None]
     unless: Mapping[str, str]
     groups: list[LabelSet] = field(default_factory=list)
-    """The label values of each group. The list grows while results are read."""
+    """The label values of each group. Reading results adds groups."""
     simulated: bool = False
     """Whether the results include simulated requests."""
     _places: dict[LabelSet, int] = field(default_factory=dict)
-    """The number of each group."""
     _group_of: dict[int, int] = field(default_factory=dict)
-    """The group of each label set, by the label set's number."""
+    """The group of each label set, by its number."""
     _meanings: dict[int, dict[int, LabelSet]] = field(default_factory=dict)
     """The label sets of each grouping that was read."""
     _unnamed: dict[LabelSet, Unnamed] = field(default_factory=dict)
-    """The requests with `_other` in a label of the query, by the values of the query's labels."""
+    """The requests with `_other` in a label, by the values of the query's labels."""
     _older: bool = False
-    """Whether some buckets of an older version were read, from the grouping with all labels."""
+    """Whether buckets of an older version were read, from the grouping with all labels."""
 
     def again(self, by: Sequence[str]) -> "Rollups":
         """Return the same query with other labels to group by."""
@@ -113,9 +112,9 @@ class Rollups:
             return Hidden(requests=missing, groups=frozenset(self.groups))
         if not self._unnamed:
             return Hidden()
-        # A value can be `_other` for two reasons: the value is not stored by name, or there was no
-        # place for its label set. The second reason is impossible in the label that a grouping adds
-        # to `COMMON`, and in the model of the second grouping.
+        # A value is `_other` because it is not stored by name, or because there was no place for
+        # its label set. The second reason is impossible in the label that a grouping adds to
+        # `COMMON`, and in the model of the second grouping.
         label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
         if self._older:
             label = None
@@ -131,8 +130,7 @@ class Rollups:
     def _may_lack_names(self) -> bool:
         """Return whether visible requests may be missing from the label sets that a reader may see.
 
-        A request is missing if rollups store its tenant or its model as `_other`. This affects only
-        readers who may not see all requests.
+        Rollups store the tenant or the model of such a request as `_other`.
         """
         access = access_of(self.engine)
         if access is None or not access.limits_rows:
@@ -146,8 +144,7 @@ class Rollups:
     def _not_visible(self, grouping: int) -> int:
         """Return the number of visible requests that are missing from the reader's label sets.
 
-        The grouping with all labels may store a request's tenant as `_other`. Such a request is
-        missing from the label sets that the reader may see.
+        The grouping with all labels stores their tenants as `_other`.
         """
         access = access_of(self.engine)
         if grouping or access is None or not access.by_tenant:
@@ -156,7 +153,7 @@ class Rollups:
         return self.number() - int(whole.sums(()).requests.sum())
 
     def number(self) -> int:
-        """Return the number of all visible requests in the window, ignoring `equals`."""
+        """Return the number of visible requests in the window, ignoring `equals`."""
         access = access_of(self.engine)
         if access is not None and access.limits_rows:
             whole = Rollups(self.engine, self.plan, self.steps, (), {}, {})
@@ -221,12 +218,7 @@ class Rollups:
         )
 
     def quantiles(self, latency: str, ranks: Ranks) -> Quantiles:
-        """Return the durations with given ranks, by cell; NaN for a cell without durations.
-
-        Args:
-            latency: one of LATENCIES.
-            ranks: returns the ranks, for example `buckets.nearest_ranks((0.5, 0.99))`.
-        """
+        """Return the durations with given ranks, by cell; NaN for a cell without durations."""
         with reading(self.engine) as connection:
             made = list(self._stored(connection))
         several: list[Sketches] = []
@@ -265,10 +257,9 @@ class Rollups:
                     yield 0, width_s, older
 
     def _grouping(self) -> int:
-        """Return the index of the smallest grouping that has all labels of the query.
+        """Return the index of the smallest grouping that has all needed labels.
 
-        If the reader's access is limited, the grouping also has the labels on which the access
-        depends.
+        These are the labels of the query, and those on which the reader's access depends.
         """
         needed = {*self.by, *self.equals, *self.unless}
         access = access_of(self.engine)
@@ -277,8 +268,7 @@ class Rollups:
         return min(fitting, key=lambda each: len(GROUPINGS[each]))
 
     def _label_sets(self, grouping: int, numbers: IntArray) -> Mapping[int, LabelSet]:
-        # Read the label sets after the buckets, because they are stored before the buckets that use
-        # them.
+        # After the buckets, because label sets are stored before the buckets that use them.
         known = self._meanings.setdefault(grouping, {})
         missing = set(pa.array(numbers).unique().to_pylist()) - known.keys()
         if missing:
@@ -288,7 +278,7 @@ class Rollups:
     def _note_unnamed(
         self, sums: Sums, at_unix_s: IntArray, labels: Mapping[int, LabelSet]
     ) -> None:
-        """Count the requests that have `_other` in a label of the query."""
+        """Count the requests with `_other` in a label of the query."""
         positions = [LABELS.index(label) for label in (*self.by, *self.equals)]
         if not positions:
             return
@@ -312,8 +302,8 @@ class Rollups:
     def _cells(
         self, numbers: IntArray, at_unix_s: IntArray, meaning: Mapping[int, LabelSet]
     ) -> IntArray:
-        """Return the cell of each label set in each bucket; −1 for label sets outside the query."""
-        # Arrow numbers the values by a hash table, which is several times faster than sorting them.
+        """Return the cell of each label set in each bucket; −1 outside the query."""
+        # Arrow's hash table is several times faster than sorting.
         coded = pa.array(numbers).dictionary_encode()
         found = coded.dictionary.to_pylist()
         known = self._group_of
@@ -368,15 +358,14 @@ def rollups(
     """Query the rollups of a window.
 
     Args:
-        engine: the database, from `open_database`.
-        window: range of `received_unix_ns`, which is widened to whole buckets.
-        by: labels to group by, or an empty list for one group.
-        equals: the required value of each label. The value None selects requests without the label.
-        unless: for each label, the value to exclude.
-        step_s: the length of the result's steps, a multiple of a minute, or None for one step.
-        first_unix_s: the start of the first step, or None for the start of the window.
+        window: range of `received_unix_ns`, widened to whole buckets.
+        by: labels to group by; empty for one group.
+        equals: required labels. None selects requests without the label.
+        unless: the value to exclude, by label.
+        step_s: a multiple of a minute, or None for one step.
+        first_unix_s: the start of the first step; None for the start of the window.
 
-    Returns: the query, or None if the database has no rollups yet.
+    Returns: None if the database has no rollups yet.
 
     Raises:
         ValueError: rollups do not have a label, or the step is invalid.
@@ -399,9 +388,8 @@ def rollups(
 def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str] | None:
     """Return the values of a label in a window, sorted, or None if there are no rollups yet.
 
-    Call it for long windows, for which reading each request would take too long. The result may
-    include values that occurred only shortly before or after the window. Unknown values are left
-    out.
+    The result may include values that occurred only shortly before or after the window. Unknown
+    values are left out.
     """
     how = plan(engine, window)
     if how is None:

@@ -1,7 +1,4 @@
-"""Build rollups of requests: a minute from its requests, and an hour from its minutes.
-
-`building.py` calls this module for the marked buckets.
-"""
+"""Build rollups of requests: a minute from its requests, and an hour from its minutes."""
 
 from collections import defaultdict
 from typing import Final
@@ -32,13 +29,11 @@ from store.rollups.tables import HOUR_S, LABELS, MINUTE_S, QUANTITIES
 from telemetry.requests import LATENCIES, Source
 
 AT_ONCE: Final = 100_000
-"""Maximum number of requests to read at a time (about 40 MB). A minute can have a million requests.
-"""
+"""Maximum number of requests to read at a time (about 40 MB)."""
 
 MINUTES_AT_ONCE: Final = 5
-"""Number of minutes that are merged at a time when an hour is built. For a large fleet, all minutes
-of an hour at once would take gigabytes of memory.
-"""
+"""Number of minutes that are merged at a time when an hour is built. For a large fleet, a whole
+hour takes gigabytes of memory."""
 
 COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
 """The columns of requests from which rollups are built."""
@@ -58,7 +53,7 @@ class RequestRollups:
         self._loaded_from_unix_s: int | None = None
 
     def made(self, width_s: int, start_unix_s: int) -> dict[bool, Bucket]:
-        """Build a bucket from the existing data. Simulated requests get a separate rollup."""
+        """Build a bucket. Simulated requests get a separate rollup."""
         if width_s == MINUTE_S:
             return self._of_requests(start_unix_s)
         hour: dict[bool, Bucket] = {}
@@ -109,15 +104,13 @@ def _window(from_unix_s: int, to_unix_s: int) -> Window:
 def buckets_of(
     table: pa.Table, label_sets: LabelSets, from_unix_s: int
 ) -> tuple[dict[bool, Bucket], dict[int, LabelSet]]:
-    """Build two rollups of a bucket: one of its simulated requests, one of its other requests.
+    """Build two rollups of a bucket: of its simulated requests, and of its other requests.
 
     Args:
-        table: requests with COLUMNS.
-        label_sets: the known label sets. New label sets are added.
-        from_unix_s: the bucket's start.
+        label_sets: new label sets are added.
 
-    Returns: the rollup of simulated requests (key True), the rollup of all other requests (key
-        False), and the label set of each cell.
+    Returns: the rollup of simulated requests (key True) and of the others (key False), and the
+        label set of each cell.
     """
     simulator = pc.equal(table["source"], Source.SIMULATOR.value)
     meaning: dict[int, LabelSet] = {}

@@ -1,7 +1,6 @@
 """Build and store rollups of samples, and read the counters of engines and GPUs in a window.
 
-If a minute has no rollup, its samples are read, so results are complete. Short windows are read
-from rollups per minute, and long windows from rollups per hour.
+If a minute has no rollup, its samples are read. Long windows are read from rollups per hour.
 """
 
 import json
@@ -22,20 +21,17 @@ from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
 from telemetry.counter_series import FloatArray, IntArray
 
 BY_MINUTES_S: Final = 2 * DAY_S
-"""Maximum length of a window that is read from rollups per minute. Idle energy can be computed only
-from minutes.
-"""
+"""Maximum length of a window that is read per minute. Idle energy can be computed only from
+minutes."""
 MOST_BY_MINUTES: Final = 1_000_000
-"""Maximum number of engine minutes plus GPU minutes that are read. If a window has more, hours are
-read.
+"""Maximum number of engine minutes plus GPU minutes that are read.
 
-An engine minute is a minute of one engine. Reading it and computing its part of a bill takes about
-1 µs of CPU time (benchmarks/fleet_questions.py).
+If a window has more, hours are read. A minute of an engine takes about 1 µs of CPU time
+(benchmarks/fleet_questions.py).
 """
 _EDGE_S: Final = MINUTE_S
-"""Samples up to this time before and after a window are also read, to determine the counters at its
-edges.
-"""
+"""Samples up to this time before and after a window are also read, for the counters at its
+edges."""
 
 
 class SampleRollups:
@@ -47,7 +43,7 @@ class SampleRollups:
         self._engine = engine
 
     def made(self, width_s: int, start_unix_s: int) -> list[tuple[Kind, Stretches]]:
-        """Build a bucket from the existing data: one entry for each kind of samples."""
+        """Build a bucket: one entry for each kind of samples."""
         if width_s == MINUTE_S:
             return [
                 (kind, of_samples(self._engine, kind, start_unix_s, start_unix_s + MINUTE_S))
@@ -86,7 +82,7 @@ class SampleRollups:
                     dialect.remove(connection, kind.kept, and_(*which))
 
     def kept(self) -> None:
-        """Do nothing, because there is no state to update."""
+        """Do nothing: there is no state."""
 
 
 def known_from_unix_s(engine: Engine) -> int | None:
@@ -113,8 +109,7 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
     ):
         last_hour = first_hour
     if start < minutes_from:
-        # Only rollups per hour exist for this part, so read whole hours. Callers ignore spans
-        # outside the window.
+        # Only rollups per hour exist here. Callers ignore spans outside the window.
         first_hour = down(start, HOUR_S)
         last_hour = max(last_hour, min(up(end, HOUR_S), minutes_from))
     unmade = {
@@ -147,7 +142,7 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
 def _estimated_minutes(engine: Engine, start: int, end: int) -> int:
     """Estimate the number of engine minutes plus GPU minutes in a time range.
 
-    The last minute of the range, multiplied by the number of minutes, is the estimate.
+    The estimate is the last minute's number × the number of minutes.
     """
     number = 0
     with reading(engine) as connection:
@@ -188,7 +183,7 @@ def load(
     which: list[int] = []
     sizes = []
     for row in rows:
-        # Parse each JSON text once, because neighbouring buckets usually have the same engines.
+        # Neighbouring buckets usually have the same engines, so parse each JSON text once.
         if (mine := places.get(row.things)) is None:
             pairs = [(tuple(each[:-1]), each[-1]) for each in json.loads(row.things)]
             mine = places[row.things] = [known.place(*each) for each in pairs]

@@ -2,7 +2,7 @@
 
 A bucket is a minute or an hour. The row of a bucket stores the first and the last value of each
 counter, as parallel arrays. Element i of each array belongs to element i of the JSON list `things`,
-the key of an engine or GPU. An hour has one element for each span without interruption. Arrays are
+the key of an engine or GPU. There is one element for each span without interruption. Arrays are
 little-endian without a header, as in `tables.py`. An array without any value is NULL.
 """
 
@@ -25,12 +25,8 @@ class Kind(NamedTuple):
     """A kind of samples, and the columns of its rollups.
 
     Attributes:
-        samples: the table of the samples.
         key: the columns that identify the engine or GPU.
-        about: the column with a text that is stored for each engine or GPU.
-        totals: the counters. Their first and last values are stored.
-        means: the columns whose mean is stored.
-        kept: the table of the rollups.
+        about: the column with a text to store for each of them.
     """
 
     samples: Table

@@ -35,11 +35,8 @@ def keep(
     """Replace a stored bucket.
 
     Args:
-        connection: in the caller's transaction.
-        width_s: the bucket's width.
-        from_unix_s: the bucket's start.
-        buckets: the rollup of simulated requests (key True) and the rollup of all other requests
-            (key False). If a key is absent, its stored rollup is deleted.
+        buckets: the rollup of simulated requests (key True) and of the others (key False). The
+            stored rollup of an absent key is deleted.
     """
     dialect = dialects.of(connection.engine)
     key = {"width_s": width_s, "from_unix_s": from_unix_s}
@@ -94,7 +91,7 @@ def load_sums(
     to_unix_s: int,
     names: Sequence[str],
 ) -> list[tuple[int, bool, Sums]]:
-    """Load the start, the simulated flag and the sums of the buckets that start in a time range."""
+    """Load start, simulated flag and sums of the buckets that start in a time range."""
     columns = [ROLLUPS.c[name] for name in (*_HEAD, *names)]
     statement = select(*columns).where(
         ROLLUPS.c.grouping == grouping, _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s)
@@ -110,12 +107,10 @@ def load_sums(
 
 @dataclass(frozen=True, slots=True)
 class StoredSketches:
-    """The sketches of one latency, as they are stored: one row for each bucket."""
+    """The stored sketches of one latency: one row for each bucket."""
 
     rows: Sequence[Any]
-    """Rows with the columns `_SKETCH`."""
     cells: IntArray
-    """The number of each sketch's label set."""
 
     @property
     def at_unix_s(self) -> IntArray:
@@ -131,8 +126,7 @@ class StoredSketches:
     def only(self, wanted: NDArray[np.bool_]) -> Sketches:
         """Return the sketches for which `wanted` is true.
 
-        The bins of other sketches are not copied. If one tenant of a large fleet is wanted, they
-        are most of the data.
+        The bins of other sketches, often most of the data, are not copied.
         """
         if wanted.all():
             return _sketches([row[2:] for row in self.rows])
@@ -204,7 +198,7 @@ def _rows(bucket: Bucket, key: Mapping[str, Any]) -> dict[Table, list[dict[str, 
 
 
 def _packed_facts(name: str, fact: FloatArray) -> bytes | None:
-    """Return the packed facts of a quantity, or None if no request has a value."""
+    """Return the packed facts of a quantity, or None without a value."""
     if not fact[:, 0].any():
         return None
     floats = fact[:, 1:] if name in LATENCIES else fact[:, 1:2]
@@ -228,7 +222,6 @@ def _least_kind(counts: IntArray) -> "np.dtype[Any]":
 
 
 def _sketches(rows: Sequence[Sequence[bytes]]) -> Sketches:
-    """Concatenate rows of label sets, sizes, bins and counts."""
     if not rows:
         none = np.zeros(0, np.int64)
         return Sketches(none, none, none, none)
@@ -245,8 +238,7 @@ def _sketches(rows: Sequence[Sequence[bytes]]) -> Sketches:
 def _counts(bins: bytes, counts: bytes) -> IntArray:
     """Return the counts of a row.
 
-    Their integer type depends on the largest count. It is derived from the number of bytes, because
-    there is one count for each bin, and at least one bin.
+    There is one count for each bin, so the number of bytes gives their integer type.
     """
     return np.frombuffer(counts, _COUNTS[len(counts) * BIN.itemsize // len(bins)])
 

@@ -2,14 +2,14 @@
 
 A bucket contains the requests that were received in a minute or an hour. One row stores all label
 sets of a bucket, as parallel arrays. Element i of each array belongs to the i-th label set. A table
-with one row per label set and bin would allow `SUM(n) GROUP BY bin`, but would be fifty times
-slower (decision 022). Arrays are little-endian, without a header.
+with one row per label set and bin would be fifty times slower (decision 022). Arrays are
+little-endian, without a header.
 
-`rollups` stores the label sets of each bucket and grouping, the number of requests of each label
-set, and an array with the FACTS of each quantity. `rollup_bins` stores the sketches of each latency
-(telemetry/sketches.py), with the smallest integer type that fits the counts. `rollup_labels` stores
-the label sets, `rollup_names` the label values that are stored by name, `rollup_marks` the buckets
-to build, and `rollup_state` the time since which the source data of buckets is complete.
+`rollups` stores the label sets of each bucket and grouping, their numbers of requests, and the
+FACTS of each quantity. `rollup_bins` stores the sketches of each latency (telemetry/sketches.py),
+with the smallest integer type that fits the counts. `rollup_labels` stores the label sets,
+`rollup_names` the label values that are stored by name, `rollup_marks` the buckets to build, and
+`rollup_state` since when the source data is complete.
 """
 
 import base64
@@ -40,18 +40,14 @@ WIDTHS_S: Final = (MINUTE_S, HOUR_S)
 """The widths of buckets. Minutes are built from requests, and hours from minutes."""
 
 LABELS: Final = ("model", "lora", "route", "tenant", "region", "replica", "outcome", "streamed")
-"""The labels of rollups."""
 
 QUANTITIES: Final = ("tpot_s", *rolled_up(RequestTimeline))
-"""The quantities that are summed."""
 
 FACTS: Final = ("number", "sum", "least", "greatest")
-"""The facts of a quantity: the number of requests with a value, the sum of the values, and for
-latencies the minimum and maximum.
-"""
+"""The number of requests with a value, the sum of the values, and for latencies the minimum and
+maximum."""
 
 COMMON: Final = ("model", "outcome", "streamed")
-"""The labels of every grouping."""
 
 NAMED: Final = ("tenant", "replica", "route", "lora", "region")
 """The labels for which `GROUPINGS` has a separate grouping."""
@@ -61,19 +57,17 @@ GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
     COMMON,
     *((*COMMON, label) for label in NAMED),
 )
-"""The labels of each grouping. The first grouping has all labels. There can be many combinations of
-their values, so in some label sets of this grouping, values are replaced by `_other`. The second
-grouping serves the most frequent queries. With it, these queries read only a few sketches per
-minute, for any number of tenants and replicas. Each further grouping has the labels of the second
-and one more label. In it, all requests of a value that is stored by name are under this name
-(decision 098). A bucket of an older version has only the first two groupings.
+"""The labels of each grouping. The first has all labels; in some of its label sets, values are
+replaced by `_other`. The second serves the most frequent queries, which then read only a few
+sketches per minute. Each further grouping has the labels of the second and one more label, in which
+all requests of a named value are under this name (decision 098). A bucket of an older version has
+only the first two.
 """
 
 
 class _Base64(TypeDecorator[bytes]):
-    """Type for bytes in ClickHouse. Queries return base64, because the driver would decode bytes as
-    text.
-    """
+    """Type for bytes in ClickHouse. Queries return base64: the driver would decode bytes as
+    text."""
 
     impl = LargeBinary
     cache_ok = True
@@ -91,7 +85,7 @@ PACKED: Final = LargeBinary().with_variant(_Base64(), "clickhousedb")
 
 
 def key_column(name: str) -> "Column[int]":
-    """Return an integer column of a primary key, without autoincrement."""
+    """Return an integer primary key column, without autoincrement."""
     return Column(name, BigInteger, primary_key=True, autoincrement=False)
 
 
@@ -101,12 +95,10 @@ ROLLUPS: Final = Table(
     key_column("grouping"),
     key_column("width_s"),
     key_column("from_unix_s"),
-    # `simulated` is part of the key, so that a simulation can be deleted without changing other
-    # data.
+    # A simulation can be deleted without changing other data.
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
-    # Versions with revision 0034 write this column, and no code reads it. Remove it when
-    # `TELEMETRY.oldest` is newer.
+    # Versions with revision 0034 write this column. Remove it when `TELEMETRY.oldest` is newer.
     Column("overflowed", BigInteger, nullable=False),
     Column("label_sets", PACKED, nullable=False),
     Column("set_requests", PACKED, nullable=False),
@@ -131,8 +123,8 @@ LABEL_SETS: Final = Table(
     key_column("label_set"),
     *(Column(label, Text, nullable=True) for label in LABELS),
     Column("newest_unix_s", BigInteger, nullable=False),
-    # The index in `GROUPINGS` of the first grouping that has the label set. It is 0 in rows of
-    # older versions.
+    # The index in `GROUPINGS` of the first grouping with the label set; 0 in rows of older
+    # versions.
     Column("grouping", BigInteger, nullable=False, server_default="0"),
 )
 NAMES: Final = Table(
@@ -140,12 +132,11 @@ NAMES: Final = Table(
     METADATA,
     Column("label", Text, primary_key=True),
     Column("value", Text, primary_key=True),
-    # The tenant that owns a value of a label in `OWNED`; otherwise "".
     Column("owner", Text, nullable=False),
-    # Bit i is set if the value occurred in the hour `newest_hour` - i.
+    # Bit i: the value occurred in the hour `newest_hour` - i.
     Column("hours", BigInteger, nullable=False),
     Column("newest_hour", BigInteger, nullable=False),
-    # NULL if requests with the value are stored as `_other`.
+    # NULL if the value is stored as `_other`.
     Column("named_from_unix_s", BigInteger, nullable=True),
 )
 

@@ -1,7 +1,6 @@
 """Create the tables of the state.
 
-In older databases, the revisions of telemetry have created them. Telemetry's revision 0028 records
-this revision as done.
+In older databases, the revisions of telemetry have created them; 0028 records this.
 """
 
 import sqlalchemy as sa

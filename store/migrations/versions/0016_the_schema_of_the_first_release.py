@@ -1,8 +1,4 @@
-"""The schema of the first release.
-
-The last revision before the release had the same number and the same schema, so its databases need
-no upgrade.
-"""
+"""The schema of the first release."""
 
 import re
 

@@ -1,7 +1,4 @@
-"""Store the time to the first byte that routers report.
-
-Operations in older databases do not have this time.
-"""
+"""Store the time to the first byte that routers report."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,7 +1,6 @@
 """Give the tables of the state their own revisions, and store which database holds the state.
 
-The tables do not change. From now on, changes of the state's tables are in `state_versions/`. The
-state of older databases is in the same database.
+The tables do not change. Changes of the state's tables are in `state_versions/`.
 """
 
 import sqlalchemy as sa

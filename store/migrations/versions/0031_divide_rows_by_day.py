@@ -1,9 +1,8 @@
 """Divide PostgreSQL's tables of rows into days, and compress ClickHouse's columns.
 
-The columns do not change. To divide the tables of an older version, PostgreSQL must read them
-completely. Therefore, `store/dialects/postgresql_days.py` divides them later, while collectors
-write, and this revision does not. ClickHouse runs no revisions. It runs its statements for all
-tables again, because the number of the newest revision has changed.
+`store/dialects/postgresql_days.py` divides existing tables later, while collectors write, because
+PostgreSQL must read them completely. ClickHouse runs no revisions, but runs its statements for all
+tables again.
 """
 
 revision = "0031"

@@ -1,7 +1,6 @@
 """Store the corrections of senders whose clock is ahead, and of their rows.
 
-Older databases have no stored corrections. A row that an older version corrected, and that is sent
-again after the upgrade, may be stored twice.
+A row that an older version corrected may be stored twice if it is sent again.
 """
 
 import sqlalchemy as sa

@@ -1,7 +1,4 @@
-"""Store the parts of a start before the server's first process, and a router's response id.
-
-In rows of older databases, the new columns are null.
-"""
+"""Store the parts of a start before the server's first process, and a router's response id."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,6 +1,6 @@
 """Store the label values that rollups store by name, and the grouping of each label set.
 
-Rollups of older versions are not changed. They are read from the grouping with all labels.
+Rollups of older versions are read from the grouping with all labels.
 """
 
 import sqlalchemy as sa
