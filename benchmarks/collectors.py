@@ -33,8 +33,8 @@ from benchmarks._collector_failures import Outcome, run
 from benchmarks._collectors import running
 from benchmarks._ingest_sender import SPANS, Batch, by_http
 from benchmarks.ingest import cpu_s, spent_s
-from rig.answering import answering
 from rig.clickhouse_server import clickhouse_server
+from rig.http_servers import running_http_server
 from rig.postgresql import PostgreSQL
 
 SPANS_PER_S = 4_096
@@ -113,7 +113,7 @@ def _cpu(
 ) -> tuple[float, float, float]:
     """Return the spans per second, and the µs of CPU time per span of collectors and database."""
     with ExitStack() as stack:
-        webhook = stack.enter_context(answering())
+        webhook = stack.enter_context(running_http_server())
         hook = f"{webhook.url}/hook"
         fleet = stack.enter_context(running(folder, url, ["chat"], hook, number, state_url))
         sent, stop = [0], threading.Event()

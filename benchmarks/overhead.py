@@ -43,7 +43,7 @@ import grpc
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from rig import install, serve, thinking
+from rig import install, reasoning_model, serve
 from rig.install import ensure
 from rig.load import Call, send_all
 from rig.ports import free_port
@@ -55,7 +55,7 @@ because a round takes about 18 s and has 60 requests."""
 SETTLE_S = 6.0
 """Seconds after the last request until its exports are sent."""
 
-ENDS_SOON: dict[str, Any] = {"logit_bias": {str(thinking.END_ID): 4}, "seed": 1}
+ENDS_SOON: dict[str, Any] = {"logit_bias": {str(reasoning_model.END_ID): 4}, "seed": 1}
 """With random weights, each token ends the reasoning with a probability of about a tenth."""
 
 BLOCKS = "512"
@@ -258,7 +258,7 @@ def main() -> int:
         extra += ["--num-gpu-blocks-override", BLOCKS]  # a gigabyte per engine is too much
     folder = tempfile.TemporaryDirectory()
     if arguments.reasoning:
-        subprocess.run([install.PYTHON, thinking.__file__, folder.name], check=True)
+        subprocess.run([install.PYTHON, reasoning_model.__file__, folder.name], check=True)
         extra += ["--tokenizer", folder.name, "--reasoning-parser", "deepseek_r1"]
     try:
         blocks = [

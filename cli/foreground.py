@@ -12,7 +12,7 @@ import click
 from cli.options.addresses import is_loopback
 from cli.render.gpus import state_sentence
 from cli.render.text import label
-from server import probes
+from server import http_check
 from server.children import Child
 from server.endpoint_access import EndpointAccess
 from server.signals import stop_on_signals
@@ -158,7 +158,7 @@ async def _watch(stack: Stack) -> None:
 
 
 def _first_look(stack: Stack, vllm: str) -> str:
-    health = probes.get(f"{vllm}/health")
+    health = http_check.get(f"{vllm}/health")
     if health.ok:
         seen = f"{vllm} is healthy; waiting for its telemetry."
     else:

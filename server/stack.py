@@ -51,16 +51,16 @@ from server.api.readers import Readers
 from server.api.worker_pool import WorkerPool
 from server.children import Child
 from server.endpoint_access import EndpointAccess
-from server.evaluating import Evaluating
+from server.evaluation_task import EvaluationTask
 from server.explorer_launch import Launch, launch, reading_environment
 from server.gpu_setup import GpuSetup
-from server.kept_children import Ends, KeptExplorer, KeptSimulator, first_past_s
 from server.lease_keeper import LeaseKeeper
 from server.likely_cause import IncidentAnswers
-from server.notifying import Notifying
-from server.retaining import EVERY_S as RETAIN_EVERY_S
-from server.retaining import Keep, Retaining, begin
+from server.notification_task import NotificationTask
+from server.retention_task import EVERY_S as RETAIN_EVERY_S
+from server.retention_task import RetentionPeriods, RetentionTask, begin
 from server.scrape_setup import ScrapeSetup
+from server.supervised_children import Ends, SupervisedExplorer, SupervisedSimulator, first_past_s
 from server.supervision import Supervisor
 from store import dialects
 from store.database import folder, shown, urls
@@ -168,7 +168,7 @@ class Stack:
         simulate: bool = False,
         objectives: Sequence[Objective] = (),
         objective_paths: Sequence[Path] = (),
-        keep: Keep = Keep(),  # noqa: B008 -- it is frozen
+        keep: RetentionPeriods = RetentionPeriods(),  # noqa: B008 -- it is frozen
         notify: Configuration | None = None,
         scrape: ScrapeSetup = ScrapeSetup(),  # noqa: B008 - frozen
         access: EndpointAccess = EndpointAccess(),  # noqa: B008 - frozen
@@ -221,9 +221,9 @@ class Stack:
             evaluates=lambda: self._leases.term(EVALUATION) is not None,
             clock_s=lambda: self.clock() / 1e9,
         )
-        self._notifying: Notifying | None = None
+        self._notifying: NotificationTask | None = None
         if notify is not None:
-            self._notifying = Notifying(
+            self._notifying = NotificationTask(
                 engine,
                 objectives,
                 notify.channels,
@@ -236,7 +236,9 @@ class Stack:
                 clock_unix_ns=self.clock,
                 likely_cause=self._answers.sentence,
             )
-        self._evaluating = Evaluating(self._evaluator, self.clock, self._leases, self._evaluated)
+        self._evaluating = EvaluationTask(
+            self._evaluator, self.clock, self._leases, self._evaluated
+        )
         starts = LatestStarts(lambda replicas: in_force(engine, replicas=replicas), self.clock).of
         self._exporter = exporter = PrometheusExporter(
             counters.report,
@@ -255,12 +257,14 @@ class Stack:
         self.child_ends: Ends = asyncio.Queue()
         logs = folder(engine)
         self._explorer = (
-            KeptExplorer(self._launch_explorer, lambda: self._explorer_here, logs, self.child_ends)
+            SupervisedExplorer(
+                self._launch_explorer, lambda: self._explorer_here, logs, self.child_ends
+            )
             if explorer
             else None
         )
         self._simulator = (
-            KeptSimulator(lambda: self.http_endpoint, access.own_token, logs, self.child_ends)
+            SupervisedSimulator(lambda: self.http_endpoint, access.own_token, logs, self.child_ends)
             if simulate
             else None
         )
@@ -384,7 +388,7 @@ class Stack:
             self.supervisor.start(evaluator, partial(self._evaluating.run, evaluator))
             self.supervisor.start(
                 Task("retention", quiet_s=RETENTION_QUIET_S),
-                Retaining(self._engine, self._keep, self.clock, self._leases).step,
+                RetentionTask(self._engine, self._keep, self.clock, self._leases).step,
                 every_s=RETAIN_EVERY_S,
             )
             self.supervisor.start(
@@ -396,7 +400,7 @@ class Stack:
                 self.supervisor.start(self.scraper.task, self.scraper.run)
             if self.gpu_sampler is not None:
                 self.supervisor.start(self.gpu_sampler.task, self.gpu_sampler.run)
-            for child in self._kept_children:
+            for child in self._supervised_children:
                 await child.start()
                 self.supervisor.start(child.task, child.step)
         except BaseException:
@@ -436,13 +440,13 @@ class Stack:
             self._loop.call_soon_threadsafe(self._evaluating.evaluate_soon)
 
     @property
-    def _kept_children(self) -> list[KeptExplorer | KeptSimulator]:
+    def _supervised_children(self) -> list[SupervisedExplorer | SupervisedSimulator]:
         return [child for child in (self._explorer, self._simulator) if child is not None]
 
     @property
     def children(self) -> list[Child]:
         """The child processes."""
-        return [kept.child for kept in self._kept_children if kept.child is not None]
+        return [kept.child for kept in self._supervised_children if kept.child is not None]
 
     @property
     def explorer(self) -> Child | None:

@@ -22,7 +22,7 @@ from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
 
 from rig import ports
-from rig.answering import raw_server
+from rig.http_servers import raw_server
 from rig.install import NotHereError
 from rig.postgresql import PostgreSQL
 from store.columns.adbc_client import ColumnReader

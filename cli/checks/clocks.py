@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cli.checks.findings import Finding, length
 from cli.checks.newest import of_the_newest
 from cli.checks.own_metrics import own_series
-from server import probes
+from server import http_check
 from server.client_access import OPEN, Access
 from telemetry.printable import printable
 
@@ -118,4 +118,4 @@ def against_clients(url: str | None) -> Iterator[Finding]:
 
 
 def _printable_source(source: str) -> str:
-    return printable(source, probes.WIDEST_WHY)
+    return printable(source, http_check.WIDEST_WHY)

@@ -11,7 +11,7 @@ from cli.checks.findings import Finding
 from cli.checks.newest import of_the_newest
 from cli.checks.own_metrics import own_series
 from cli.render.gpus import missing_by_reason, reasons
-from server import probes
+from server import http_check
 from server.client_access import OPEN, Access
 from server.gpu_setup import GpuSetup
 from telemetry.printable import printable
@@ -122,11 +122,11 @@ def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         if sample.name != "tailspan_gpu_reader_up":
             continue
         name = sample.labels.get("reader", "")
-        shown = printable(name, probes.WIDEST_WHY)
+        shown = printable(name, http_check.WIDEST_WHY)
         if sample.value:
             yield Finding("GPU reader", True, f"{shown} is up")
         else:
-            why = printable(", ".join(failures.get(name, [])), probes.WIDEST_WHY)
+            why = printable(", ".join(failures.get(name, [])), http_check.WIDEST_WHY)
             found = f"{shown} reports no values; errors since the start: {why}"
             shut = any(each.endswith(" shut") for each in failures.get(name, []))
             mend = _MEND["shut"] if shut else "the log of `tailspan up` has the details"

@@ -20,7 +20,7 @@ from cli.checks.findings import Finding
 from cli.checks.newest import of_the_newest
 from cli.checks.own_metrics import own_series
 from exporters.totals.slo import LATE
-from server import probes
+from server import http_check
 from server.client_access import OPEN, Access
 from store.probes import probe_count
 from store.queries import Window, request_count
@@ -49,7 +49,7 @@ def objectives(
     exported = _exported(host, port, access)
     looked_at = [each for each in known if not exported or each.name in exported]
     if others := sorted(exported.keys() - {each.name for each in known}):
-        names = ", ".join(printable(each, probes.WIDEST_WHY) for each in others)
+        names = ", ".join(printable(each, http_check.WIDEST_WHY) for each in others)
         yield Finding(
             "objectives",
             None,
@@ -120,5 +120,5 @@ def _reasons(
 
 def _blind(name: str, when: str, reason: str) -> Finding:
     why, remedy = REASONS[reason]
-    shown = printable(name, probes.WIDEST_WHY)
+    shown = printable(name, http_check.WIDEST_WHY)
     return Finding("objectives", False, f"{shown} is blind {when}: {why}", remedy)

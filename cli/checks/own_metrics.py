@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from cli.options.addresses import authority
-from server import probes
+from server import http_check
 from server.client_access import Access
 
 if TYPE_CHECKING:  # importing it would delay each command
@@ -25,7 +25,7 @@ def own_series(
     from prometheus_client.parser import text_string_to_metric_families
 
     url = f"{access.scheme}://{authority(host, port)}/metrics"
-    body = probes.get(url, TIMEOUT_S, access, most_bytes=MOST_BYTES).body
+    body = http_check.get(url, TIMEOUT_S, access, most_bytes=MOST_BYTES).body
     lines = [line for line in body.splitlines() if line.startswith(prefix)]
     try:
         families = list(text_string_to_metric_families("\n".join([*lines, ""])))

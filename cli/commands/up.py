@@ -29,7 +29,7 @@ from cli.options.scraping import scrape_options, scrape_setup_of
 from cli.options.settings import SettingsCommand, announce_file, config_option, setting
 from cli.options.shared import database_option, objectives_option, prices_option, state_url
 from cli.options.sign_in import sign_in_of, sign_in_options
-from server import probes
+from server import http_check
 from telemetry import time_text
 from telemetry.addresses import masked
 
@@ -214,8 +214,8 @@ def up(
     from cli import foreground
     from collector.errors import ListenError
     from server.children import ChildError
-    from server.memory import keep_little
-    from server.retaining import Keep
+    from server.memory import limit_allocator_memory
+    from server.retention_task import RetentionPeriods
     from server.stack import Ports, Stack
     from store.database import STATE_USE, default_state_url, default_url, open_database
     from store.one_writer import check_two_files, sole_writer
@@ -244,7 +244,7 @@ def up(
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
     priced_at, peaks = prices_of(prices), own_peaks()
-    keep = Keep(keep_rows, keep_minutes, keep_hours)
+    keep = RetentionPeriods(keep_rows, keep_minutes, keep_hours)
     if keep.hours_ns is not None and (keep.minutes_ns is None or keep.minutes_ns > keep.hours_ns):
         minutes = "forever" if keep.minutes_ns is None else time_text.length(keep.minutes_ns)
         raise click.UsageError(
@@ -287,7 +287,7 @@ def up(
     engine = open_database(url, separate_state, report=click.echo)
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
 
-    keep_little()
+    limit_allocator_memory()
 
     async def run() -> None:
         stack = Stack(
@@ -355,6 +355,6 @@ def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":
 
 def _why_port_is_taken(host: str, metrics_port: int) -> str:
     url = f"http://{authority(host, metrics_port)}/metrics"
-    if "tailspan_" not in probes.get(url).body:
+    if "tailspan_" not in http_check.get(url).body:
         return ""
     return f"\nTailspan is already running here: {url} belongs to it."

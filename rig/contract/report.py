@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from rig.contract.needs import Finding
 from rig.contract.reader import SourceTree
+from rig.contract.requirements import Finding
 from rig.contract.table import CONTRACT, FIRST, HOOKS, LAST, Hook
 
 COMMAND = "python -m rig.contract"
@@ -19,7 +19,7 @@ def check(tree: SourceTree) -> Findings:
     Raises:
         ValueError: a module of the source cannot be read.
     """
-    return {hook.what: hook.need.check(tree, hook.where) for hook in HOOKS}
+    return {hook.what: hook.requirement.check(tree, hook.where) for hook in HOOKS}
 
 
 def broken(findings: Findings) -> list[Hook]:

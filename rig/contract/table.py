@@ -7,15 +7,15 @@ Sources: the file in instrumentation/tailspan_vllm that `read_by` names, and vLL
 
 from dataclasses import dataclass
 
-from rig.contract.needs import (
+from rig.contract.requirements import (
     Attribute,
     Attributes,
     Constant,
     Contains,
     Method,
     Named,
-    Need,
     ProcessName,
+    Requirement,
 )
 
 FIRST, LAST = (0, 12), (0, 33)
@@ -50,7 +50,7 @@ class Hook:
     """
 
     what: str
-    need: Need
+    requirement: Requirement
     where: tuple[str, ...]
     read_by: str
     otherwise: str | None = None

@@ -28,7 +28,7 @@ from benchmarks._compare_windows import (
     traffics,
 )
 from benchmarks.compare_real import CHANGES, main
-from rig.faults.recording import Stretch
+from rig.faults.recording import RecordedInterval
 from store.queries import Window
 
 WORSE, BETTER = CompareVerdict.WORSE, CompareVerdict.BETTER
@@ -175,7 +175,7 @@ def test_only_windows_of_the_same_process_are_compared_without_a_change(
         lambda engine, question: found(next(verdicts)).answer,
     )
     windows = {
-        each: Served(*each, Stretch(10.0 * n, 10.0 * n + 9, 0.0), 1, 0)
+        each: Served(*each, RecordedInterval(10.0 * n, 10.0 * n + 9, 0.0), 1, 0)
         for n, each in enumerate([(USUAL, FIRST), (USUAL, SAME), ("budget", SAME)])
     }
     lines, asked = false_verdicts(create_engine("sqlite://"), windows, looks=True)
@@ -196,7 +196,7 @@ def test_windows_are_read_as_they_were_written(tmp_path: Path) -> None:
     }
     (tmp_path / "windows.json").write_text(json.dumps([written]))
     read = read_windows(tmp_path)
-    assert read == [Served(USUAL, FIRST, Stretch(10.0, 11.5, 0.1), 5, 0)]
+    assert read == [Served(USUAL, FIRST, RecordedInterval(10.0, 11.5, 0.1), 5, 0)]
     assert read[0].window == Window(10 * 10**9, 11_500_000_000)
 
 

@@ -1,7 +1,7 @@
 from alerts.evaluation.request_verdicts import Verdict, judge
 from alerts.objectives import Goodput
 from alerts.openslo.reader import OBJECTIVES, load
-from server.kept_children import FIRST_LOOK
+from server.supervised_children import FIRST_LOOK
 from simulator import dataset
 from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli import foreground
-from server import children, kept_children, stack
+from server import children, stack, supervised_children
 from server.explorer_launch import Launch
 from server.gpu_setup import GpuSetup
 from server.stack import MOST_NAMED, Ports, Stack
@@ -203,7 +203,7 @@ def test_a_dead_child_is_reported_and_restarted(
 def test_a_slow_explorer_is_announced_with_its_address(
     up: RunUp, explorer_is: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_children, "EXPLORER_START_S", 0.05)
+    monkeypatch.setattr(supervised_children, "EXPLORER_START_S", 0.05)
     explorer_is("import signal; signal.pause()")
     assert "(not ready yet; its log is " in up(nothing, explorer=True)
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from cli.main import tailspan
 from dashboards.boards import BOARDS
 from dashboards.pushing import FOLDER_UID, SOURCE_UID
-from rig.answering import ReceivedRequest, Reply, answering
+from rig.http_servers import ReceivedRequest, Reply, running_http_server
 
 TOKEN = "glsa_a-token"
 Answer = tuple[int, Any]
@@ -104,7 +104,7 @@ def grafana() -> Iterator[Grafana]:
         kind = "text/html" if page else "application/json"
         return Reply(status, text.encode(), {"Content-Type": kind})
 
-    with answering(answer) as server:
+    with running_http_server(answer) as server:
         here.port = server.port
         yield here
 

@@ -24,7 +24,7 @@ from exporters.prometheus import PrometheusExporter
 from exporters.totals.label_limits import LIMIT, Labels
 from rig.ports import free_port
 from rig.program import Program
-from rig.watching import wait_for
+from rig.prometheus_stack import wait_for
 from store.database import open_database
 from store.rollups import names as names_module
 from store.rollups.building import settle

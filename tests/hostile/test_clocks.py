@@ -12,7 +12,7 @@ from alerts.objectives import Goodput
 from alerts.openslo.reader import OBJECTIVES, load
 from collector.server import Collector
 from collector.testing import running
-from server.retaining import Keep, begin, retain
+from server.retention_task import RetentionPeriods, begin, retain
 from store.alerting.incidents import evaluated_until, read_incidents
 from store.database import open_database
 from store.queries import Window, request_count, request_table
@@ -76,7 +76,7 @@ class World:
                     if incident.severity == "page" and self.page_s is None:
                         self.page_s = self.at_s
                 if self.at_s % MINUTE_S == 0:
-                    assert asyncio.run(retain(self.engine, Keep(), self.clock)) == 0
+                    assert asyncio.run(retain(self.engine, RetentionPeriods(), self.clock)) == 0
 
     @contextmanager
     def _collector(self, writer: Writer) -> Iterator[Collector]:

@@ -19,7 +19,7 @@ from alerts.evaluation.counting import EVALUATION_S, count_requests
 from alerts.evaluation.evaluator import Evaluator
 from alerts.objectives import counted as counted_of
 from alerts.openslo.reader import OBJECTIVES, load
-from server import probes
+from server import http_check
 from store.alerting.slo_counts import NUMBERS, counted, read_counts
 from store.database import open_database
 from store.requests.in_flight import oldest_seen_unix_ns
@@ -104,7 +104,9 @@ def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> 
                     ago_s = [seeded.choice([0.0, 1.0, 700.0, 3_600.0]) for _ in range(SPANS)]
                     body = encode_spans([span_at(each) for each in ago_s]).SerializeToString()
                     for path, each in (("/v1/traces", body), *hung(seeded)):
-                        kept = probes.post(endpoint + path, each, "application/x-protobuf", 10.0).ok
+                        kept = http_check.post(
+                            endpoint + path, each, "application/x-protobuf", 10.0
+                        ).ok
                         taken.append(SPANS * (kept and each is body))
 
             senders = [

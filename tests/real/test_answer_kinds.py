@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from rig import install, thinking
+from rig import install, reasoning_model
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
-ENDS_SOON = {"logit_bias": {str(thinking.END_ID): 4}, "seed": 1, "ignore_eos": True}
+ENDS_SOON = {"logit_bias": {str(reasoning_model.END_ID): 4}, "seed": 1, "ignore_eos": True}
 """Every token of the random model ends the reasoning with a probability of about a tenth."""
 
 FUNCTION = {
@@ -35,8 +35,8 @@ KINDS = ("reasoning_tokens", "tool_call_tokens", "content_tokens")
 def reasoning(
     start_module_vllm: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Any:
-    folder = tmp_path_factory.mktemp("thinking") / "tokenizer"
-    command = [str(install.PYTHON), str(thinking.__file__), str(folder)]
+    folder = tmp_path_factory.mktemp("reasoning_model") / "tokenizer"
+    command = [str(install.PYTHON), str(reasoning_model.__file__), str(folder)]
     subprocess.run(command, check=True)
     return start_module_vllm(
         *("--tokenizer", str(folder), "--reasoning-parser", "deepseek_r1"),

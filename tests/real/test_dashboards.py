@@ -9,8 +9,8 @@ import pytest
 from alerts import vocabulary
 from dashboards.boards import BOARDS
 from dashboards.panels import HIGHEST, Kind
-from rig.asking import Answer, answers, marked
-from rig.watching import NotHereError, Watched, wait_for, watched
+from rig.panel_queries import Answer, answers, marked
+from rig.prometheus_stack import MonitoredTailspan, NotHereError, monitored_tailspan, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -20,10 +20,10 @@ SCRAPES_MISSED = 5
 
 
 @contextmanager
-def _traffic(folder: Path, features: str) -> Iterator[Watched]:
+def _traffic(folder: Path, features: str) -> Iterator[MonitoredTailspan]:
     """Simulate a fleet with minutes of past traffic and new traffic."""
     try:
-        with watched(folder, features=features) as here:
+        with monitored_tailspan(folder, features=features) as here:
             here.simulate("--backfill", "5m", "--rate", "10")
             _until_scraped_for(here, 6)
             _until_budgets_are_known(here)
@@ -33,12 +33,12 @@ def _traffic(folder: Path, features: str) -> Iterator[Watched]:
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitoredTailspan]:
     with _traffic(tmp_path_factory.mktemp("watched"), "exemplar-storage") as here:
         yield here
 
 
-def _until_scraped_for(here: Watched, times: int) -> None:
+def _until_scraped_for(here: MonitoredTailspan, times: int) -> None:
     """Wait until Prometheus has scraped traffic and engines several times."""
     asked = (
         f"min(resets(tailspan_engine_steps_total[1m]) * 0 +"
@@ -47,7 +47,7 @@ def _until_scraped_for(here: Watched, times: int) -> None:
     wait_for("live traffic", lambda: here.ask("query", query=asked)["result"])
 
 
-def _until_budgets_are_known(here: Watched) -> None:
+def _until_budgets_are_known(here: MonitoredTailspan) -> None:
     wait_for("budgets", lambda: here.ask("query", query=vocabulary.EXHAUSTED_IN)["result"], 120)
 
 
@@ -70,7 +70,7 @@ def _wrong(found: Answer) -> str | None:
     return None
 
 
-def _all_answers(here: Watched, *, one: bool = False) -> list[Answer]:
+def _all_answers(here: MonitoredTailspan, *, one: bool = False) -> list[Answer]:
     return [found for board in BOARDS for found in answers(here, board, SHOWN_S, one=one)]
 
 
@@ -82,7 +82,7 @@ def _complaints(found: list[Answer]) -> list[str]:
     ]
 
 
-def _complete_answers(here: Watched, *, one: bool = False) -> list[Answer]:
+def _complete_answers(here: MonitoredTailspan, *, one: bool = False) -> list[Answer]:
     """Return the results of all panels, and fail if a panel without a native query has none.
 
     A scrape that times out on a busy machine removes every gauge until the next scrape, so
@@ -98,11 +98,11 @@ def _complete_answers(here: Watched, *, one: bool = False) -> list[Answer]:
     raise AssertionError("\n".join(complaints))
 
 
-def test_no_panel_is_without_data(fleet: Watched) -> None:
+def test_no_panel_is_without_data(fleet: MonitoredTailspan) -> None:
     assert len(_complete_answers(fleet)) > 40
 
 
-def test_every_dashboard_variable_has_an_effect_and_data(fleet: Watched) -> None:
+def test_every_dashboard_variable_has_an_effect_and_data(fleet: MonitoredTailspan) -> None:
     found = _complete_answers(fleet, one=True)
     of_probes = [each for each in found if each.panel.page == "outside"]
     of_fleet = [each for each in found if each.panel.page != "outside"]
@@ -134,7 +134,7 @@ def test_a_prometheus_of_native_histograms_has_them_all(tmp_path: Path) -> None:
     assert all(each.series for each in of_cells)
 
 
-def test_phases_add_up_to_end_to_end(fleet: Watched) -> None:
+def test_phases_add_up_to_end_to_end(fleet: MonitoredTailspan) -> None:
     phases = "sum(increase(tailspan_phase_seconds_total[15s]))"
     [both] = fleet.ask(
         "query",
@@ -143,11 +143,11 @@ def test_phases_add_up_to_end_to_end(fleet: Watched) -> None:
     assert 0.05 < float(both["value"][1]) < 60
 
 
-def test_buckets_link_to_requests(fleet: Watched) -> None:
+def test_buckets_link_to_requests(fleet: MonitoredTailspan) -> None:
     _leads_to_requests(fleet, _complete_answers(fleet))
 
 
-def _leads_to_requests(here: Watched, found: list[Answer], within_s: int = 60) -> None:
+def _leads_to_requests(here: MonitoredTailspan, found: list[Answer], within_s: int = 60) -> None:
     now = time.time()
     asking = [each for each in found if each.query.exemplars]
     assert asking
@@ -158,7 +158,7 @@ def _leads_to_requests(here: Watched, found: list[Answer], within_s: int = 60) -
         assert all(len(reported["trace_id"]) == 32 for reported in labels)
 
 
-def test_a_restart_leaves_no_panel_without_data(fleet: Watched) -> None:
+def test_a_restart_leaves_no_panel_without_data(fleet: MonitoredTailspan) -> None:
     """Counters restart at 0, and no rate is negative."""
     [before] = fleet.ask("query", query="sum(tailspan_engine_steps_total)")["result"]
     fleet.end_simulation()
@@ -177,7 +177,7 @@ def test_a_restart_leaves_no_panel_without_data(fleet: Watched) -> None:
     _complete_answers(fleet)
 
 
-def test_a_deploy_is_marked_on_every_dashboard(fleet: Watched) -> None:
+def test_a_deploy_is_marked_on_every_dashboard(fleet: MonitoredTailspan) -> None:
     fleet.end_simulation()
     changing = ("--fault", "config_change@15s")
     fleet.simulate("--backfill", "0", "--rate", "10", "--seed", "3", *changing)

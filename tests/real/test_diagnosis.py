@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rig.faults.catalogue import FAULTS
-from rig.faults.judging import NO_INCIDENT, Judged, judged
+from rig.faults.evaluation import NO_INCIDENT, Judged, judged
 from rig.faults.recording import record
 from rig.faults.traffic import Traffic
 

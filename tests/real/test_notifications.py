@@ -29,10 +29,10 @@ from alerts.notify.webhook import SIGNATURE, signature
 from alerts.openslo.reader import load
 from alerts.policy import read_policy
 from alerts.prometheus.generate import tailspan_rules
-from rig.answering import HttpServer, answering
+from rig.http_servers import HttpServer, running_http_server
 from rig.ports import free_port
 from rig.program import Program, Tailspan
-from rig.watching import answers, wait_for
+from rig.prometheus_stack import answers, wait_for
 from store.alerting.notifications import read_notifications
 from store.database import open_database
 
@@ -83,7 +83,7 @@ class Receiver:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with answering() as server:
+    with running_http_server() as server:
         yield Receiver(server)
 
 

@@ -57,7 +57,7 @@ def reports(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         folder = tmp_path_factory.mktemp(name)
         (folder / "config.json").write_text(json.dumps(whole(name)))
         folders.append(str(folder))
-    script = Path(install.__file__).with_name("perf.py")
+    script = Path(install.__file__).with_name("vllm_step_costs.py")
     done = subprocess.run(
         [str(install.PYTHON), str(script), *folders],
         env=serve.environment("http://127.0.0.1:9", os.environ),
@@ -79,7 +79,7 @@ def vllms(reports: Any, step_name: str, side: str, *endings: str) -> float:
 
 def ours(shape: ModelShape, step_name: str) -> Work:
     """Return our terms of the same step; vLLM counts the token being generated as read."""
-    from rig.perf import STEPS
+    from rig.vllm_step_costs import STEPS
 
     requests = STEPS[step_name]
     prompts = [(tokens, context) for tokens, context, prompt in requests if prompt]

@@ -34,7 +34,7 @@ from benchmarks._collector_traffic import record
 from collector.gpus.otlp_message import message as gpu_message
 from rig.postgresql import PostgreSQL
 from rig.program import PATIENCE_S, Tailspan, tailspan_command
-from rig.watching import wait_for
+from rig.prometheus_stack import wait_for
 from store import migrations
 from store.connections import writing
 from store.database import open_database

@@ -24,7 +24,7 @@ def laden(
     from rig import install
 
     folder = tmp_path_factory.mktemp("laden")
-    script = Path(install.__file__).with_name("adapter.py")
+    script = Path(install.__file__).with_name("lora_adapter.py")
     for name in ("ada", "bob"):
         subprocess.run([str(install.PYTHON), str(script), str(folder / name)], check=True)
     connector = {
@@ -119,10 +119,10 @@ def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) ->
         asked = timed.call.model
         assert rows[timed.trace_id]["lora"] == (None if asked == "tiny" else asked)
         assert_parts_sum(rows[timed.trace_id], whole=True)
-    held_s = [row["queue_held_s"] for row in rows.values() if row["lora"]]
-    assert max(held_s) > 0.05  # while the other adapter uses the only slot
+    delay_s = [row["queue_held_s"] for row in rows.values() if row["lora"]]
+    assert max(delay_s) > 0.05  # while the other adapter uses the only slot
     waited_s = [row["adapter_wait_s"] for row in rows.values() if row["lora"]]
-    assert sum(waited_s) > 0.8 * sum(held_s)
+    assert sum(waited_s) > 0.8 * sum(delay_s)
     assert max(row["adapter_wait_s"] for row in rows.values() if not row["lora"]) == 0
     assert max(row["queue_held_s"] for row in rows.values() if not row["lora"]) == 0
     deadline = time.monotonic() + 10

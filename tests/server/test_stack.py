@@ -15,7 +15,7 @@ from alerts.notify.configuration import Configuration
 from alerts.openslo.reader import OBJECTIVES, load
 from alerts.secrets import Secret
 from collector.errors import ListenError
-from server import children, probes
+from server import children, http_check
 from server.api.limits import ApiLimits
 from server.children import ChildError
 from server.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack
@@ -229,7 +229,7 @@ def test_a_burn_is_delivered_and_counted(
         async with stack:
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline:
-                metrics = await asyncio.to_thread(probes.get, stack.metrics_url)
+                metrics = await asyncio.to_thread(http_check.get, stack.metrics_url)
                 if DELIVERED in metrics.body:
                     return metrics.body
                 await asyncio.sleep(0.05)

@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from rig.answering import ReceivedRequest, Reply, answering
+from rig.http_servers import ReceivedRequest, Reply, running_http_server
 
 
 class TinyCollector:
@@ -46,6 +46,6 @@ def collector() -> Iterator[TinyCollector]:
     def answer(request: ReceivedRequest) -> Reply:
         return Reply(tiny.take(request.path, request.body), headers={"Retry-After": "0"})
 
-    with answering(answer) as server:
+    with running_http_server(answer) as server:
         tiny.url = server.url
         yield tiny

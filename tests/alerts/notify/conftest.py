@@ -9,7 +9,7 @@ import pytest
 from alerts.notify.channels import Channel, Kind
 from alerts.notify.message import HeldBack, Message, Transition, Windows
 from alerts.secrets import Secret
-from rig.answering import HttpServer, ReceivedRequest, Reply, answering, raw_server
+from rig.http_servers import HttpServer, ReceivedRequest, Reply, raw_server, running_http_server
 
 FIRED_S = 1_790_000_000
 TOKEN = "T0K3N-of-the-address"
@@ -88,7 +88,7 @@ def receiver() -> Iterator[Receiver]:
             return here.answers.pop(0)
         return here.answers[0] if here.answers else Reply(body=b"ok")
 
-    with answering(answer) as server:
+    with running_http_server(answer) as server:
         here = Receiver(server)
         yield here
 

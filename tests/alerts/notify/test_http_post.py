@@ -8,7 +8,7 @@ import pytest
 from alerts.notify.channels import Channel, Kind, Post
 from alerts.notify.http_post import MOST_BYTES, Answer, Sender, Verdict, retry_after_s
 from alerts.secrets import Secret
-from rig.answering import Reply
+from rig.http_servers import Reply
 
 POST = Post(b'{"a": 1}', headers={"Idempotency-Key": "k"})
 Make = Callable[..., Channel]

@@ -23,7 +23,7 @@ from exporters.metrics_app import metrics_app
 from exporters.prometheus import PrometheusExporter
 from rig.ports import free_port
 from rig.program import Program
-from rig.watching import answers, wait_for
+from rig.prometheus_stack import answers, wait_for
 from telemetry.quantiles import quantile
 from telemetry.requests import RequestTimeline
 

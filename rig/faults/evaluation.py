@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rig.faults.pairs import AND
+from rig.faults.combined_faults import AND
 
 NO_INCIDENT = "no_incident"
 LIMIT_S = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ExplanationResult:
     """A recorded fault, and the causes that the diagnosis found."""
 
     cause: str
@@ -65,7 +65,7 @@ class Judged:
         return set(self.causes) <= set(self.found[:3])
 
 
-def judged(case: Path, tailspan: Path | None = None) -> Judged:
+def evaluate_explanation(case: Path, tailspan: Path | None = None) -> ExplanationResult:
     """Run `tailspan explain` for the latency that the fault affects.
 
     Args:
@@ -79,7 +79,7 @@ def judged(case: Path, tailspan: Path | None = None) -> Judged:
     answer = _explained(case, truth, tailspan or Path(sys.executable).with_name("tailspan"))
     causes = answer["causes"]
     known = [(each.get("share_low"), each.get("share_high")) for each in causes]
-    return Judged(
+    return ExplanationResult(
         cause=truth["cause"],
         metric=truth["metric"],
         severity=truth["severity"],

@@ -2,7 +2,7 @@
 
 Run this module inside vLLM's own environment:
 
-    python thinking.py DIR
+    python reasoning_model.py DIR
     python -m rig.serve -- --tokenizer DIR --reasoning-parser deepseek_r1
 
 The chat template begins the reasoning, so an answer is reasoning until the model generates

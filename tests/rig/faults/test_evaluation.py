@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rig.faults.judging import Judged, judged
+from rig.faults.evaluation import ExplanationResult, evaluate_explanation
 
 TRUTH = {
     "cause": "engine_stall",
@@ -33,8 +33,8 @@ def an_answer(*causes: str, verdict: str = "incident") -> str:
     return json.dumps({"verdict": verdict, "excess_s": 0.2, "baseline_s": 0.1, "causes": named})
 
 
-def ask(tmp_path: Path, answer: str, status: int = 1, **changed: object) -> Judged:
-    return judged(case(tmp_path, **changed), answering(tmp_path, answer, status))
+def ask(tmp_path: Path, answer: str, status: int = 1, **changed: object) -> ExplanationResult:
+    return evaluate_explanation(case(tmp_path, **changed), answering(tmp_path, answer, status))
 
 
 def test_right_is_the_true_cause_first(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from telemetry.tasks import Task
 _log = logging.getLogger(__name__)
 
 
-class Evaluating:
+class EvaluationTask:
     """Evaluates the objectives every 15 s, and prints new incidents.
 
     When a sender starts, it may first send old requests. The first received request that has just

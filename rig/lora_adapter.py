@@ -2,7 +2,7 @@
 
 Run this module inside vLLM's own environment:
 
-    python adapter.py DIR
+    python lora_adapter.py DIR
     python -m rig.serve -- --enable-lora --max-lora-rank 8 --lora-modules ada=DIR
 """
 

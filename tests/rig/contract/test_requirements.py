@@ -2,17 +2,17 @@ from collections.abc import Callable
 
 import pytest
 
-from rig.contract.needs import (
+from rig.contract.reader import SourceTree
+from rig.contract.requirements import (
     Attribute,
     Attributes,
     Constant,
     Contains,
     Method,
     Named,
-    Need,
     ProcessName,
+    Requirement,
 )
-from rig.contract.reader import SourceTree
 
 MakeTree = Callable[[dict[str, str]], SourceTree]
 FINISHED = Method(
@@ -67,9 +67,9 @@ def test_a_missing_method_or_class_is_missing(make_tree: MakeTree, text: str) ->
 
 def test_a_return_annotation_is_compared(make_tree: MakeTree) -> None:
     """The plugin reads the list that `abort` returns, so `None` is reported as different."""
-    need = Method("A", "abort", returns="list[str]")
+    requirement = Method("A", "abort", returns="list[str]")
     tree = make_tree({"a.py": "class A:\n    def abort(self) -> None: ..."})
-    assert need.check(tree, ("a.py",)).status == "different"
+    assert requirement.check(tree, ("a.py",)).status == "different"
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_an_override_must_call_what_we_wrap(make_tree: MakeTree, body: str, stat
             """,
         }
     )
-    need = Method("Scheduler", "schedule", overridden_in="s")
-    assert need.check(tree, ("s/base.py",)).status == status
+    requirement = Method("Scheduler", "schedule", overridden_in="s")
+    assert requirement.check(tree, ("s/base.py",)).status == status
 
 
 def test_a_class_is_found_at_its_earlier_path(make_tree: MakeTree) -> None:
@@ -106,9 +106,9 @@ def test_missing_attributes_are_named(make_tree: MakeTree) -> None:
 
 
 def test_a_class_with_slots_differs(make_tree: MakeTree) -> None:
-    need = Attributes("A", ("x",), settable=True)
+    requirement = Attributes("A", ("x",), settable=True)
     tree = make_tree({"a.py": "@dataclass(slots=True)\nclass A:\n    x: int"})
-    assert need.check(tree, ("a.py",)).status == "different"
+    assert requirement.check(tree, ("a.py",)).status == "different"
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_a_class_with_slots_differs(make_tree: MakeTree) -> None:
 )
 def test_a_constant_holds_only_expected_values(make_tree: MakeTree, text: str, status: str) -> None:
     """Fewer values are accepted; a new value must be reviewed."""
-    need = Constant("REASONS", ("stop", "length"))
-    assert need.check(make_tree({"a.py": text}), ("a.py",)).status == status
+    requirement = Constant("REASONS", ("stop", "length"))
+    assert requirement.check(make_tree({"a.py": text}), ("a.py",)).status == status
 
 
 def test_a_renamed_process_is_reported(make_tree: MakeTree) -> None:
@@ -136,7 +136,7 @@ def test_a_renamed_process_is_reported(make_tree: MakeTree) -> None:
 
 
 @pytest.mark.parametrize(
-    ("need", "status"),
+    ("requirement", "status"),
     [
         (Contains("A.f", ("load()",)), "ok"),
         (Contains("A.f", ("save()", "load()")), "ok"),
@@ -148,10 +148,10 @@ def test_a_renamed_process_is_reported(make_tree: MakeTree) -> None:
     ],
 )
 def test_a_functions_source_is_checked_for_texts(
-    make_tree: MakeTree, need: Need, status: str
+    make_tree: MakeTree, requirement: Requirement, status: str
 ) -> None:
     tree = make_tree({"a.py": "class A:\n    def f(self):\n        load()"})
-    assert need.check(tree, ("a.py",)).status == status
+    assert requirement.check(tree, ("a.py",)).status == status
 
 
 def test_a_text_is_searched_in_a_class_or_a_module(make_tree: MakeTree) -> None:

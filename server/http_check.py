@@ -19,7 +19,7 @@ WIDEST_WHY = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResult:
     """A response. If there was no response, `status` is None and `reason` is the error."""
 
     status: int | None
@@ -44,7 +44,7 @@ def get(
     access: Access = OPEN,
     *,
     most_bytes: int | None = None,
-) -> Answer:
+) -> HttpResult:
     """Send a GET request. Errors are returned in the result, never raised.
 
     Args:
@@ -61,7 +61,7 @@ def post(
     content_type: str,
     timeout_s: float = TIMEOUT_S,
     access: Access = OPEN,
-) -> Answer:
+) -> HttpResult:
     """Send a POST request. Arguments and result are the same as for `get`."""
     return _in_time(url, body, {"Content-Type": content_type} | access.headers(), timeout_s, access)
 
@@ -73,11 +73,11 @@ def _in_time(
     timeout_s: float,
     access: Access,
     most_bytes: int | None = None,
-) -> Answer:
+) -> HttpResult:
     # A socket's timeout applies to each read, so a server that sends one byte per second would
     # block for ever. A name lookup has no timeout. Therefore the request runs in a thread, which is
     # abandoned after the time limit.
-    answers: SimpleQueue[Answer] = SimpleQueue()
+    answers: SimpleQueue[HttpResult] = SimpleQueue()
     threading.Thread(
         target=lambda: answers.put(
             _ask(url, body, headers, timeout_s, access, most_bytes or MOST_BYTES)
@@ -87,7 +87,7 @@ def _in_time(
     try:
         return answers.get(timeout=timeout_s)
     except Empty:
-        return Answer(None, f"no response within {timeout_s:g} s")
+        return HttpResult(None, f"no response within {timeout_s:g} s")
 
 
 def _ask(
@@ -97,7 +97,7 @@ def _ask(
     timeout_s: float,
     access: Access,
     most_bytes: int,
-) -> Answer:
+) -> HttpResult:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -117,7 +117,7 @@ def _ask(
             )
             response = connection.getresponse()
             moved = response.getheader("location") if 300 <= response.status < 400 else None
-            return Answer(
+            return HttpResult(
                 response.status,
                 f"moved to {moved}" if moved else response.reason,
                 response.read(most_bytes).decode("utf-8", "replace"),
@@ -125,12 +125,12 @@ def _ask(
         finally:
             connection.close()
     except TimeoutError:
-        return Answer(None, f"no response within {timeout_s:g} s")
+        return HttpResult(None, f"no response within {timeout_s:g} s")
     except OSError as error:
-        return Answer(None, error.strerror or str(error) or type(error).__name__)
+        return HttpResult(None, error.strerror or str(error) or type(error).__name__)
     except http.client.HTTPException as error:
-        return Answer(None, f"the response is not HTTP ({type(error).__name__})")
+        return HttpResult(None, f"the response is not HTTP ({type(error).__name__})")
     except ValueError as error:  # the URL has an invalid address or host name
-        return Answer(None, f"no http address: {error}")
+        return HttpResult(None, f"no http address: {error}")
     except Exception as error:  # without this, a failed thread would look like a slow server
-        return Answer(None, f"the request failed: {type(error).__name__}: {error}")
+        return HttpResult(None, f"the request failed: {type(error).__name__}: {error}")

@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
-from rig.made_probes import probing
 from rig.ports import free_port
 from rig.program import Program, tailspan_command
+from rig.synthetic_probes import send_synthetic_probes
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_S = 60.0
@@ -28,7 +28,7 @@ class NotHereError(Exception):
 
 
 @dataclass
-class Watched:
+class MonitoredTailspan:
     """The running programs, and functions that query them."""
 
     folder: Path
@@ -83,9 +83,9 @@ def answers(url: str) -> bool:
 
 
 @contextmanager
-def watched(
+def monitored_tailspan(
     folder: Path, scrape_s: float = 1.0, features: str = "exemplar-storage"
-) -> Iterator[Watched]:
+) -> Iterator[MonitoredTailspan]:
     """Start Tailspan, Prometheus and probers, but no fleet. All programs end when the context ends.
 
     Args:
@@ -116,7 +116,9 @@ def watched(
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
     with ExitStack() as running:
-        here = Watched(folder, f"http://127.0.0.1:{port}", metrics, http, scrape_s, running)
+        here = MonitoredTailspan(
+            folder, f"http://127.0.0.1:{port}", metrics, http, scrape_s, running
+        )
         ports = ("--grpc-port=0", f"--http-port={http}", f"--metrics-port={metrics}")
         here.start(*tailspan_command("up", "--no-explorer", *ports))
         here.start(
@@ -128,5 +130,5 @@ def watched(
         )
         for url in (f"http://127.0.0.1:{metrics}/readyz", f"{here.url}/-/ready"):
             wait_for(url, partial(answers, url))
-        running.enter_context(probing(http))
+        running.enter_context(send_synthetic_probes(http))
         yield here

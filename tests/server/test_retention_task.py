@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from server import retaining
-from server.retaining import Keep, begin, retain
+from server import retention_task
+from server.retention_task import RetentionPeriods, begin, retain
 from store.database import open_database
 from store.queries import Window, request_count
 from store.retention import deleted_until_unix_ns, newest_unix_ns
@@ -63,7 +63,7 @@ def started(engine: Engine, time: Time) -> CorroboratedClock:
 
 
 def kept_after(engine: Engine, clock: CorroboratedClock) -> int:
-    asyncio.run(retain(engine, Keep(), clock))
+    asyncio.run(retain(engine, RetentionPeriods(), clock))
     return request_count(engine, EVER)
 
 
@@ -134,11 +134,11 @@ def test_a_rollup_that_cannot_be_built_delays_no_other_deletion(
     def fails(*_: object) -> int:
         raise ValueError("a defect")
 
-    monkeypatch.setattr(retaining, "delete_older", fails)
+    monkeypatch.setattr(retention_task, "delete_older", fails)
     for name in ("delete_starts", "delete_older_rollups", "delete_old_notifications"):
-        monkeypatch.setattr(retaining, name, lambda *_, name=name: done.append(name))
+        monkeypatch.setattr(retention_task, name, lambda *_, name=name: done.append(name))
     clock = started(engine, Time())
     with pytest.raises(ValueError, match="a defect"):
-        asyncio.run(retain(engine, Keep(), clock))
+        asyncio.run(retain(engine, RetentionPeriods(), clock))
     assert done == ["delete_starts", "delete_older_rollups", "delete_old_notifications"]
     assert deleted_until_unix_ns(engine) == clock.deletable_unix_ns

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from server.evaluating import Evaluating
+from server.evaluation_task import EvaluationTask
 from store.leases import EVALUATION, Term
 from telemetry.requests import RequestTimeline
 from telemetry.tasks import Task
@@ -51,7 +51,7 @@ def evaluations(*stored: list[RequestTimeline]) -> int:
     evaluator = Counting()
 
     async def run() -> None:
-        evaluating = Evaluating(evaluator, time.time_ns, Held())  # type: ignore[arg-type]
+        evaluating = EvaluationTask(evaluator, time.time_ns, Held())  # type: ignore[arg-type]
         task = asyncio.create_task(evaluating.run(Task("evaluator")))
         while not evaluator.number:
             await asyncio.sleep(0.01)
@@ -80,7 +80,7 @@ def test_the_first_requests_that_have_just_ended_are_evaluated_at_once(
 
 def test_only_the_holder_of_the_lease_evaluates() -> None:
     evaluator, held, evaluated = Counting(), Held(None), []
-    evaluating = Evaluating(
+    evaluating = EvaluationTask(
         evaluator,  # type: ignore[arg-type]
         time.time_ns,
         held,  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ def test_a_taken_lease_is_used_at_once() -> None:
     evaluator, held = Counting(), Held(None)
 
     async def run() -> None:
-        evaluating = Evaluating(evaluator, time.time_ns, held)  # type: ignore[arg-type]
+        evaluating = EvaluationTask(evaluator, time.time_ns, held)  # type: ignore[arg-type]
         task = asyncio.create_task(evaluating.run(Task("evaluator")))
         while not evaluator.followed:
             await asyncio.sleep(0.01)

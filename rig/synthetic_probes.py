@@ -23,7 +23,7 @@ FAILS_ONE_IN: Final = 40
 
 
 @contextmanager
-def probing(otlp_http_port: int) -> Iterator[None]:
+def send_synthetic_probes(otlp_http_port: int) -> Iterator[None]:
     """Send results every second until the context ends."""
     stop = threading.Event()
     url = f"http://127.0.0.1:{otlp_http_port}/v1/traces"

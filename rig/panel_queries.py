@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from dashboards.annotations import SHOWN, annotations
 from dashboards.panels import Board, Kind, Panel, Query
 from dashboards.variables import VARIABLES
-from rig.watching import Watched
+from rig.prometheus_stack import MonitoredTailspan
 
 
 class Series(NamedTuple):
@@ -31,7 +31,9 @@ class Answer(NamedTuple):
     series: list[Series]
 
 
-def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> list[Answer]:
+def answers(
+    here: MonitoredTailspan, board: Board, range_s: int, *, one: bool = False
+) -> list[Answer]:
     """Return the results of all queries of all panels, over the last `range_s` seconds.
 
     Each dashboard variable has its first value if `one` is True, and all values if `one` is False.
@@ -55,7 +57,9 @@ def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> 
     return found
 
 
-def marked(here: Watched, board: Board, shown: str = SHOWN) -> dict[str, list[dict[str, str]]]:
+def marked(
+    here: MonitoredTailspan, board: Board, shown: str = SHOWN
+) -> dict[str, list[dict[str, str]]]:
     """Return the labels of a dashboard's current annotations (marks), by the annotation's name.
 
     Args:
@@ -74,7 +78,7 @@ def marked(here: Watched, board: Board, shown: str = SHOWN) -> dict[str, list[di
     }
 
 
-def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:
+def _values(here: MonitoredTailspan, board: Board, one: bool) -> dict[str, str]:
     """Return the value of each variable as Grafana would set it: its first value if `one`, else
     all."""
     values: dict[str, str] = {}

@@ -1,7 +1,7 @@
 import subprocess
 import sys
 
-from rig.faults.others import family, parent_of, worked_s
+from rig.faults.other_processes import family, parent_of, worked_s
 
 STAT = "4242 (a (strange) name) S 17 4242 4242 0 -1 4194304 2 0 0 0 150 50 7 8 20 0 1 0 99 1 1"
 
@@ -17,7 +17,7 @@ def test_ours_are_all_that_descend_from_us() -> None:
 
 
 def test_cpu_time_of_own_children_is_not_foreign() -> None:
-    from rig.faults.others import _read
+    from rig.faults.other_processes import _read
 
     child = subprocess.Popen(
         [sys.executable, "-c", "print(sum(range(10**7)), flush=True); input()"],

@@ -1,7 +1,7 @@
 """Prints vLLM's bytes and FLOPs for some steps, and the plugin's shape of the model.
 
-Run this module inside vLLM's own environment: `python perf.py DIR...`. Each folder contains a
-model's config.json. The output has one JSON object per line.
+Run this module inside vLLM's own environment: `python vllm_step_costs.py DIR...`. Each folder
+contains a model's config.json. The output has one JSON object per line.
 """
 
 import json

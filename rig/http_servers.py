@@ -43,7 +43,7 @@ class HttpServer:
 
 
 @contextmanager
-def answering(
+def running_http_server(
     reply: Callable[[ReceivedRequest], Reply | None] = lambda _: Reply(), version: str = "HTTP/1.0"
 ) -> Iterator[HttpServer]:
     """Run an HTTP server on a free port, with a thread for each request.
@@ -85,13 +85,13 @@ def answering(
         server.server_close()
 
 
-Manner = Callable[[socket.socket, bytes, threading.Event], None]
+ConnectionHandler = Callable[[socket.socket, bytes, threading.Event], None]
 """Handles a connection. The arguments are the connection, the first bytes that the client sent, and
 an event that is set when the server stops."""
 
 
 @contextmanager
-def raw_server() -> Iterator[Callable[[Manner], str]]:
+def raw_server() -> Iterator[Callable[[ConnectionHandler], str]]:
     """Yield a function that starts a server on a free port and returns the server's address.
 
     The argument of the yielded function handles the server's connections.
@@ -103,21 +103,21 @@ def raw_server() -> Iterator[Callable[[Manner], str]]:
         threads.append(threading.Thread(target=target, args=given))
         threads[-1].start()
 
-    def one(connection: socket.socket, manner: Manner) -> None:
+    def one(connection: socket.socket, handler: ConnectionHandler) -> None:
         with connection, contextlib.suppress(OSError):
             connection.settimeout(10)
-            manner(connection, connection.recv(65_536), ending)
+            handler(connection, connection.recv(65_536), ending)
 
-    def accept(listening: socket.socket, manner: Manner) -> None:
+    def accept(listening: socket.socket, handler: ConnectionHandler) -> None:
         with listening:
             while not ending.is_set():
                 with contextlib.suppress(TimeoutError):
-                    begin(one, listening.accept()[0], manner)
+                    begin(one, listening.accept()[0], handler)
 
-    def serve(manner: Manner) -> str:
+    def serve(handler: ConnectionHandler) -> str:
         listening = socket.create_server(("127.0.0.1", 0))
         listening.settimeout(0.05)
-        begin(accept, listening, manner)
+        begin(accept, listening, handler)
         return f"http://127.0.0.1:{listening.getsockname()[1]}"
 
     try:

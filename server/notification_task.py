@@ -31,7 +31,7 @@ OUTBOX = "outbox"
 _log = logging.getLogger(__name__)
 
 
-class Notifying:
+class NotificationTask:
     """The threads that add messages to the outbox after each evaluation, and deliver them.
 
     Args:

@@ -47,7 +47,7 @@ SETTLE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class RetentionPeriods:
     """Retention of each kind of data in nanoseconds, or None to keep it for ever."""
 
     rows_ns: int | None = KEEP_ROWS_NS
@@ -64,7 +64,7 @@ def begin(engine: Engine, clock: CorroboratedClock) -> None:
     clock.begin(newest_unix_ns(engine), deleted_until_unix_ns(engine))
 
 
-class Retaining:
+class RetentionTask:
     """The task that computes rollups and deletes old data.
 
     Args:
@@ -74,7 +74,7 @@ class Retaining:
     """
 
     def __init__(
-        self, engine: Engine, keep: Keep, clock: CorroboratedClock, leases: Leases
+        self, engine: Engine, keep: RetentionPeriods, clock: CorroboratedClock, leases: Leases
     ) -> None:
         self._engine = engine
         self._leases = leases
@@ -113,7 +113,7 @@ def _print_line(text: str) -> None:
         click.echo(text)
 
 
-async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
+async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedClock) -> int:
     """Compute rollups and delete old data once.
 
     Returns:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from server import children, probes
+from server import children, http_check
 from server.children import Child
 from server.explorer_launch import Launch
 from server.supervision import ChildEnded
@@ -35,7 +35,7 @@ def first_past_s(now_unix_ns: int) -> tuple[int, int]:
 Ends = asyncio.Queue[tuple[Child, int]]
 
 
-class _KeptChild:
+class _SupervisedChild:
     """A child process that is restarted when it ends.
 
     Args:
@@ -82,7 +82,7 @@ class _KeptChild:
             raise ChildEnded(f"it ended with status {status}; see {self.child.log}")
 
 
-class KeptExplorer(_KeptChild):
+class SupervisedExplorer(_SupervisedChild):
     """Starts the explorer, and restarts it when it ends."""
 
     def __init__(
@@ -102,13 +102,13 @@ class KeptExplorer(_KeptChild):
         """Wait until the explorer responds. Return False if the explorer ended or took too long."""
         deadline = time.monotonic() + EXPLORER_START_S
         while self.running and time.monotonic() < deadline:
-            if (await asyncio.to_thread(probes.get, f"{self._url()}/_stcore/health")).ok:
+            if (await asyncio.to_thread(http_check.get, f"{self._url()}/_stcore/health")).ok:
                 return True
             await asyncio.sleep(0.2)
         return False
 
 
-class KeptSimulator(_KeptChild):
+class SupervisedSimulator(_SupervisedChild):
     """Starts a simulated fleet, and restarts it when it ends. The fleet runs in a separate process,
     because computing the backfill would delay the collector."""
 

@@ -12,8 +12,8 @@ from alerts.notify.channels import Channel, Kind, Post
 from alerts.notify.http_post import Answer
 from alerts.openslo.reader import OBJECTIVES, load
 from alerts.secrets import Secret
-from server import notifying
-from server.notifying import Notifying, sentence
+from server import notification_task
+from server.notification_task import NotificationTask, sentence
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.alerting.notifications import Notification, read_notifications
 from store.database import open_database
@@ -60,13 +60,13 @@ class Others:
 @pytest.fixture
 def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[Others]:
     made = Others()
-    monkeypatch.setattr(notifying, "Sender", made.sender)
+    monkeypatch.setattr(notification_task, "Sender", made.sender)
     yield made
     made.let.set()
 
 
-def begin(engine: Engine, printed: list[str], leases: Leases | None = None) -> Notifying:
-    return Notifying(
+def begin(engine: Engine, printed: list[str], leases: Leases | None = None) -> NotificationTask:
+    return NotificationTask(
         engine,
         load([OBJECTIVES]).objectives,
         [channel("slow"), channel("quick")],

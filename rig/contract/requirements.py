@@ -30,7 +30,7 @@ class Finding:
 OK = Finding("ok")
 
 
-class Need(Protocol):
+class Requirement(Protocol):
     """A requirement on vLLM's source code."""
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
@@ -61,7 +61,7 @@ class Method:
     overridden_in: str = ""
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
-        """See `Need`."""
+        """See `Requirement`."""
         owner = tree.class_in(where, self.owner)
         if owner is None:
             return _no_class(self.owner, where)
@@ -120,7 +120,7 @@ class Attributes:
     settable: bool = False
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
-        """See `Need`."""
+        """See `Requirement`."""
         owner = tree.class_in(where, self.owner)
         if owner is None:
             return _no_class(self.owner, where)
@@ -140,7 +140,7 @@ class Constant:
     known: tuple[str, ...]
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
-        """See `Need`."""
+        """See `Requirement`."""
         for module in _modules(tree, where):
             value = module.constant(self.name)
             if value is None:
@@ -158,7 +158,7 @@ class ProcessName:
     begins: str
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
-        """See `Need`."""
+        """See `Requirement`."""
         found = [name for module in _modules(tree, where) for name in process_names(module)]
         if any(name.startswith(self.begins) for name in found):
             return OK
@@ -181,7 +181,7 @@ class Contains:
     never: bool = False
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
-        """See `Need`."""
+        """See `Requirement`."""
         functions = (module.function(self.function) for module in _modules(tree, where))
         function = next((found for found in functions if found), None)
         if function is None:
@@ -203,7 +203,7 @@ class Attribute:
     text: str
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
-        """See `Need`."""
+        """See `Requirement`."""
         owner = tree.class_in(where, self.owner)
         if owner is None:
             return _no_class(self.owner, where)
@@ -219,7 +219,7 @@ class Named:
     text: str
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
-        """See `Need`."""
+        """See `Requirement`."""
         if any(self.text in _texts(module.node) for module in _modules(tree, where)):
             return OK
         return Finding("missing", f"no {self.text} in {_places(where)}")
