@@ -17,7 +17,7 @@ from cost.bill import bill
 from cost.groups import Group, groups_of
 from cost.prices import PriceList
 from store.access.access import NotAllowed
-from store.billing.accounts import accounts
+from store.billing.billing_data import read_billing_data
 from store.cache_lookups import Report, lookup_count, models_of_calls, newest_lookups
 from store.queries import Window
 from store.rollups.names import OTHER
@@ -191,7 +191,7 @@ def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, Mean
     """Return the mean values of the answered requests, for each tenant and model, and for each
     model. Empty if the reader's role does not allow a bill."""
     try:
-        costs = bill(accounts(engine, window, _BY), prices).costs
+        costs = bill(read_billing_data(engine, window, _BY), prices).costs
     except NotAllowed:
         return {}
     outcomes = [costs.cells.have({"outcome": each}) for each in _ANSWERED]

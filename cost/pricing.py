@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from cost.prices import PriceList
-from telemetry.accounts import COEFFICIENTS
+from telemetry.billing_data import COEFFICIENTS
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.request_rows import PLACE, RequestRows, Row

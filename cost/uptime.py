@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from telemetry.accounts import COEFFICIENTS, GAP_S, WORK, EngineStretches
+from telemetry.billing_data import COEFFICIENTS, GAP_S, WORK, EngineStretches
 from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 from telemetry.starts import MOST_LOADING_S, EngineStart
 
@@ -41,7 +41,7 @@ Engine = tuple[str, int]
 @dataclass(slots=True)
 class Hour:
     """The times and work of one engine in the part of one hour that lies within the window. `work`
-    contains the increase of each total of `telemetry.accounts.WORK`."""
+    contains the increase of each total of `telemetry.billing_data.WORK`."""
 
     wall_s: float = 0.0
     """Seconds that the engine was up, including loading: the sum over the servers that share its

@@ -84,7 +84,7 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
     from cost.bill import bill
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
-    from store.billing.accounts import accounts
+    from store.billing.billing_data import read_billing_data
     from store.queries import Window
 
     try:
@@ -95,7 +95,7 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
     found = of_the_newest(
         url,
         lambda engine, newest: bill(
-            accounts(engine, Window(max(0, newest - PRICED_NS), newest)), in_force
+            read_billing_data(engine, Window(max(0, newest - PRICED_NS), newest)), in_force
         ),
     )
     if found is None:

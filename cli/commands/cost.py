@@ -132,10 +132,10 @@ def as_json(found: "CostAnswer", where: Mapping[str, str | None]) -> dict[str, A
     return {
         "from": bill.from_unix_ns / 1e9,
         "to": bill.to_unix_ns / 1e9,
-        "simulated": found.accounts.simulated,
-        "apportioned": found.accounts.apportioned,
-        "engines_from": found.accounts.engines_from_unix_ns / 1e9
-        if found.accounts.engines_from_unix_ns > bill.from_unix_ns
+        "simulated": found.billing_data.simulated,
+        "apportioned": found.billing_data.apportioned,
+        "engines_from": found.billing_data.engines_from_unix_ns / 1e9
+        if found.billing_data.engines_from_unix_ns > bill.from_unix_ns
         else None,
         "gaps_s": bill.uptime.gaps_s,
         "total": None if total is None else _line(total, named=False),

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from cli.render import text
 from store.queries import Window, newest_unix_ns
 from telemetry import time_text
-from telemetry.accounts import GAP_S
+from telemetry.billing_data import GAP_S
 from telemetry.requests import PricedBy
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def lines(found: "CostAnswer", where: Mapping[str, str | None]) -> Iterator[str]
     bill = found.bill
     window = Window(bill.from_unix_ns, bill.to_unix_ns)
     yield f"Cost of serving, {text.span(window)}"
-    if found.accounts.simulated:
+    if found.billing_data.simulated:
         yield "simulated data"
     yield ""
     total = bill.total
@@ -300,20 +300,20 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
             " elapsed time. The bill leaves out these hours. Two servers probably share a name"
             " (tailspan doctor)."
         )
-    if found.accounts.engines_from_unix_ns > bill.from_unix_ns:
+    if found.billing_data.engines_from_unix_ns > bill.from_unix_ns:
         yield (
-            f"Engine samples from before {time_text.moment(found.accounts.engines_from_unix_ns)}"
+            f"Engine samples from before {time_text.moment(found.billing_data.engines_from_unix_ns)}"
             " UTC are deleted (tailspan up --keep-hours). For that time the bill contains"
             " requests and recomputation, but no idle time."
         )
-    if not found.accounts.apportioned:
+    if not found.billing_data.apportioned:
         yield (
             "The whole cost of a request counts in the hour of its receipt, because the rows of"
             " requests that span two hours have expired."
         )
-    if found.accounts.overflowed:
+    if found.billing_data.overflowed:
         yield (
-            f"{found.accounts.overflowed:,} requests are counted as _other in a label, because"
+            f"{found.billing_data.overflowed:,} requests are counted as _other in a label, because"
             " there are too many label values. The groups with a name may lack some of them."
         )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from exporters.totals.engines import AHEAD_NS, STALE_NS, EngineKey
-from telemetry.accounts import GAP_S
+from telemetry.billing_data import GAP_S
 from telemetry.engines import EngineSample
 
 _GAP_NS: Final = GAP_S * 10**9

@@ -18,7 +18,7 @@ from store.rollups.buckets import Sums, nothing, sums_of
 from store.rollups.marks import SECOND_NS
 from store.rollups.queries import rollups
 from store.rollups.tables import HOUR_S, MINUTE_S
-from telemetry.accounts import AMOUNTS, Cells
+from telemetry.billing_data import AMOUNTS, Cells
 from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS

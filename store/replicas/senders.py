@@ -16,7 +16,7 @@ from store.connections import reading
 from store.queries import Window
 from store.rollups.marks import SECOND_NS
 from store.schema import SAMPLES
-from telemetry.accounts import GAP_S
+from telemetry.billing_data import GAP_S
 
 MOST_PROCESSES: Final = 64
 """Maximum number of processes of one engine that are compared in pairs: those that sent for the

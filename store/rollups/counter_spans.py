@@ -18,7 +18,7 @@ from store.connections import reading
 from store.rollups.marks import SECOND_NS
 from store.rollups.sample_tables import Kind
 from store.rollups.tables import MINUTE_S
-from telemetry.accounts import GAP_S
+from telemetry.billing_data import GAP_S
 from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS

@@ -13,7 +13,7 @@ from sqlalchemy import Boolean, Column, Table, Text
 
 from store.rollups.tables import PACKED, key_column, marks_table, state_table
 from store.schema import GPUS, METADATA, SAMPLES
-from telemetry.accounts import COEFFICIENTS, WORK, Count
+from telemetry.billing_data import COEFFICIENTS, WORK, CounterKey
 from telemetry.fields import rolled_up
 from telemetry.gpus import GpuSample
 
@@ -66,7 +66,7 @@ _ENERGY: Final = rolled_up(GpuSample)
 
 ENGINES: Final = Kind(
     SAMPLES,
-    Count._fields,
+    CounterKey._fields,
     "region",
     WORK,
     COEFFICIENTS,

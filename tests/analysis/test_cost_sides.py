@@ -12,7 +12,7 @@ from cost.bill import Bill, bill
 from roofline.load import summed
 from roofline.shape_from_config import read_shape
 from roofline.work import work_of
-from telemetry.accounts import COEFFICIENTS
+from telemetry.billing_data import COEFFICIENTS
 from tests.cost.making import PRICES, start, steady
 
 SHAPE = json.dumps(

@@ -1,4 +1,4 @@
-"""Accounts for tests: engines as (replica, samples), requests as cells."""
+"""Billing data for tests: engines as (replica, samples), requests as cells."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -11,13 +11,13 @@ from cost.charges import weighed_tokens
 from cost.prices import DevicePrice, Origin, PriceList
 from cost.replica_hours import replica_hours
 from cost.request_costs import RequestCosts, costs_of
-from telemetry.accounts import (
+from telemetry.billing_data import (
     AMOUNTS,
     COEFFICIENTS,
     WORK,
-    Accounts,
+    BillingData,
     Cells,
-    Count,
+    CounterKey,
     EngineStretches,
     GpuStretches,
 )
@@ -39,7 +39,7 @@ def engine_stretches(
     """Return samples by (replica, engine), each (Unix seconds, total busy seconds)."""
     counts, which, rows, first, last = [], [], [], [], []
     for (replica, engine), pairs in samples.items():
-        counts.append(Count(replica, engine, 1, int(started_s * NS)))
+        counts.append(CounterKey(replica, engine, 1, int(started_s * NS)))
         minutes: dict[int, list[tuple[float, float | None]]] = {}
         for at, busy in pairs:
             minutes.setdefault(int(at // 60), []).append((at, busy))
@@ -115,8 +115,8 @@ def accounts(
     from_s: float = 0,
     to_s: float = 3_600,
     gpus: GpuStretches | None = None,
-) -> Accounts:
-    return Accounts(
+) -> BillingData:
+    return BillingData(
         from_unix_ns=round(from_s * NS),
         to_unix_ns=round(to_s * NS),
         engines=engines,
@@ -140,8 +140,8 @@ def steady(
     from_s: int,
     to_s: int,
     rps: Callable[[int], tuple[float, float, float]] = lambda hour: (2.0, 800.0, 200.0),
-) -> Accounts:
-    """Return the accounts of engines, each of which runs from one second to another.
+) -> BillingData:
+    """Return the billing data of engines, each of which runs from one second to another.
 
     Engine data is per minute, and requests are per hour.
 
@@ -153,7 +153,7 @@ def steady(
     totals: dict[str, list[tuple[float, float]]] = {name: [] for name in WORK}
     rows = []
     for replica, (up_s, down_s) in engines.items():
-        counts.append(Count(replica, 0, 1, -(10**15)))
+        counts.append(CounterKey(replica, 0, 1, -(10**15)))
         total = dict.fromkeys(WORK, 0.0)
         for hour in range(up_s // 3_600 * 3_600, down_s, 3_600):
             rate, went_in, came_out = rps(hour)

@@ -7,7 +7,7 @@ from cost.bill import bill
 from cost.energy import _sums, energy, energy_by_group, total_energy
 from cost.pricefile import parse_prices
 from cost.uptime import uptime_of
-from telemetry.accounts import Accounts, GpuStretches
+from telemetry.billing_data import BillingData, GpuStretches
 from tests.cost.making import NS, accounts, cells, engine_stretches, start
 from tests.cost.making import PRICES as PRICED
 
@@ -31,7 +31,7 @@ def gpu_stretches(joules: list[float], replica: str = "r") -> GpuStretches:
     )
 
 
-def fleet(shares: list[float], watts: list[float]) -> Accounts:
+def fleet(shares: list[float], watts: list[float]) -> BillingData:
     """Return how busy the engine was in each minute, and the energy of its GPU."""
     points, busy_s = [], 0.0
     for minute, share in enumerate(shares):

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from cost.bill import bill
 from cost.uptime import uptime_of
-from telemetry.accounts import COEFFICIENTS, WORK, Count, EngineStretches
+from telemetry.billing_data import COEFFICIENTS, WORK, CounterKey, EngineStretches
 from tests.cost.making import NS, PRICES, accounts, busy, cells, engine_stretches, start, steady
 
 HOUR_S = 3_600
 
 
-def stretches(*senders: tuple[Count, list[tuple[float, float | None]]]) -> EngineStretches:
+def stretches(*senders: tuple[CounterKey, list[tuple[float, float | None]]]) -> EngineStretches:
     """Return the samples of each process, (Unix seconds, total busy seconds), as one stretch."""
     which = [place for place, (_, points) in enumerate(senders) for _ in points]
     at = np.array([round(at * NS) for _, points in senders for at, _ in points], np.int64)
@@ -37,7 +37,7 @@ def server(process: int, from_s: int, to_s: int, share: float | None, replica: s
     """Return a server that started at `from_s` and is busy this share of the time."""
     points = [(float(at), None if share is None else (at - from_s) * share)
             for at in range(from_s, to_s + 1)]  # fmt: skip
-    return Count(replica, 0, process, from_s * NS), points
+    return CounterKey(replica, 0, process, from_s * NS), points
 
 
 @pytest.mark.parametrize("process", [1, 2])
@@ -80,7 +80,7 @@ def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
     points: list[tuple[float, float | None]] = [
         (float(at), 0.0 if at < 30 else 10.0) for at in range(61)
     ]
-    engines = stretches((Count("r", 0, 1, 0), points))
+    engines = stretches((CounterKey("r", 0, 1, 0), points))
     found = uptime_of(engines, 25 * NS, 60 * NS)
     (hour,) = found.hours.values()
     assert hour.wall_s == pytest.approx(35)
@@ -95,7 +95,7 @@ def test_busy_time_that_fits_nowhere_is_reported_and_not_billed() -> None:
     points: list[tuple[float, float | None]] = [
         (float(at), at * 0.5 + (1_000.0 if at % 2 else 0.0)) for at in range(301)
     ]
-    made = accounts(stretches((Count("r", 0, 1, 0), points)), cells(), [start("r")])
+    made = accounts(stretches((CounterKey("r", 0, 1, 0), points)), cells(), [start("r")])
     found = bill(made, PRICES)
     assert found.total is not None
     assert found.total.idle_usd is not None
@@ -128,7 +128,7 @@ def test_idle_time_is_never_below_zero_and_the_parts_sum_to_the_bill(
         for step_s, busy_s in samples:
             at_s, total = at_s + step_s, total + busy_s
             rows.append((at_s, total))
-        points.append((Count("r", 0, process, began_s * NS), rows))
+        points.append((CounterKey("r", 0, process, began_s * NS), rows))
     made = accounts(
         stretches(*points),  # type: ignore[arg-type]
         cells({"replica": "r", "billed_s": 100.0, "wasted_s": 1.0}),
@@ -209,9 +209,9 @@ def test_engines_that_are_up_together_are_added() -> None:
 def test_many_restarts_of_a_sender_take_linear_time() -> None:
     """4,000 processes have 8,000 starts at once."""
     number = 8_000
-    points: list[tuple[Count, list[tuple[float, float | None]]]] = [
+    points: list[tuple[CounterKey, list[tuple[float, float | None]]]] = [
         (
-            Count("r", 0, place // 2, place),
+            CounterKey("r", 0, place // 2, place),
             [(float(place % 3_000), 0.0), (place % 3_000 + 9.0, 1.0)],
         )
         for place in range(number)
@@ -226,7 +226,7 @@ def test_many_restarts_of_a_sender_take_linear_time() -> None:
 
 def test_first_samples_without_a_total_lose_no_busy_time() -> None:
     """A server may send a sample before its engine reports."""
-    count = Count("r", 0, 1, 0)
+    count = CounterKey("r", 0, 1, 0)
     points = [(0.004, None), (2.05, 0.05), (8.1, 6.1)]
     found = uptime_of(stretches((count, points)), 0, HOUR_S * NS)
     ((_, hour),) = found.hours.items()

@@ -12,7 +12,7 @@ from cost.energy import energy
 from cost.pricefile import parse_prices
 from cost.uptime import Hour, uptime_of
 from store import dialects
-from store.billing.accounts import accounts
+from store.billing.billing_data import read_billing_data
 from store.connections import writing
 from store.queries import Window
 from store.retention import delete_older, delete_older_rollups
@@ -24,7 +24,7 @@ from store.rollups.sample_rollups import stretches
 from store.rollups.sample_tables import ENGINES, KINDS, SAMPLE_MARKS
 from store.rollups.tables import HOUR_S, MINUTE_S
 from store.simulation_removal import delete_simulation
-from telemetry.accounts import COEFFICIENTS, WORK
+from telemetry.billing_data import COEFFICIENTS, WORK
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 
@@ -114,7 +114,7 @@ def fleet(sample_row: Samples, gpu_row: Gpus) -> list[EngineSample | GpuSample]:
 
 def results(engine: Engine, window: Window = EVER) -> tuple[Any, ...]:
     """Return every result that a bill reads from samples: engine hours, GPU energy, names."""
-    found = accounts(engine, window)
+    found = read_billing_data(engine, window)
     times = uptime_of(found.engines, found.from_unix_ns, found.to_unix_ns)
     drawn = energy(found, PRICES, times)
     return (
@@ -221,7 +221,7 @@ def test_a_bill_is_kept_after_samples_and_minutes_are_deleted(
     of_rows = results(engine)
     delete_older(engine, 7 * DAY_S * S, LATER_S * S, pause=lambda: None)
     same(results(engine), of_rows)
-    assert accounts(engine, EVER).engines_from_unix_ns == 0
+    assert read_billing_data(engine, EVER).engines_from_unix_ns == 0
     write(sample_row(replica="a", at_unix_ns=(START_S + 60) * S))  # refused as too late
     settle(engine, LATER_S)
     assert marked(engine, MINUTE_S, SAMPLED) == {}
@@ -230,12 +230,12 @@ def test_a_bill_is_kept_after_samples_and_minutes_are_deleted(
     assert kept(engine, MINUTE_S) == 0
     assert kept(engine, HOUR_S) == 3
     same(results(engine), of_rows)
-    inside = accounts(engine, INSIDE)
+    inside = read_billing_data(engine, INSIDE)
     assert inside.from_unix_ns == START_S * S
     same(results(engine, INSIDE), of_rows)
     delete_older_rollups(engine, 20 * DAY_S * S, 20 * DAY_S * S, LATER_S * S)
     assert kept(engine, HOUR_S) == 0
-    assert accounts(engine, EVER).engines_from_unix_ns > EVER.to_unix_ns
+    assert read_billing_data(engine, EVER).engines_from_unix_ns > EVER.to_unix_ns
 
 
 def test_simulated_rollups_are_deleted(engine: Engine, write: Write, sample_row: Samples) -> None:
@@ -243,9 +243,9 @@ def test_simulated_rollups_are_deleted(engine: Engine, write: Write, sample_row:
     write(*minute, *(sample_row(n, replica="made", simulated=True) for n in range(50)))
     settle(engine, LATER_S)
     window = Window(0, LATER_S * S)
-    assert accounts(engine, window).simulated
+    assert read_billing_data(engine, window).simulated
     delete_simulation(engine)
-    found = accounts(engine, window)
+    found = read_billing_data(engine, window)
     assert not found.simulated
     assert {each.replica for each in found.engines.counts} == {"real"}
 
@@ -333,7 +333,9 @@ def test_a_long_window_of_many_engines_is_read_by_the_hour(
     write(*fleet(sample_row, gpu_row))
     begin(engine)
     settle(engine, LATER_S)
-    assert set(np.diff(np.unique(accounts(engine, EVER).engines.bucket_unix_s)).tolist()) & {60}
+    assert set(
+        np.diff(np.unique(read_billing_data(engine, EVER).engines.bucket_unix_s)).tolist()
+    ) & {60}
     monkeypatch.setattr(sample_rollups, "MOST_BY_MINUTES", 30)
-    many = accounts(engine, EVER).engines.bucket_unix_s
+    many = read_billing_data(engine, EVER).engines.bucket_unix_s
     assert not (many[(many > many.min()) & (many < many.max())] % HOUR_S).any()

@@ -16,7 +16,7 @@ from cost.bill_lines import Line
 from cost.energy import Energy
 from cost.groups import Group
 from cost.managed import Comparison
-from telemetry.accounts import GAP_S
+from telemetry.billing_data import GAP_S
 from telemetry.requests import PricedBy
 from ui.frame.address import link
 from ui.frame.view import View

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
-from analysis.filtered_accounts import of_replica
+from analysis.filtered_billing_data import of_replica
 from cost.bill import bill
 from cost.prices import PriceList
 from store.access.access import NotAllowed
-from store.billing.accounts import accounts
+from store.billing.billing_data import read_billing_data
 from store.queries import Window
 from ui.kit.time_bins import SECOND_NS
 
@@ -35,7 +35,7 @@ def hourly_cost(
     """
     end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKED_AT_NS), window.to_unix_ns)
     try:
-        read = accounts(engine, end)
+        read = read_billing_data(engine, end)
     except NotAllowed:
         return None
     found = bill(of_replica(read, equals.get("replica")), prices)

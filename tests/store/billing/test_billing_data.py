@@ -11,14 +11,14 @@ from simulator.dataset import run
 from simulator.faults import Fault
 from simulator.fleet_config import FleetConfig
 from store import dialects
-from store.billing.accounts import accounts
+from store.billing.billing_data import read_billing_data
 from store.connections import writing
 from store.queries import Window
 from store.retention import delete_older
 from store.rollups.building import settle
 from store.rollups.marks import SAMPLED
 from store.writer import Writer
-from telemetry.accounts import COEFFICIENTS
+from telemetry.billing_data import COEFFICIENTS
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
 
@@ -35,7 +35,7 @@ def keep(engine: Engine, *rows: RequestTimeline, samples: list[EngineSample] | N
 
 
 def seconds(engine: Engine, from_s: int, to_s: int) -> dict[int, float]:
-    cells = accounts(engine, Window(from_s * NS, to_s * NS)).cells
+    cells = read_billing_data(engine, Window(from_s * NS, to_s * NS)).cells
     found: dict[int, float] = {}
     for hour, billed in zip(
         cells.hour_unix_s.tolist(), cells.sums["billed_s"].tolist(), strict=True
@@ -73,11 +73,13 @@ def test_deleted_samples_limit_the_bills_start(engine: Engine, request_row: Requ
     keep(engine, request_row(received_unix_ns=HOUR_S * NS, replica="r", billed_s=8.0))
     settle(engine, HOUR_S + 10_000)
     delete_older(engine, NS, (HOUR_S + 7_200) * NS, pause=lambda: None)
-    assert accounts(engine, Window(HOUR_S * NS, (HOUR_S + 60) * NS)).engines_from_unix_ns == 0
+    assert (
+        read_billing_data(engine, Window(HOUR_S * NS, (HOUR_S + 60) * NS)).engines_from_unix_ns == 0
+    )
     with writing(engine) as connection:
         dialects.of(engine).remove(connection, SAMPLED.state, SAMPLED.state.c.width_s > 0)
     for _ in range(2):
-        found = accounts(engine, Window(HOUR_S * NS, (HOUR_S + 3_600) * NS))
+        found = read_billing_data(engine, Window(HOUR_S * NS, (HOUR_S + 3_600) * NS))
         assert found.cells.sums["billed_s"].sum() == 8.0
         assert found.engines_from_unix_ns == pytest.approx((HOUR_S + 7_200) * NS, abs=60 * NS)
         settle(engine, HOUR_S + 10_000)
@@ -85,7 +87,7 @@ def test_deleted_samples_limit_the_bills_start(engine: Engine, request_row: Requ
 
 def test_a_label_without_rollups_is_refused(engine: Engine) -> None:
     with pytest.raises(ValueError, match=r"cannot group a bill by .config.; allowed: model, lora"):
-        accounts(engine, Window(0, 60 * NS), ["config"])
+        read_billing_data(engine, Window(0, 60 * NS), ["config"])
 
 
 def fleets_bill(engine: Engine, cause: str) -> Bill:
@@ -95,7 +97,7 @@ def fleets_bill(engine: Engine, cause: str) -> Bill:
     with Writer(engine) as writer:
         writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)
     last = max(sample.at_unix_ns for sample in case.samples)
-    found = bill(accounts(engine, Window(0, last + 1), ["tenant"]), load_prices())
+    found = bill(read_billing_data(engine, Window(0, last + 1), ["tenant"]), load_prices())
     for line in [*found.lines, *([found.total] if found.total else [])]:
         assert line.idle_usd is not None
         parts = line.requests_usd + line.wasted_usd + line.idle_usd
@@ -190,7 +192,7 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
     end_s = HOUR_S + 72 * 3_600
 
     def billed(from_s: int, to_s: int) -> Sequence[Group]:
-        return bill(accounts(sqlite, Window(from_s * NS, to_s * NS)), H100).groups
+        return bill(read_billing_data(sqlite, Window(from_s * NS, to_s * NS)), H100).groups
 
     (of_rows,) = billed(HOUR_S, end_s)
     settle(sqlite, end_s + 7_200)
@@ -222,7 +224,7 @@ def test_two_fleets_of_one_name_have_no_negative_idle_time(sqlite: Engine) -> No
     with Writer(sqlite) as writer:
         for case in (one, other):
             writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)
-    found = bill(accounts(sqlite, Window(HOUR_S * NS, (HOUR_S + 120) * NS)), load_prices())
+    found = bill(read_billing_data(sqlite, Window(HOUR_S * NS, (HOUR_S + 120) * NS)), load_prices())
     assert found.total is not None
     assert found.total.wall_s == pytest.approx(4 * 64, rel=0.05)
     assert found.engines == pytest.approx(4, rel=0.05)
@@ -242,7 +244,8 @@ def test_minutes_have_no_negative_idle_time_and_sum_to_the_whole(sqlite: Engine)
     def idle_usd(from_s: int, to_s: int) -> list[float]:
         window = Window((HOUR_S + from_s) * NS, (HOUR_S + to_s) * NS)
         return [
-            line.idle_usd or 0.0 for line in bill(accounts(sqlite, window), load_prices()).lines
+            line.idle_usd or 0.0
+            for line in bill(read_billing_data(sqlite, window), load_prices()).lines
         ]
 
     minutes = [each for at in range(0, 300, 60) for each in idle_usd(at, at + 60)]

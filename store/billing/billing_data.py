@@ -14,14 +14,14 @@ from store.rollups.counter_spans import Stretches
 from store.rollups.marks import SECOND_NS
 from store.rollups.sample_rollups import known_from_unix_s, stretches
 from store.rollups.tables import LABELS
-from telemetry.accounts import Accounts, Count, EngineStretches, GpuStretches
+from telemetry.billing_data import BillingData, CounterKey, EngineStretches, GpuStretches
 from telemetry.starts import MOST_LOADING_S
 
 BASE: Final = ("replica", "outcome", "model")
 """The labels that every bill needs."""
 
 
-def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts:
+def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) -> BillingData:
     """Read the data for the bill of a window.
 
     Args:
@@ -42,7 +42,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
     start, end = read.window.from_unix_ns, read.window.to_unix_ns
     engines, gpus = stretches(engine, read.window)
     known_from = known_from_unix_s(engine)
-    return Accounts(
+    return BillingData(
         from_unix_ns=start,
         to_unix_ns=end,
         engines=_engines(engines),
@@ -80,7 +80,7 @@ def check_bill(engine: Engine) -> None:
 
 def _engines(spans: Stretches) -> EngineStretches:
     return EngineStretches(
-        counts=[Count(*each) for each in spans.things],
+        counts=[CounterKey(*each) for each in spans.things],
         regions=spans.about,
         which=spans.which,
         bucket_unix_s=spans.bucket_unix_s,

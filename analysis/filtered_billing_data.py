@@ -1,11 +1,11 @@
-"""Filter the data of a bill (`Accounts`) by replica. Pure."""
+"""Filter the data of a bill (`BillingData`) by replica. Pure."""
 
 from dataclasses import replace
 
-from telemetry.accounts import Accounts
+from telemetry.billing_data import BillingData
 
 
-def of_replica(read_: Accounts, replica: str | None) -> Accounts:
+def of_replica(read_: BillingData, replica: str | None) -> BillingData:
     """Return the engines, GPUs and requests of one replica, or of all replicas for None."""
     if replica is None:
         return read_

@@ -31,7 +31,7 @@ AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "out
 """The amounts of a request that a cell sums, such as seconds."""
 
 
-class Count(NamedTuple):
+class CounterKey(NamedTuple):
     """The key of one engine's counters: replica, engine, process and the process's start time."""
 
     replica: str
@@ -50,7 +50,7 @@ class EngineStretches:
     hour's latest minute.
     """
 
-    counts: Sequence[Count]
+    counts: Sequence[CounterKey]
     regions: Sequence[str | None]
     """The region of each entry in `counts`."""
     which: IntArray
@@ -144,7 +144,7 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True)
-class Accounts:
+class BillingData:
     """The data for a bill."""
 
     from_unix_ns: int
