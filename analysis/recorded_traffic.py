@@ -40,7 +40,7 @@ from telemetry.starts import EngineStart, read
 LEAD_S: Final = 60
 """Requests from this many seconds before the window are replayed but not counted, so that the
 engine is not empty when the window begins."""
-STRETCH_S: Final = 5
+PACE_INTERVAL_S: Final = 5
 """Seconds over which counters are summed: about five samples."""
 LEAST_REQUESTS: Final = 100
 """Minimum number of requests. With fewer, the 95 % interval of a P50 spans 20 percentiles, too many
@@ -371,27 +371,27 @@ def _step_reports(samples: Samples, mine: BoolArray, origin_ns: int) -> StepRepo
     at_s = (samples.at_unix_ns[mine] - origin_ns) / _NS
     if not at_s.size:
         raise FitError("the engine sent no samples")
-    place = np.floor(at_s / STRETCH_S).astype(np.int64)
+    place = np.floor(at_s / PACE_INTERVAL_S).astype(np.int64)
     first = int(place.min())
     place -= first
-    stretches = int(place.max()) + 1
+    intervals = int(place.max()) + 1
 
     def risen(name: str) -> FloatArray:
         rise = samples.rises(name)[mine]
         known = np.isfinite(rise)
-        total = np.bincount(place[known], rise[known], minlength=stretches).astype(np.float64)
-        total[np.bincount(place[known], minlength=stretches) == 0] = np.nan
+        total = np.bincount(place[known], rise[known], minlength=intervals).astype(np.float64)
+        total[np.bincount(place[known], minlength=intervals) == 0] = np.nan
         return total
 
     def latest(name: str) -> FloatArray:
         values = samples.number(name)[mine]
         known = np.flatnonzero(np.isfinite(values))
-        found = np.full(stretches, np.nan)
+        found = np.full(intervals, np.nan)
         found[place[known]] = values[known]
         return found
 
     return StepReports(
-        starts_s=(first + np.arange(stretches, dtype=np.float64)) * STRETCH_S,
+        starts_s=(first + np.arange(intervals, dtype=np.float64)) * PACE_INTERVAL_S,
         work=np.stack([risen(name) for name in _WORK], axis=1),
         busy_s=risen("busy_s_total"),
         stall_s=risen("stall_s_total"),

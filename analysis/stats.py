@@ -111,7 +111,7 @@ def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
     found = rollups(engine, window, by=question.by, equals=question.equals)
     if found is None or question.precision == "sketch":
         return found
-    gone = found.requests_gone_before_unix_ns() > window.from_unix_ns
+    gone = found.requests_deleted_before_unix_ns() > window.from_unix_ns
     return found if gone or found.number() > MOST_READ else None
 
 

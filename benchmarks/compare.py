@@ -33,7 +33,7 @@ from analysis.compare.decision import (
 from analysis.compare.intervals import Interval, reach_of
 from analysis.compare.load_curve import edges_of
 from analysis.compare.parts import Equal, percentile
-from analysis.compare.step_coefficients import NAMES, coefficients_of, stretches_of
+from analysis.compare.step_coefficients import NAMES, coefficients_of, work_intervals_of
 from analysis.compare.verdict import MARGIN, CompareVerdict, verdict_of
 from benchmarks._compare_cases import (
     MILDLY,
@@ -182,7 +182,7 @@ def steps_covered(case: Pair) -> list[bool] | None:
     sides = []
     for data in case.data:
         samples = samples_of(data.sample_table())
-        sides.append(stretches_of(samples, np.ones(len(samples), dtype=bool), 0, 2**62))
+        sides.append(work_intervals_of(samples, np.ones(len(samples), dtype=bool), 0, 2**62))
     found = coefficients_of(sides[0], sides[1])
     if found is None:
         return None

@@ -35,7 +35,7 @@ from store.database import open_database  # noqa: E402
 from store.queries import Window  # noqa: E402
 from store.rollups.buckets import Bucket, nearest_ranks  # noqa: E402
 from store.rollups.building import settle  # noqa: E402
-from store.rollups.counter_spans import Stretches  # noqa: E402
+from store.rollups.counter_spans import CounterSpans  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
 from store.rollups.label_storage import keep_label_sets  # noqa: E402
 from store.rollups.marks import SAMPLED, begin, mark  # noqa: E402
@@ -113,15 +113,15 @@ def fill(engine: Engine, most_bytes: float) -> float:
 KINDS = (ENGINES, DEVICES)
 
 
-def spans(kind: Kind, start_unix_s: int) -> Stretches:
+def spans(kind: Kind, start_unix_s: int) -> CounterSpans:
     """Return the counters of one minute, for every engine or every GPU. Each is busy for 70 % of
     the time."""
     number = ENGINES_NUMBER * (GPUS_EACH if kind is DEVICES else 1)
-    things = THINGS[kind.kept.name]
+    owners = THINGS[kind.kept.name]
     ones = np.ones(number)
     second = start_unix_s - query.FROM_S
-    return Stretches(
-        things,
+    return CounterSpans(
+        owners,
         [ABOUT[kind.kept.name]] * number,
         np.arange(number),
         np.zeros(number, bool),

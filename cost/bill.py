@@ -106,8 +106,14 @@ def bill(billing_data: BillingData, prices: PriceList, by: Sequence[str] = ()) -
     charges = dict(zip(hours.keys, charges_of(cells, hours, weighed), strict=True))
     lines, pricing = [], {}
     for key in sorted({*_keys(uptime), *charges}, key=lambda each: (each[1], each[0] or "")):
-        gone = key[1] * 10**9 < billing_data.engines_from_unix_ns
-        found = line_of(key, uptime, charges.get(key, Charge()), engine_rates, gone=gone)
+        engine_data_deleted = key[1] * 10**9 < billing_data.engines_from_unix_ns
+        found = line_of(
+            key,
+            uptime,
+            charges.get(key, Charge()),
+            engine_rates,
+            engine_data_deleted=engine_data_deleted,
+        )
         if found is not None:
             pricing[key] = found
             if found.line is not None:

@@ -27,7 +27,7 @@ import numpy as np
 from cost.bill import Bill
 from cost.prices import PriceList
 from cost.uptime import Uptime
-from telemetry.billing_data import GAP_S, BillingData, GpuStretches
+from telemetry.billing_data import GAP_S, BillingData, GpuEnergySpans
 from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 
 MINUTE_S: Final = 60
@@ -170,7 +170,7 @@ class _Drawn(NamedTuple):
     seconds: FloatArray
 
 
-def _by_bucket(gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
+def _by_bucket(gpus: GpuEnergySpans, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
     """Return the joules and seconds of each replica's GPUs, by minute or hour. The interval between
     two readings of a counter is assigned to the minute or hour in which the interval begins."""
     intervals = CounterSeries.of(

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from telemetry.billing_data import COEFFICIENTS, GAP_S, WORK, EngineStretches
+from telemetry.billing_data import COEFFICIENTS, GAP_S, WORK, EngineCounterSpans
 from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 from telemetry.starts import MOST_LOADING_S, EngineStart
 
@@ -73,7 +73,7 @@ class Uptime:
 
 
 def uptime_of(
-    samples: EngineStretches,
+    samples: EngineCounterSpans,
     from_unix_ns: int,
     to_unix_ns: int,
     starts: Sequence[EngineStart] = (),
@@ -142,7 +142,7 @@ class _Segments(NamedTuple):
     grown: dict[str, FloatArray]
 
 
-def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Segments:
+def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _Segments:
     """Return the segments of one counter: before its first row, within rows, and between rows."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
     # The first samples of a counter may lack a total. The increase of this total from the start to
@@ -366,7 +366,7 @@ def _covered_s(several: Sequence[Spans], from_unix_ns: int, to_unix_ns: int) -> 
 
 
 def _note_coefficients(
-    samples: EngineStretches,
+    samples: EngineCounterSpans,
     rows: IntArray,
     engine: Engine,
     hours: dict[tuple[Engine, int], Hour],

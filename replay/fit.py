@@ -2,9 +2,9 @@
 
 Pure. Each engine sample contains the coefficients of the step model that the plugin fits. The step
 model of a time window has the medians of these coefficients, scaled so that the model predicts the
-window's total busy time exactly. The window is divided into stretches of equal length. Each stretch
-has a pace: its busy time divided by the predicted busy time. The random deviations of single steps
-are computed from the reported error.
+window's total busy time exactly. The window is divided into intervals of equal length. Each
+interval has a pace: its busy time divided by the predicted busy time. The random deviations of
+single steps are computed from the reported error.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ COEFFICIENTS: Final = 5
 """Number of coefficients: γ per step, α per prefill token, κ per attention pair, β per context
 token, δ per decode."""
 LEAST_STEPS: Final = 20
-"""Minimum number of steps in a stretch whose pace is computed. With the usual error of 10 to 40 %
+"""Minimum number of steps in an interval whose pace is computed. With the usual error of 10 to 40 %
 per step, the mean of this many steps has an error of 2 to 9 %."""
 NOISE_QUANTILES: Final = 64
 
@@ -36,14 +36,14 @@ class FitError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StepReports:
-    """One engine's reports on its steps, in stretches of equal length.
+    """One engine's reports on its steps, in intervals of equal length.
 
-    Work and seconds are increases of counters within a stretch. NaN means that a stretch has no
+    Work and seconds are increases of counters within an interval. NaN means that an interval has no
     sample.
     """
 
     starts_s: FloatArray
-    """(m,) start of each stretch."""
+    """(m,) start of each interval."""
     work: FloatArray
     """(m, 5) counts: steps, prefill tokens, attention pairs, context tokens, decodes."""
     busy_s: FloatArray

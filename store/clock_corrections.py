@@ -44,7 +44,7 @@ Sent = tuple[int, str, str]
 """The key of a correction: the timestamp that the sender sent, the trace id and the span id."""
 
 
-def corrected_alike(
+def apply_trace_clock_corrections(
     connection: Connection, tables: Sequence[tuple[Table, list[Row]]]
 ) -> list[list[Row]]:
     """Store the corrections of new rows, and apply the stored corrections to repeated rows.
@@ -54,7 +54,7 @@ def corrected_alike(
     """
     if not any(rows for _, rows in tables):
         return [rows for _, rows in tables]
-    several = [(Places.of(table, "trace_id", "span_id"), rows) for table, rows in tables]
+    several = [(ColumnPositions.of(table, "trace_id", "span_id"), rows) for table, rows in tables]
     own: dict[Sent, int] = {
         places.sent(row): places.ahead_ns(row)
         for places, rows in several
@@ -84,7 +84,7 @@ def nanoseconds(ahead_s: float | None) -> int:
     return round(ahead_s * 1e9)
 
 
-class Places:
+class ColumnPositions:
     """The positions of the timestamps, the ids and the correction in a table's rows."""
 
     def __init__(self, table: Table, *ids: str) -> None:
@@ -97,8 +97,8 @@ class Places:
 
     @classmethod
     @cache
-    def of(cls, table: Table, *ids: str) -> "Places":
-        """Return the `Places` of a table, which are computed only once."""
+    def of(cls, table: Table, *ids: str) -> "ColumnPositions":
+        """Return the `ColumnPositions` of a table, which are computed only once."""
         return cls(table, *ids)
 
     def ahead_ns(self, row: Row) -> int:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import BigInteger, Column, Connection, Table, Text, select
 
 from store import dialects
-from store.clock_corrections import Places, Row
+from store.clock_corrections import ColumnPositions, Row
 from store.schema import METADATA
 
 SENDERS: Final = Table(
@@ -62,7 +62,7 @@ class _Sent(NamedTuple):
     at_unix_ns: int
 
 
-def equally_corrected(
+def apply_sender_clock_corrections(
     connection: Connection,
     tables: Sequence[tuple[Table, list[Row]]],
     leads_ns: Mapping[str, int],
@@ -75,7 +75,7 @@ def equally_corrected(
     unchanged = [rows for _, rows in tables]
     if not any(unchanged):
         return unchanged
-    several = [(Places.of(table, "replica"), rows) for table, rows in tables]
+    several = [(ColumnPositions.of(table, "replica"), rows) for table, rows in tables]
     corrected = any(any(map(places.ahead_s, rows)) for places, rows in several)
     if not corrected and connection.execute(_ANY).first() is None:
         return unchanged
@@ -133,7 +133,7 @@ def _near(record: _Record, ahead_ns: int) -> bool:
     return bool(record.ahead_ns) and abs(record.ahead_ns - ahead_ns) <= CHANGED_NS
 
 
-def _sent(several: Iterable[tuple[Places, list[Row]]]) -> dict[str, _Sent]:
+def _sent(several: Iterable[tuple[ColumnPositions, list[Row]]]) -> dict[str, _Sent]:
     sent: dict[str, _Sent] = {}
     for places, rows in several:
         for row in rows:
@@ -144,7 +144,7 @@ def _sent(several: Iterable[tuple[Places, list[Row]]]) -> dict[str, _Sent]:
     return sent
 
 
-def _corrected(places: Places, row: Row, shared_ns: Mapping[str, int]) -> Row:
+def _corrected(places: ColumnPositions, row: Row, shared_ns: Mapping[str, int]) -> Row:
     ahead_ns = shared_ns.get(places.ids(row))
     own_ns = places.ahead_ns(row)
     if ahead_ns is None or (places.ahead_s(row) and abs(ahead_ns - own_ns) > CHANGED_NS):

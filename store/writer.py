@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 
 from store import dialects
 from store.alerting.slo_marks import PROBE_SOURCE, mark_instants, mark_steps
-from store.clock_corrections import corrected_alike
+from store.clock_corrections import apply_trace_clock_corrections
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
 from store.probes import LONGEST_S
 from store.requests.in_flight import keep_reports, remove_ended
@@ -45,7 +45,7 @@ from store.schema import (
     SAMPLES,
     STARTS,
 )
-from store.sender_clocks import equally_corrected
+from store.sender_clocks import apply_sender_clock_corrections
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
 from telemetry.cold_starts import ColdStart
@@ -253,14 +253,14 @@ class Writer:
             lookups = [checked_values(row) for each in group for row in each.lookups]
             cold_starts = [checked_values(row) for each in group for row in each.cold_starts]
             with self._engine.begin() as connection:
-                requests, probes, operations, lookups, cold_starts = corrected_alike(
+                requests, probes, operations, lookups, cold_starts = apply_trace_clock_corrections(
                     connection,
                     [
                         *((REQUESTS, requests), (PROBES, probes), (OPERATIONS, operations)),
                         *((LOOKUPS, lookups), (COLD_STARTS, cold_starts)),
                     ],
                 )
-                samples, starts, gpus = equally_corrected(
+                samples, starts, gpus = apply_sender_clock_corrections(
                     connection,
                     [(SAMPLES, samples), (STARTS, starts), (GPUS, gpus)],
                     {name: lead for each in group for name, lead in each.leads_ns.items()},

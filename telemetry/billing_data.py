@@ -41,7 +41,7 @@ class CounterKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineStretches:
+class EngineCounterSpans:
     """Spans of engine samples. Entry i is a span of the counters with the key `counts[which[i]]`.
 
     A span lies within a minute or an hour, and has no gap longer than GAP_S. `first` and `last`
@@ -62,7 +62,7 @@ class EngineStretches:
     last: Mapping[str, FloatArray]
     coefficients: Mapping[str, FloatArray]
 
-    def of_replica(self, replica: str) -> "EngineStretches":
+    def of_replica(self, replica: str) -> "EngineCounterSpans":
         """Return the spans of one replica's engines."""
         ours = np.array([each.replica == replica for each in self.counts], bool)[self.which]
         return replace(
@@ -78,10 +78,10 @@ class EngineStretches:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuStretches:
+class GpuEnergySpans:
     """Spans of GPU samples. Entry i is a span of `gpus[which[i]]`, a pair of replica and GPU.
 
-    See `EngineStretches`.
+    See `EngineCounterSpans`.
     """
 
     gpus: Sequence[tuple[str, str]]
@@ -93,7 +93,7 @@ class GpuStretches:
     first_j: FloatArray
     last_j: FloatArray
 
-    def of_replica(self, replica: str) -> "GpuStretches":
+    def of_replica(self, replica: str) -> "GpuEnergySpans":
         """Return the spans of one replica's GPUs."""
         ours = np.array([name == replica for name, _ in self.gpus], bool)[self.which]
         return replace(
@@ -149,8 +149,8 @@ class BillingData:
 
     from_unix_ns: int
     to_unix_ns: int
-    engines: EngineStretches
-    gpus: GpuStretches
+    engines: EngineCounterSpans
+    gpus: GpuEnergySpans
     cells: Cells
     starts: Sequence[EngineStart]
     """The last start of each engine before the range, and all starts in the range or shortly after

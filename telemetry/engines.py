@@ -36,7 +36,7 @@ of their peak of 990 TFLOP/s.
 """
 
 
-MEND_HUNG: Final = (
+HUNG_REMEDY: Final = (
     "Check the server's log first, then GPU errors (nvidia-smi; Xid in dmesg). `py-spy dump` of the"
     " EngineCore process shows where it hangs. Then restart the server."
 )

@@ -27,11 +27,11 @@ from alerts.evaluation.table_verdicts import NOT_SELECTED, VERDICTS, columns_of,
 from alerts.history import Bucket, History
 from alerts.objectives import GoodEvents, GoodProbes, Goodput
 from store.alerting.slo_counts import (
-    Counted,
+    CountedRange,
     SloCount,
-    counted,
     keep_counts,
     oldest_request_unix_ns,
+    read_counted_range,
     read_counts,
     stepped_counts,
     summed_counts,
@@ -95,8 +95,8 @@ def once(count: Count) -> Count:
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        counted = goodput.part.family if goodput.part else goodput.digest
-        key = (counted, from_s, to_s, bucket_s, received_from_s)
+        counted_digest = goodput.part.family if goodput.part else goodput.digest
+        key = (counted_digest, from_s, to_s, bucket_s, received_from_s)
         if key not in known:
             known[key] = count(engine, goodput, from_s, to_s, bucket_s, received_from_s)
         return known[key]
@@ -109,7 +109,7 @@ def by_second() -> Count:
 
     It serves instants that are not the end of a step of 15 s.
     """
-    counted = once(count_requests)
+    count_cached = once(count_requests)
 
     def count(
         engine: Engine,
@@ -120,7 +120,7 @@ def by_second() -> Count:
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        return counted(engine, goodput, from_s, to_s, 1, received_from_s)
+        return count_cached(engine, goodput, from_s, to_s, 1, received_from_s)
 
     return count
 
@@ -180,7 +180,7 @@ def read_tally(
     slices = goodput.slices
     if slices:
         from_s = slices.first_s(from_s)
-    kept = counted(engine, goodput.digest)
+    kept = read_counted_range(engine, goodput.digest)
     oldest_s = _oldest_s(engine, goodput)
     known = [each for each in (kept.from_unix_s if kept else None, oldest_s) if each is not None]
     since_s = min(known, default=None)
@@ -259,7 +259,7 @@ def _request_steps(
         first = groups.key(groups.other(goodput.by))
         keys = sorted(placed_groups(engine, goodput.digest), key=lambda each: each != first)
         definitions = [goodput.digest + each for each in keys or [first]]
-    kept = counted(engine, definitions[0])
+    kept = read_counted_range(engine, definitions[0])
     oldest_s = _oldest_s(engine, goodput)
     found: list[SloCount] = []
     fresh_s = from_s
@@ -297,9 +297,9 @@ def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | N
     if goodput.part:
         definition = goodput.part.whole.digest
         keys = [groups.key(each) for each in (groups.other(goodput.by), *goodput.part.groups)]
-    kept = counted(engine, definition + keys[0])
+    kept = read_counted_range(engine, definition + keys[0])
     if kept is None:
-        kept = first_stretch(engine, goodput)
+        kept = first_counted_range(engine, goodput)
         if kept is None:
             return
     elif kept.until_unix_s > until_s and (oldest_s := _oldest_s(engine, goodput)) is not None:
@@ -308,25 +308,25 @@ def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | N
         whole_s = -(-(oldest_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
-            kept = Counted(min(kept.from_unix_s, again_s), again_s)
+            kept = CountedRange(min(kept.from_unix_s, again_s), again_s)
             keep_counts(engine, definition, [], kept, groups=keys)
     while kept.until_unix_s < until_s:
         chunk_s = min(until_s, kept.until_unix_s + CHUNK_S)
         counts = (count or count_requests)(
             engine, goodput, kept.until_unix_s, chunk_s, EVALUATION_S
         )
-        before, kept = kept, Counted(kept.from_unix_s, chunk_s)
+        before, kept = kept, CountedRange(kept.from_unix_s, chunk_s)
         if not keep_counts(engine, definition, counts, kept, since=before, groups=keys):
             return  # another evaluator changed the stored counts; the next call continues from them
 
 
-def first_stretch(engine: Engine, goodput: GoodEvents) -> Counted | None:
+def first_counted_range(engine: Engine, goodput: GoodEvents) -> CountedRange | None:
     """Return an empty time range that ends just before the oldest request or probe, where counting
     begins. Return None if there are no requests or probes."""
     oldest_s = _oldest_s(engine, goodput)
     if oldest_s is None:
         return None
-    return Counted(*[(oldest_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
+    return CountedRange(*[(oldest_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
 
 
 def count_requests(

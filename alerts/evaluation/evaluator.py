@@ -30,19 +30,19 @@ from alerts.evaluation.counting import (
     Count,
     Tally,
     count_requests,
-    first_stretch,
+    first_counted_range,
     keep_tally,
     once,
     read_tally,
 )
-from alerts.evaluation.group_places import Places
+from alerts.evaluation.group_places import GroupPlaces
 from alerts.evaluation.incidents import Incident, advance, budget_spent
 from alerts.evaluation.status import window_edges
 from alerts.history import History, states_at
 from alerts.objectives import GoodEvents, Objective
 from store import dialects
 from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
-from store.alerting.slo_counts import count_again
+from store.alerting.slo_counts import mark_counts_incomplete
 from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
 
@@ -87,7 +87,7 @@ class Evaluator:
         self._objectives = objectives
         self._keep_s = keep_s
         self._alone = dialects.of(engine).ONE_WRITER if alone is None else alone
-        self.places = Places(engine)
+        self.places = GroupPlaces(engine)
         self._elapsed_s = elapsed_s
         self.take_over()
 
@@ -148,7 +148,7 @@ class Evaluator:
             old |= min(mark.until_unix_s for mark in marks) - EVALUATION_S < settled_s
             probes = [mark for mark in marks if mark.source == PROBE_SOURCE]
             requests = [mark for mark in marks if mark.source != PROBE_SOURCE]
-            count_again(
+            mark_counts_incomplete(
                 self._engine, self._oldest_s(requests, now_s), marks, self._oldest_s(probes, now_s)
             )
         return old
@@ -168,7 +168,7 @@ class Evaluator:
     ) -> list[Incident]:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
-        if before_s is None and first_stretch(self._engine, goodput) is None:
+        if before_s is None and first_counted_range(self._engine, goodput) is None:
             # An instant is evaluated only once, so wait: the first request or probe may still end
             # at it.
             return []

@@ -21,14 +21,14 @@ import pyarrow as pa
 from sqlalchemy import Engine
 
 from alerts import groups
-from alerts.evaluation.counting import AT_ONCE, SECOND_NS, SETTLED_S, first_stretch
+from alerts.evaluation.counting import AT_ONCE, SECOND_NS, SETTLED_S, first_counted_range
 from alerts.evaluation.probe_verdicts import columns_of_probes, judge_probes
 from alerts.evaluation.table_verdicts import NOT_SELECTED, columns_of, judge_table
 from alerts.groups import PLACES, Group
 from alerts.objectives import GoodEvents, GoodProbes, Objective
 from store.access.restricted import access_of
 from store.alerting.incidents import read_incidents
-from store.alerting.slo_counts import Counted
+from store.alerting.slo_counts import CountedRange
 from store.alerting.slo_groups import active_hours, merge_group, place_groups, placed_groups
 from store.columns.request_columns import in_parts, request_columns
 from store.probes import newest_probe_unix_ns, probe_table
@@ -165,7 +165,7 @@ def _add(
         candidates.add(group, hour, requests)
 
 
-class Places:
+class GroupPlaces:
     """Assigns places to the groups of objectives, based on the stored requests."""
 
     def __init__(self, engine: Engine, places: int = PLACES) -> None:
@@ -206,22 +206,22 @@ class Places:
     def _give(
         self, objective: Objective, goodput: GoodEvents, now_s: int, looked_s: int | None
     ) -> None:
-        first = first_stretch(self._engine, goodput)
+        first = first_counted_range(self._engine, goodput)
         if first is None:
             return
         definition, other = goodput.digest, groups.key(groups.other(goodput.by))
-        stretches = placed_groups(self._engine, definition)
-        since = stretches.pop(other, None)
+        counted_ranges = placed_groups(self._engine, definition)
+        since = counted_ranges.pop(other, None)
         candidates = self._candidates.setdefault(definition, Candidates())
         # Read again from before the last assignment, because a request is stored only when it ends.
         # An hour that is read twice is added once.
         from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
         look(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
-        placed = {groups.read_key(each): each for each in stretches}
+        placed = {groups.read_key(each): each for each in counted_ranges}
         candidates.forget(now_s // HOUR_S - REMEMBERED_HOURS)
         hours: dict[Group, int] = dict.fromkeys([*goodput.reserved, *placed], 0)
         if len(placed) >= self._places:
-            kept = active_hours(self._engine, definition, list(stretches), now_s - ACTIVITY_S)
+            kept = active_hours(self._engine, definition, list(counted_ranges), now_s - ACTIVITY_S)
             for group, key in placed.items():
                 # `candidates` also has the hours that are not stored yet, and the hours in which
                 # the group was counted in `other`.
@@ -232,7 +232,9 @@ class Places:
             merge_group(self._engine, definition, placed[group], other)
         until_s = (since or first).until_unix_s
         missing = [each for each in goodput.reserved if each not in placed]
-        new = {groups.key(each): Counted(until_s, until_s) for each in (*missing, *given.placed)}
+        new = {
+            groups.key(each): CountedRange(until_s, until_s) for each in (*missing, *given.placed)
+        }
         if since is None:
             new[other] = first
         if new:
@@ -256,9 +258,9 @@ def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
     goodput = objective.indicator
     assert isinstance(goodput, GoodEvents)
     other = groups.other(goodput.by)
-    stretches = placed_groups(engine, goodput.digest)
-    placed = {*goodput.reserved, *map(groups.read_key, stretches)} - {other}
-    if not stretches and (newest_ns := _newest_unix_ns(engine, goodput)) is not None:
+    counted_ranges = placed_groups(engine, goodput.digest)
+    placed = {*goodput.reserved, *map(groups.read_key, counted_ranges)} - {other}
+    if not counted_ranges and (newest_ns := _newest_unix_ns(engine, goodput)) is not None:
         candidates = Candidates()
         newest_s = newest_ns // SECOND_NS
         look(engine, goodput, newest_s - FIRST_S, newest_s + 1, candidates)

@@ -17,7 +17,7 @@ from analysis.compare.process_effect import ProcessEffect
 from analysis.compare.processes import Processes, effect_of, read_processes
 from analysis.compare.question import VERSION, CompareError, CompareQuestion, Side
 from analysis.compare.sides import COLUMNS, Requests, group_numbers, requests_of
-from analysis.compare.step_coefficients import Coefficients, coefficients_of, stretches_of
+from analysis.compare.step_coefficients import Coefficients, coefficients_of, work_intervals_of
 from analysis.compare.total_change import TotalChange, total_change
 from analysis.compare.versions import with_versions
 from analysis.kept_predictions import Expected, deployed, expected, replicas_of
@@ -205,15 +205,17 @@ def _settled(
 def _coefficients(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen]
 ) -> Coefficients | None:
-    stretches = []
+    work_intervals = []
     for side, of in zip(sides, (question.before, question.after), strict=True):
         samples = samples_of(sample_table(engine, of.window))
         if not len(samples):
             return None
         names = set(side.requests.table["replica"].filter(pa.array(side.rows)).to_pylist())
         mine = samples.replica.is_any(names)
-        stretches.append(stretches_of(samples, mine, of.window.from_unix_ns, of.window.to_unix_ns))
-    return coefficients_of(*stretches)
+        work_intervals.append(
+            work_intervals_of(samples, mine, of.window.from_unix_ns, of.window.to_unix_ns)
+        )
+    return coefficients_of(*work_intervals)
 
 
 def _expected(

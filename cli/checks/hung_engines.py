@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from cli.checks.findings import Finding
 from cli.options.shared import state_url
 from store.replicas.hung_replicas import Hung, progress
-from telemetry.engines import MEND_HUNG
+from telemetry.engines import HUNG_REMEDY
 from telemetry.printable import printable
 
 _WIDEST: Final = 120
@@ -36,7 +36,7 @@ def steps(url: str | None) -> Iterator[Finding]:
         if engine is not None:
             engine.dispose()
     for each in found.hung[:_MOST_NAMED]:
-        yield Finding("steps", False, sentence(each), MEND_HUNG)
+        yield Finding("steps", False, sentence(each), HUNG_REMEDY)
     if found.replicas and not found.hung:
         yield Finding("steps", True, f"replicas that report: {found.replicas}; none hangs")
 
@@ -44,7 +44,7 @@ def steps(url: str | None) -> Iterator[Finding]:
 def hung_lines(engine: Engine, at_unix_ns: int) -> list[str]:
     """Return a line for each replica that hangs."""
     hung = progress(engine, at_unix_ns).hung
-    return [f"{sentence(each)}. {UNFINISHED} {MEND_HUNG}" for each in hung[:_MOST_NAMED]]
+    return [f"{sentence(each)}. {UNFINISHED} {HUNG_REMEDY}" for each in hung[:_MOST_NAMED]]
 
 
 def sentence(each: Hung) -> str:

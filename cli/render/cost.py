@@ -302,7 +302,8 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
         )
     if found.billing_data.engines_from_unix_ns > bill.from_unix_ns:
         yield (
-            f"Engine samples from before {time_text.moment(found.billing_data.engines_from_unix_ns)}"
+            "Engine samples from before"
+            f" {time_text.moment(found.billing_data.engines_from_unix_ns)}"
             " UTC are deleted (tailspan up --keep-hours). For that time the bill contains"
             " requests and recomputation, but no idle time."
         )

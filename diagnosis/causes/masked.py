@@ -22,7 +22,7 @@ from diagnosis.causes.registry import DETECTORS
 from diagnosis.claim import Claim, divide_terms
 from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
-from diagnosis.latency.tail import MOST_WIDE_TAIL, Stretch
+from diagnosis.latency.tail import MOST_WIDE_TAIL, SortedLatencies
 
 WIDE: Final = 0.5
 """The share of the slowest requests in which masked causes are searched."""
@@ -46,7 +46,7 @@ class MaskedCause(NamedTuple):
     alone_s: float
 
 
-def wide_share(slow: Stretch, share: float) -> float | None:
+def wide_share(slow: SortedLatencies, share: float) -> float | None:
     """Return the share in which masked causes are searched; None if the tail is already as wide."""
     wide = min(WIDE, MOST_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
@@ -59,7 +59,7 @@ def all_claims(case: Case) -> list[Claim]:
 
 def masked_causes(
     wide: Case,
-    slow: Stretch,
+    slow: SortedLatencies,
     share: float,
     named: Sequence[str],
 ) -> list[MaskedCause]:
@@ -87,7 +87,9 @@ def masked_causes(
 class _WithoutCauses:
     """Computes the mean latency that the slow requests would have without some of the causes."""
 
-    def __init__(self, wide: Case, claims: Sequence[Claim], slow: Stretch, share: float) -> None:
+    def __init__(
+        self, wide: Case, claims: Sequence[Claim], slow: SortedLatencies, share: float
+    ) -> None:
         weights = divide_terms(claims, len(wide.slow))
         self._taken = np.einsum("cnt,nt->cn", weights, np.maximum(wide.terms, 0.0))
         self._slow, self._share = slow, share

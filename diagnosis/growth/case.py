@@ -19,7 +19,7 @@ from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
 from diagnosis.inputs.server_labels import replicas_of, where_of
 from diagnosis.inputs.servers import Samples, Servers
 from diagnosis.latency.parts import gaps
-from diagnosis.latency.tail import Stretch
+from diagnosis.latency.tail import SortedLatencies
 from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
@@ -339,7 +339,7 @@ def case_of(
     servers: Servers,
     now: Requests,
     before: Requests,
-    tails: tuple[Stretch, Stretch],
+    tails: tuple[SortedLatencies, SortedLatencies],
     share: float,
     work: OwnWork,
 ) -> Case:

@@ -10,11 +10,11 @@ from store.access.restricted import access_of
 from store.billing.billed_requests import billed_requests
 from store.queries import Window
 from store.replicas.engine_starts import in_force, starts_between
-from store.rollups.counter_spans import Stretches
+from store.rollups.counter_spans import CounterSpans
 from store.rollups.marks import SECOND_NS
-from store.rollups.sample_rollups import known_from_unix_s, stretches
+from store.rollups.sample_rollups import known_from_unix_s, read_counter_spans
 from store.rollups.tables import LABELS
-from telemetry.billing_data import BillingData, CounterKey, EngineStretches, GpuStretches
+from telemetry.billing_data import BillingData, CounterKey, EngineCounterSpans, GpuEnergySpans
 from telemetry.starts import MOST_LOADING_S
 
 BASE: Final = ("replica", "outcome", "model")
@@ -40,7 +40,7 @@ def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) ->
     check_bill(engine)
     read = billed_requests(engine, window, tuple(dict.fromkeys((*BASE, *by))))
     start, end = read.window.from_unix_ns, read.window.to_unix_ns
-    engines, gpus = stretches(engine, read.window)
+    engines, gpus = read_counter_spans(engine, read.window)
     known_from = known_from_unix_s(engine)
     return BillingData(
         from_unix_ns=start,
@@ -55,7 +55,9 @@ def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) ->
         ),
         simulated=read.simulated or bool(engines.simulated.any()),
         apportioned=read.apportioned,
-        engines_from_unix_ns=read.gone_ns if known_from is None else known_from * SECOND_NS,
+        engines_from_unix_ns=read.deleted_before_ns
+        if known_from is None
+        else known_from * SECOND_NS,
         overflowed=read.overflowed,
     )
 
@@ -78,9 +80,9 @@ def check_bill(engine: Engine) -> None:
         )
 
 
-def _engines(spans: Stretches) -> EngineStretches:
-    return EngineStretches(
-        counts=[CounterKey(*each) for each in spans.things],
+def _engines(spans: CounterSpans) -> EngineCounterSpans:
+    return EngineCounterSpans(
+        counts=[CounterKey(*each) for each in spans.owners],
         regions=spans.about,
         which=spans.which,
         bucket_unix_s=spans.bucket_unix_s,
@@ -92,9 +94,9 @@ def _engines(spans: Stretches) -> EngineStretches:
     )
 
 
-def _gpus(spans: Stretches) -> GpuStretches:
-    return GpuStretches(
-        gpus=[(replica, gpu) for replica, gpu in spans.things],
+def _gpus(spans: CounterSpans) -> GpuEnergySpans:
+    return GpuEnergySpans(
+        gpus=[(replica, gpu) for replica, gpu in spans.owners],
         models=spans.about,
         which=spans.which,
         bucket_unix_s=spans.bucket_unix_s,

@@ -30,12 +30,12 @@ from sqlalchemy import (
 from store.connections import reading
 from store.queries import Window
 
-STRETCH_NS: Final = 600 * 10**9
+CHUNK_NS: Final = 600 * 10**9
 MOST_ROWS: Final = 2_000_000
 
-_MOST_STRETCHES: Final = 14 * 144
+_MAX_CHUNKS: Final = 14 * 144
 """Maximum number of chunks in a range, which is 14 days. Longer ranges are not cached."""
-_LAST: Final = 2**63 // STRETCH_NS
+_LAST: Final = 2**63 // CHUNK_NS
 _ASKED_AT_ONCE: Final = 48
 _READ_AT_ONCE: Final = 250_000
 """Maximum number of rows in one query (80 MB)."""
@@ -81,7 +81,7 @@ class ColumnCache:
         self._instant = instant
         self._read = read
         self._depends = depends
-        self._reach = -(-reach_ns // STRETCH_NS)
+        self._reach = -(-reach_ns // CHUNK_NS)
         self._most_rows = most_rows
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._lock = threading.Lock()
@@ -95,8 +95,8 @@ class ColumnCache:
         Raises:
             StoreUnavailable: the database does not respond.
         """
-        first, end = window.from_unix_ns // STRETCH_NS, -(-window.to_unix_ns // STRETCH_NS)
-        if end - first > _MOST_STRETCHES or end + self._reach > _LAST:
+        first, end = window.from_unix_ns // CHUNK_NS, -(-window.to_unix_ns // CHUNK_NS)
+        if end - first > _MAX_CHUNKS or end + self._reach > _LAST:
             return None
         # Stamps before rows: if rows arrive in between, the next query reads the chunk again.
         stamps = self._stamps(first - self._reach, end + self._reach)
@@ -133,7 +133,7 @@ class ColumnCache:
         }
 
     def _fetched(self, run: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
-        edges = [place * STRETCH_NS for place in (*run, run[-1] + 1)]
+        edges = [place * CHUNK_NS for place in (*run, run[-1] + 1)]
         table = self._read(Window(edges[0], edges[-1]))
         cuts = np.searchsorted(table[self._instant.key].to_numpy(), edges).tolist()
         found = {}
@@ -158,7 +158,7 @@ class ColumnCache:
         with reading(self._engine) as connection:
             for start in range(first, end, _ASKED_AT_ONCE):
                 edges = {
-                    f"edge_{each}": min(start + each, end) * STRETCH_NS
+                    f"edge_{each}": min(start + each, end) * CHUNK_NS
                     for each in range(_ASKED_AT_ONCE + 1)
                 }
                 rows = sorted(connection.execute(self._question, edges).all())

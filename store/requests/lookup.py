@@ -34,9 +34,9 @@ LONGEST: Final = 300
 """Maximum number of characters of an id. Servers do not create longer ids."""
 
 FIRST_NS: Final = 3600 * 10**9
-GROWTH: Final = 4
+RANGE_FACTOR: Final = 4
 """Each search range is this many times as long as the last one: 1 h, 4 h, 16 h."""
-KIN_NS: Final = 3600 * 10**9
+RELATED_NS: Final = 3600 * 10**9
 """After a match, the search continues for this time before the match, because an agent may send
 several requests with one id."""
 
@@ -86,10 +86,10 @@ def _rows(engine: Engine, *conditions: ColumnElement[bool]) -> list[dict[str, An
         until, length = newest + 1, FIRST_NS
         while until > oldest:
             if found := _matching_rows(connection, conditions, until - length, until):
-                kin_from = found[0]["received_unix_ns"] - KIN_NS
+                kin_from = found[0]["received_unix_ns"] - RELATED_NS
                 kin = _matching_rows(connection, conditions, kin_from, until - length)
                 return [*kin, *found][:MOST]
-            until, length = until - length, length * GROWTH
+            until, length = until - length, length * RANGE_FACTOR
     return []
 
 

@@ -98,7 +98,7 @@ class Rollups:
             _meanings=self._meanings,
         )
 
-    def requests_gone_before_unix_ns(self) -> int:
+    def requests_deleted_before_unix_ns(self) -> int:
         """Return the time before which requests were deleted and only rollups remain."""
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
@@ -164,8 +164,8 @@ class Rollups:
     def _total(self, column: "Column[int]") -> int:
         total = 0
         with reading(self.engine) as connection:
-            for width_s, stretches in self._made():
-                for start, end in stretches:
+            for width_s, time_ranges in self._made():
+                for start, end in time_ranges:
                     found = connection.scalar(
                         select(func.sum(column)).where(
                             ROLLUPS.c.grouping == 1,
@@ -184,9 +184,9 @@ class Rollups:
         """
         loaded: dict[int, list[tuple[IntArray, Sums]]] = defaultdict(list)
         with reading(self.engine) as connection:
-            for grouping, width_s, stretch in self._stored(connection):
+            for grouping, width_s, time_range in self._stored(connection):
                 for start, simulated, sums in load_sums(
-                    connection, grouping, width_s, *stretch, quantities
+                    connection, grouping, width_s, *time_range, quantities
                 ):
                     self.simulated |= simulated
                     loaded[grouping].append((np.full(sums.cells.size, start), sums))
@@ -201,8 +201,8 @@ class Rollups:
             self._note_unnamed(sums, starts, labels)
             found.append(sums)
             cells.append(self._cells(sums.cells, starts, labels))
-        for stretch in self.plan.requests:
-            table = self._requests(*stretch, quantities)
+        for time_range in self.plan.requests:
+            table = self._requests(*time_range, quantities)
             cells_of_rows = self._cells_of_requests(table)
             found.append(sums_of(table, cells_of_rows, quantities))
             cells.append(found[-1].cells)
@@ -233,8 +233,8 @@ class Rollups:
                 cell = self._cells(stored.cells, stored.at_unix_s, labels)
                 cells.append(cell[cell >= 0])
                 several.append(stored.only(cell >= 0))
-        for stretch in self.plan.requests:
-            table = self._requests(*stretch, [latency])
+        for time_range in self.plan.requests:
+            table = self._requests(*time_range, [latency])
             of_rows = sketches_of(table, self._cells_of_requests(table), latency)
             cells.append(of_rows.cells[of_rows.cells >= 0])
             several.append(only_sketches(of_rows, of_rows.cells >= 0))
@@ -247,12 +247,12 @@ class Rollups:
     def _stored(self, connection: Connection) -> Iterator[tuple[int, int, tuple[int, int]]]:
         """Yield the grouping, the width and the time range of the buckets to read."""
         grouping = self._grouping()
-        for width_s, stretches in self._made():
-            for stretch in stretches:
+        for width_s, time_ranges in self._made():
+            for time_range in time_ranges:
                 missing = []
                 if grouping > 1:
-                    missing = missing_buckets(connection, grouping, width_s, *stretch)
-                yield grouping, width_s, stretch
+                    missing = missing_buckets(connection, grouping, width_s, *time_range)
+                yield grouping, width_s, time_range
                 for older in neighbours(np.array(missing, np.int64), width_s):
                     yield 0, width_s, older
 
@@ -395,8 +395,8 @@ def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str]
     if how is None:
         return None
     values = known_values(engine, how.from_unix_s - HOUR_S, label)
-    for stretch in how.requests:
-        values.update(label_values(engine, _window(*stretch), label))
+    for time_range in how.requests:
+        values.update(label_values(engine, _window(*time_range), label))
     return sorted(values)
 
 

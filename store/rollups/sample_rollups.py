@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, and_, select
 from store import dialects
 from store.connections import reading
 from store.queries import Window
-from store.rollups.counter_spans import Stretches, Things, end_to_end, joined, of_samples
+from store.rollups.counter_spans import CounterSpans, SpanOwners, end_to_end, joined, of_samples
 from store.rollups.marks import SAMPLED, SECOND_NS, Rolled, pending, whole_from_unix_s
 from store.rollups.plan import down, neighbours, up
 from store.rollups.sample_tables import AMOUNT, INSTANT, KINDS, Kind, first_of, last_of
@@ -42,7 +42,7 @@ class SampleRollups:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def made(self, width_s: int, start_unix_s: int) -> list[tuple[Kind, Stretches]]:
+    def made(self, width_s: int, start_unix_s: int) -> list[tuple[Kind, CounterSpans]]:
         """Build a bucket: one entry for each kind of samples."""
         if width_s == MINUTE_S:
             return [
@@ -66,14 +66,14 @@ class SampleRollups:
         connection: Connection,
         width_s: int,
         start_unix_s: int,
-        made: list[tuple[Kind, Stretches]],
+        made: list[tuple[Kind, CounterSpans]],
     ) -> None:
         """Replace a stored bucket."""
         dialect = dialects.of(connection.engine)
-        for kind, stretches in made:
+        for kind, spans in made:
             for simulated in (False, True):
                 key = {"width_s": width_s, "from_unix_s": start_unix_s, "simulated": simulated}
-                part = stretches.only(stretches.simulated == simulated)
+                part = spans.only(spans.simulated == simulated)
                 if part.which.size:
                     dialect.put(connection, kind.kept, [{**key, **_row(kind, part)}])
                 else:
@@ -90,7 +90,9 @@ def known_from_unix_s(engine: Engine) -> int | None:
     return whole_from_unix_s(engine, DAY_S, SAMPLED)
 
 
-def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> list[Stretches]:
+def read_counter_spans(
+    engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS
+) -> list[CounterSpans]:
     """Return the spans of each kind of samples in a window, and shortly before and after it."""
     start = window.from_unix_ns // SECOND_NS - _EDGE_S
     end = window.to_unix_ns // SECOND_NS + _EDGE_S
@@ -158,18 +160,18 @@ def _estimated_minutes(engine: Engine, start: int, end: int) -> int:
                 .order_by(columns.from_unix_s.desc())
                 .limit(1)
             )
-            things = connection.execute(statement).scalar()
-            number += 0 if things is None else len(json.loads(things))
+            owners = connection.execute(statement).scalar()
+            number += 0 if owners is None else len(json.loads(owners))
     return number * (end - start) // MINUTE_S
 
 
-def _without_buckets(some: Stretches, starts: Sequence[int]) -> Stretches:
+def _without_buckets(some: CounterSpans, starts: Sequence[int]) -> CounterSpans:
     return some.only(~np.isin(some.bucket_unix_s, np.array(starts, np.int64)))
 
 
 def load(
     connection: Connection, kind: Kind, width_s: int, from_unix_s: int, to_unix_s: int
-) -> Stretches:
+) -> CounterSpans:
     """Load the stored buckets that start in a time range."""
     columns = kind.kept.c
     statement = select(kind.kept).where(
@@ -178,7 +180,7 @@ def load(
         columns.from_unix_s < to_unix_s,
     )
     rows = connection.execute(statement).all()
-    known = Things()
+    known = SpanOwners()
     places: dict[str, list[int]] = {}
     which: list[int] = []
     sizes = []
@@ -203,8 +205,8 @@ def load(
         at = columns.keys().index(name)
         return np.frombuffer(b"".join(row[at] for row in rows), INSTANT)
 
-    return Stretches(
-        known.things,
+    return CounterSpans(
+        known.owners,
         known.about,
         np.array(which, np.int64),
         np.repeat(np.array([row.simulated for row in rows], bool), number),
@@ -217,15 +219,15 @@ def load(
     )
 
 
-def _row(kind: Kind, some: Stretches) -> dict[str, Any]:
+def _row(kind: Kind, some: CounterSpans) -> dict[str, Any]:
     amounts = {
         **{first_of(name): some.first[name] for name in kind.totals},
         **{last_of(name): some.last[name] for name in kind.totals},
         **some.means,
     }
-    things = [[*some.things[at], some.about[at]] for at in some.which.tolist()]
+    owners = [[*some.owners[at], some.about[at]] for at in some.which.tolist()]
     return {
-        "things": json.dumps(things, separators=(",", ":")),
+        "things": json.dumps(owners, separators=(",", ":")),
         "first_unix_ns": packed(some.first_unix_ns, INSTANT),
         "last_unix_ns": packed(some.last_unix_ns, INSTANT),
         **{

@@ -1,7 +1,7 @@
 """Declare the tables for rollups of samples: the counters of engines and GPUs that a bill needs.
 
 A bucket is a minute or an hour. The row of a bucket stores the first and the last value of each
-counter, as parallel arrays. Element i of each array belongs to element i of the JSON list `things`,
+counter, as parallel arrays. Element i of each array belongs to element i of the JSON list `owners`,
 the key of an engine or GPU. There is one element for each span without interruption. Arrays are
 little-endian without a header, as in `tables.py`. An array without any value is NULL.
 """

@@ -211,9 +211,9 @@ def test_a_malformed_file_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_instants_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
-    stretch = {"begun_s": "yesterday", "ended_s": 11.5, "others_cpus": 0.1}
+    counted_range = {"begun_s": "yesterday", "ended_s": 11.5, "others_cpus": 0.1}
     one = {"configuration": USUAL, "traffic": FIRST, "answered": 5, "failed": 0}
-    (tmp_path / "windows.json").write_text(json.dumps([{**one, "stretch": stretch}]))
+    (tmp_path / "windows.json").write_text(json.dumps([{**one, "stretch": counted_range}]))
     with pytest.raises(WindowsError, match=r"windows\.json"):
         read_windows(tmp_path)
 

@@ -18,8 +18,8 @@ from telemetry.billing_data import (
     BillingData,
     Cells,
     CounterKey,
-    EngineStretches,
-    GpuStretches,
+    EngineCounterSpans,
+    GpuEnergySpans,
 )
 from telemetry.starts import EngineStart
 
@@ -35,7 +35,7 @@ def engine_stretches(
     started_s: float = -1e6,
     fit: Sequence[float] | None = None,
     work: Mapping[str, Sequence[float]] = MappingProxyType({}),
-) -> EngineStretches:
+) -> EngineCounterSpans:
     """Return samples by (replica, engine), each (Unix seconds, total busy seconds)."""
     counts, which, rows, first, last = [], [], [], [], []
     for (replica, engine), pairs in samples.items():
@@ -49,7 +49,7 @@ def engine_stretches(
             first.append(np.nan if several[0][1] is None else several[0][1])
             last.append(np.nan if several[-1][1] is None else several[-1][1])
     empty = np.full(len(rows), np.nan)
-    return EngineStretches(
+    return EngineCounterSpans(
         counts=counts,
         regions=[None] * len(counts),
         which=np.array(which, np.int64),
@@ -70,9 +70,9 @@ def engine_stretches(
     )
 
 
-def no_gpus() -> GpuStretches:
+def no_gpus() -> GpuEnergySpans:
     none = np.zeros(0, np.int64)
-    return GpuStretches([], [], none, none, none, none, np.zeros(0), np.zeros(0))
+    return GpuEnergySpans([], [], none, none, none, none, np.zeros(0), np.zeros(0))
 
 
 def cells(*rows: Mapping[str, Any]) -> Cells:
@@ -109,12 +109,12 @@ def start(replica: str, engine: int = 0, **about: Any) -> EngineStart:
 
 
 def accounts(
-    engines: EngineStretches,
+    engines: EngineCounterSpans,
     charged: Cells,
     starts: Sequence[EngineStart],
     from_s: float = 0,
     to_s: float = 3_600,
-    gpus: GpuStretches | None = None,
+    gpus: GpuEnergySpans | None = None,
 ) -> BillingData:
     return BillingData(
         from_unix_ns=round(from_s * NS),
@@ -194,7 +194,7 @@ def steady(
                      "prompt_tokens": number * went_in, "output_tokens": number * came_out}
                 )  # fmt: skip
     number = len(which)
-    stretches = EngineStretches(
+    stretches = EngineCounterSpans(
         counts=counts,
         regions=[None] * len(counts),
         which=np.array(which, np.int64),

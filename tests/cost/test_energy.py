@@ -7,19 +7,19 @@ from cost.bill import bill
 from cost.energy import _sums, energy, energy_by_group, total_energy
 from cost.pricefile import parse_prices
 from cost.uptime import uptime_of
-from telemetry.billing_data import BillingData, GpuStretches
+from telemetry.billing_data import BillingData, GpuEnergySpans
 from tests.cost.making import NS, accounts, cells, engine_stretches, start
 from tests.cost.making import PRICES as PRICED
 
 PRICES = parse_prices("carbon: [{match: '*', g_per_kwh: 100}]\npue: {ratio: 1.5}", "mine")
 
 
-def gpu_stretches(joules: list[float], replica: str = "r") -> GpuStretches:
+def gpu_stretches(joules: list[float], replica: str = "r") -> GpuEnergySpans:
     """Return a GPU with these counters at whole minutes, sampled at each minute and 1 s earlier."""
     at = np.arange(len(joules) - 1) * 60
     first = np.array(joules[:-1])
     per_s = np.diff(joules) / 60
-    return GpuStretches(
+    return GpuEnergySpans(
         gpus=[(replica, "0")],
         models=[None],
         which=np.zeros(at.size, np.int64),

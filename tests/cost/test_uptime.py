@@ -7,20 +7,20 @@ from hypothesis import strategies as st
 
 from cost.bill import bill
 from cost.uptime import uptime_of
-from telemetry.billing_data import COEFFICIENTS, WORK, CounterKey, EngineStretches
+from telemetry.billing_data import COEFFICIENTS, WORK, CounterKey, EngineCounterSpans
 from tests.cost.making import NS, PRICES, accounts, busy, cells, engine_stretches, start, steady
 
 HOUR_S = 3_600
 
 
-def stretches(*senders: tuple[CounterKey, list[tuple[float, float | None]]]) -> EngineStretches:
+def stretches(*senders: tuple[CounterKey, list[tuple[float, float | None]]]) -> EngineCounterSpans:
     """Return the samples of each process, (Unix seconds, total busy seconds), as one stretch."""
     which = [place for place, (_, points) in enumerate(senders) for _ in points]
     at = np.array([round(at * NS) for _, points in senders for at, _ in points], np.int64)
     busy_s = np.array([np.nan if b is None else b for _, points in senders for _, b in points])
     nothing = np.full(at.size, np.nan)
     totals = {name: busy_s if name == "busy_s_total" else nothing for name in WORK}
-    return EngineStretches(
+    return EngineCounterSpans(
         counts=[count for count, _ in senders],
         regions=[None] * len(senders),
         which=np.array(which, np.int64),

@@ -14,7 +14,7 @@ from diagnosis.inputs.arrow import servers_of
 from diagnosis.inputs.requests import BoolArray, Requests
 from diagnosis.inputs.server_labels import with_server_labels
 from diagnosis.inputs.servers import Servers
-from diagnosis.latency.tail import stretch
+from diagnosis.latency.tail import sort_latencies
 from diagnosis.question import Metric, Question
 from tests.diagnosis.making import (
     BASELINE,
@@ -212,7 +212,7 @@ def test_engines_and_api_servers_of_one_host_are_no_foreign_processes() -> None:
         requests.within(span.from_unix_ns, span.to_unix_ns) for span in (BASELINE, WINDOW)
     )
     tails = [
-        stretch(each.number("e2e_s"), each.received_unix_ns, span.from_unix_ns, 900.0)
+        sort_latencies(each.number("e2e_s"), each.received_unix_ns, span.from_unix_ns, 900.0)
         for each, span in ((now, WINDOW), (before, BASELINE))
     ]
     case = case_of(question, servers, now, before, (tails[0], tails[1]), 0.05, fit_own_work(before))

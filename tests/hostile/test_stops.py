@@ -17,10 +17,10 @@ from tailspan_vllm.request.record import RequestRecord
 
 from alerts.evaluation.counting import EVALUATION_S, count_requests
 from alerts.evaluation.evaluator import Evaluator
-from alerts.objectives import counted as counted_of
+from alerts.objectives import read_counted_range as counted_of
 from alerts.openslo.reader import OBJECTIVES, load
 from server import http_check
-from store.alerting.slo_counts import NUMBERS, counted, read_counts
+from store.alerting.slo_counts import NUMBERS, read_counted_range, read_counts
 from store.database import open_database
 from store.requests.in_flight import oldest_seen_unix_ns
 from store.schema import REQUESTS
@@ -140,7 +140,7 @@ def compare(engine: Engine, first_s: int, now_s: int) -> None:
     """Compare the stored counts of each objective with the rows."""
     definitions = counted_of(tuple(load([OBJECTIVES]).objectives))
     for goodput in definitions.values():
-        kept = counted(engine, goodput.digest)
+        kept = read_counted_range(engine, goodput.digest)
         assert kept is not None
         assert kept.until_unix_s > now_s - 600 - 2 * EVALUATION_S
         rows = count_requests(engine, goodput, first_s, kept.until_unix_s, EVALUATION_S)

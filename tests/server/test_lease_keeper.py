@@ -76,9 +76,9 @@ def test_a_failed_renewal_is_reported_and_tried_again(
     keeper = LeaseKeeper(leases, lambda: None, lambda text, wrong: None)
     keeper.start()
     assert soon(lambda: leases.beats >= 3)
-    assert keeper.task.ailment(time.time()) == "StoreUnavailable"
+    assert keeper.task.failure_reason(time.time()) == "StoreUnavailable"
     leases.away = False
-    assert soon(lambda: keeper.task.ailment(time.time()) is None)
+    assert soon(lambda: keeper.task.failure_reason(time.time()) is None)
     keeper.stop()
     keeper.stop()
     assert leases.released.is_set()

@@ -19,11 +19,11 @@ from store.alerting.incidents import (
 from store.alerting.notifications import FIRING, Notification, keep_notifications
 from store.alerting.notifications import due_notifications as due
 from store.alerting.slo_counts import (
-    Counted,
+    CountedRange,
     SloCount,
-    count_again,
-    counted,
     keep_counts,
+    mark_counts_incomplete,
+    read_counted_range,
     read_counts,
 )
 from store.alerting.slo_marks import read_marks
@@ -54,7 +54,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
 def fill(engine: Engine) -> None:
     """Store a row in each table of the state. The message was claimed in a term of a lease."""
     keep_evaluation(engine, "chat", 165, [INCIDENT])
-    keep_counts(engine, "digest", COUNTS, Counted(0, 45))
+    keep_counts(engine, "digest", COUNTS, CountedRange(0, 45))
     keep_notifications(engine, [replace(MESSAGE, claimed_term=7)])
     keep_answer(engine, ANSWER)
     keep_prediction(engine, PREDICTION)
@@ -65,7 +65,7 @@ def check(engine: Engine) -> None:
     assert evaluated_until(engine, "chat") == 165
     assert read_incidents(engine, "chat") == [INCIDENT]
     assert read_counts(engine, "digest", 0, 60) == COUNTS
-    assert counted(engine, "digest") == Counted(0, 45)
+    assert read_counted_range(engine, "digest") == CountedRange(0, 45)
     assert read_answers(engine, "chat") == [ANSWER]
     assert predictions(engine) == [PREDICTION]
 
@@ -268,7 +268,7 @@ def test_marks_are_removed_after_the_counts_are_marked_as_incomplete(
 ) -> None:
     """After a crash between the two databases, the steps are counted again."""
     engine = open_database(*files)
-    keep_counts(engine, "digest", [], Counted(0, 60))
+    keep_counts(engine, "digest", [], CountedRange(0, 60))
     with Writer(engine) as writer:
         writer.submit([request_row(received_unix_ns=30 * 10**9, e2e_s=1.0)], []).result(10)
     marks = read_marks(engine, 10)
@@ -279,11 +279,11 @@ def test_marks_are_removed_after_the_counts_are_marked_as_incomplete(
 
     event.listen(engine, "before_cursor_execute", fail)
     with pytest.raises(RuntimeError):
-        count_again(engine, 30, marks)
+        mark_counts_incomplete(engine, 30, marks)
     event.remove(engine, "before_cursor_execute", fail)
-    assert counted(engine, "digest") == Counted(0, 30)
+    assert read_counted_range(engine, "digest") == CountedRange(0, 30)
     assert read_marks(engine, 10) == marks
-    count_again(engine, 30, marks)
+    mark_counts_incomplete(engine, 30, marks)
     assert read_marks(engine, 10) == []
     engine.dispose()
 

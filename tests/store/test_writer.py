@@ -373,5 +373,5 @@ def test_a_defect_in_the_writer_is_survived(
                 writer.submit([request_row(1)], []).result(10)
             assert (writer.task.failures, writer.task.problem) == (1, "ZeroDivisionError")
         writer.submit([request_row(1)], []).result(10)
-        assert writer.task.ailment(0.0) is None
-    assert writer.task.ailment(0.0) == "ended"
+        assert writer.task.failure_reason(0.0) is None
+    assert writer.task.failure_reason(0.0) == "ended"

@@ -74,7 +74,7 @@ def read_rolled(
     if whole is None:
         return None
     requests = whole.number()
-    gone = whole.requests_gone_before_unix_ns() > window.from_unix_ns
+    gone = whole.requests_deleted_before_unix_ns() > window.from_unix_ns
     if not requests or (requests <= MOST_READ and not gone):
         return None
     bins = choose(window.from_unix_ns, window.to_unix_ns, requests)

@@ -19,7 +19,7 @@ from alerts.expression import parse
 from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput
 from alerts.slices import Slices
-from store.alerting.slo_counts import counted
+from store.alerting.slo_counts import read_counted_range
 from store.writer import Writer
 from telemetry.requests import Outcome, RequestTimeline
 
@@ -145,7 +145,7 @@ def test_only_settled_counts_are_stored(engine: Engine, fill: Fill) -> None:
     fill(range(100))
     now_s = START_S + 100 * 60
     keep_tally(engine, FAST, now_s)
-    kept = counted(engine, FAST.digest)
+    kept = read_counted_range(engine, FAST.digest)
     assert kept
     assert now_s - SETTLED_S - EVALUATION_S < kept.until_unix_s <= now_s - SETTLED_S
 
@@ -154,7 +154,7 @@ def test_a_changed_objective_is_counted_again(engine: Engine, fill: Fill) -> Non
     fill(range(60))
     now_s = START_S + 60 * 60
     keep_tally(engine, FAST, now_s)
-    assert counted(engine, FASTER.digest) is None
+    assert read_counted_range(engine, FASTER.digest) is None
     tally = read_tally(engine, FASTER, now_s - 30 * DAY_S, now_s)
     assert tally.since_s == START_S
     assert tally.history.counts(0, now_s).events > 0

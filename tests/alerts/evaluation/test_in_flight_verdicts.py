@@ -21,7 +21,7 @@ from alerts.evaluation.request_verdicts import Verdict, judge, selects
 from alerts.expression import parse
 from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput
-from store.alerting.slo_counts import count_again
+from store.alerting.slo_counts import mark_counts_incomplete
 from store.alerting.slo_marks import read_marks
 from store.writer import Writer
 from telemetry.in_flight import InFlightRequest
@@ -199,7 +199,9 @@ def test_requests_of_a_server_that_died_stay_bad_as_of_their_last_report(
         assert bad(engine, START_S + 30, START_S + 15) == 2
         writer.submit([row], []).result(10)
         marks = read_marks(engine, 100)
-        count_again(engine, min(mark.until_unix_s for mark in marks) - EVALUATION_S, marks)
+        mark_counts_incomplete(
+            engine, min(mark.until_unix_s for mark in marks) - EVALUATION_S, marks
+        )
         keep_tally(engine, FAST, now_s)
         assert bad(engine, now_s) == 1
 
@@ -252,6 +254,6 @@ def test_cached_and_recomputed_counts_are_equal(engine: Engine, request_row: Row
             marks = read_marks(engine, 1_000)
             fresh.add_marks(marks)
             if marks:
-                count_again(engine, min(each.until_unix_s for each in marks) - 15, marks)
+                mark_counts_incomplete(engine, min(each.until_unix_s for each in marks) - 15, marks)
             asked = (engine, FAST, now_s - 40 * EVALUATION_S, now_s, EVALUATION_S)
             assert fresh.count(*asked) == count_requests(*asked)

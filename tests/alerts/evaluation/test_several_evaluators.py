@@ -13,7 +13,7 @@ from alerts.evaluation.counting import count_requests, read_tally
 from alerts.evaluation.evaluator import Evaluator
 from alerts.objectives import GoodEvents, Objective
 from rig.postgresql import PostgreSQL
-from store.alerting.slo_counts import counted
+from store.alerting.slo_counts import read_counted_range
 from store.database import open_database
 from store.errors import LeaseLost
 from store.leases import EVALUATION, Leases
@@ -52,7 +52,7 @@ def write(engine: Engine, request_row: Row, numbers: range) -> None:
 
 def stored(engine: Engine, goodput: GoodEvents) -> int:
     """Return the number of requests in the stored counts."""
-    kept = counted(engine, goodput.digest)
+    kept = read_counted_range(engine, goodput.digest)
     assert kept is not None
     return read_tally(engine, goodput, 0, kept.until_unix_s).history.counts(0, NOW_S).events
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine, delete
 
 from store.columns import evidence as evidences
-from store.columns.column_cache import STRETCH_NS, ColumnCache
+from store.columns.column_cache import CHUNK_NS, ColumnCache
 from store.columns.evidence import EvidenceCache, evidence
 from store.connections import writing
 from store.queries import Window, request_table
@@ -32,7 +32,7 @@ class Reading:
     def __call__(self, window: Window) -> pa.Table:
         if window.from_unix_ns < window.to_unix_ns:
             self.asked.append(
-                (window.from_unix_ns // STRETCH_NS - AT, window.to_unix_ns // STRETCH_NS - AT)
+                (window.from_unix_ns // CHUNK_NS - AT, window.to_unix_ns // CHUNK_NS - AT)
             )
         return request_table(self._engine, window, columns=[*COLUMNS, "source"])
 
@@ -47,13 +47,13 @@ def kept(engine: Engine, reading: Reading, **given: Any) -> ColumnCache:
 
 
 def stretches(first: float, end: float) -> Window:
-    return Window(int((AT + first) * STRETCH_NS), int((AT + end) * STRETCH_NS))
+    return Window(int((AT + first) * CHUNK_NS), int((AT + end) * CHUNK_NS))
 
 
 @pytest.fixture
 def row(request_row: Row) -> Callable[..., RequestTimeline]:
     def make(number: int, **about: Any) -> RequestTimeline:
-        at = AT * STRETCH_NS + number * STRETCH_NS // 3
+        at = AT * CHUNK_NS + number * CHUNK_NS // 3
         plain = {"received_unix_ns": at, "tenant": f"t{number}", "ttft_s": number / 7}
         return request_row(number, **{**plain, **about})
 
@@ -158,7 +158,7 @@ def test_cached_evidence_equals_the_evidence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     samples = [
-        sample_row(number, at_unix_ns=AT * STRETCH_NS + number * 10**9, steps_total=2**40 + number)
+        sample_row(number, at_unix_ns=AT * CHUNK_NS + number * 10**9, steps_total=2**40 + number)
         for number in range(1000)
     ]
     write(*(row(number, tenant=f"t{number % 2}") for number in range(9)), *samples)

@@ -18,9 +18,9 @@ from store.queries import Window
 from store.retention import delete_older, delete_older_rollups
 from store.rollups import sample_rollups
 from store.rollups.building import settle
-from store.rollups.counter_spans import Stretches, end_to_end, joined
+from store.rollups.counter_spans import CounterSpans, end_to_end, joined
 from store.rollups.marks import SAMPLED, begin, marked, pending
-from store.rollups.sample_rollups import stretches
+from store.rollups.sample_rollups import read_counter_spans
 from store.rollups.sample_tables import ENGINES, KINDS, SAMPLE_MARKS
 from store.rollups.tables import HOUR_S, MINUTE_S
 from store.simulation_removal import delete_simulation
@@ -254,8 +254,8 @@ def test_long_windows_use_hours(engine: Engine, write: Write, sample_row: Sample
     """A month of minutes would be many rows; only idle energy needs minutes."""
     write(*engine_samples(sample_row, "a", 4))
     settle(engine, LATER_S)
-    (day,) = stretches(engine, Window(START_S * S, (START_S + DAY_S) * S), [ENGINES])
-    (week,) = stretches(engine, Window(START_S * S, (START_S + 7 * DAY_S) * S), [ENGINES])
+    (day,) = read_counter_spans(engine, Window(START_S * S, (START_S + DAY_S) * S), [ENGINES])
+    (week,) = read_counter_spans(engine, Window(START_S * S, (START_S + 7 * DAY_S) * S), [ENGINES])
     assert np.unique(day.bucket_unix_s).size > 20
     assert np.unique(week.bucket_unix_s).size == 3
 
@@ -266,7 +266,7 @@ PART = st.tuples(
 )
 
 
-def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> Stretches:
+def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> CounterSpans:
     """Return consecutive spans from (key, gap before, length, total, growth of the total)."""
     at_s, first_s, last_s = 0.0, [], []
     for _, silence_s, length_s, _, _ in rows:
@@ -275,7 +275,7 @@ def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> Stret
         at_s = last_s[-1]
     totals = np.array([np.nan if total is None else total for *_, total, _ in rows])
     grown = totals + np.array([growth for *_, growth in rows])
-    return Stretches(
+    return CounterSpans(
         [("a",), ("b",)],
         [None, None],
         np.array([each[0] for each in rows], np.int64),
@@ -289,7 +289,7 @@ def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> Stret
     )
 
 
-def growth(some: Stretches) -> dict[int, float]:
+def growth(some: CounterSpans) -> dict[int, float]:
     """Return the growth of each total, within spans and between neighbouring spans."""
     found: dict[int, float] = {}
     some = some.only(np.lexsort((some.first_unix_ns, some.which)))

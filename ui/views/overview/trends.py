@@ -93,7 +93,7 @@ def read(
     whole = rollups(engine, window, equals=equals)
     if whole is not None:
         number = whole.number()
-        if number > MOST_READ or whole.requests_gone_before_unix_ns() > window.from_unix_ns:
+        if number > MOST_READ or whole.requests_deleted_before_unix_ns() > window.from_unix_ns:
             return _rolled(engine, window, equals, _bins(window, number, width_ns))
     table = without_ttft_of_whole_answers(
         request_table(engine, window, equals=equals, columns=COLUMNS)
