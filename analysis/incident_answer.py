@@ -20,7 +20,13 @@ from diagnosis.causes.registry import SUMMARIES
 from diagnosis.explanation import Explanation, Method
 from diagnosis.latency.parts import PHASE
 from diagnosis.question import Question
-from store.alerting.incident_answers import AnswerRow, Phase, answers_of, keep_answer, read_answers
+from store.alerting.incident_answers import (
+    AnswerRow,
+    Phase,
+    answers_of,
+    read_answers,
+    store_incident_answer,
+)
 from store.alerting.incidents import IncidentRow
 from telemetry import dataclass_json
 
@@ -140,7 +146,7 @@ def stored_sentences(
     return found
 
 
-def keep_verdict(
+def store_verdict(
     engine: Engine,
     objective: Objective,
     incident: IncidentRow,
@@ -157,7 +163,7 @@ def keep_verdict(
     answer = dataclass_json.write(_Explanations((verdict.first, *verdict.others)))
     if len(answer) > MOST_BYTES:
         raise ValueError(f"the answer has {len(answer):,} bytes; allowed: {MOST_BYTES:,}")
-    keep_answer(
+    store_incident_answer(
         engine,
         AnswerRow(
             incident.slo,

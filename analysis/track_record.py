@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from analysis.compare.deploys import QUANTILE, Deploy, compare_deploy, latest_deploy
 from analysis.compare.question import CompareError
-from analysis.kept_predictions import deployed, expected, of_change, replicas_of
+from analysis.stored_predictions import deployed, expected, of_change, replicas_of
 from store.access.access import NotAllowed
 from store.predictions import Prediction, predictions
 from store.queries import Window, request_table

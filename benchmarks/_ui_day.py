@@ -16,7 +16,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import stores  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
 
-from alerts.evaluation.counting import keep_tally  # noqa: E402
+from alerts.evaluation.counting import store_tally  # noqa: E402
 from alerts.objectives import counted  # noqa: E402
 from store import dialects  # noqa: E402
 from store.connections import writing  # noqa: E402
@@ -79,7 +79,7 @@ def fill(url: str, number: int, end_s: int) -> None:
     _samples(engine, end_s)
     settle(engine, end_s)
     for goodput in counted(read_objectives().parsed).values():
-        keep_tally(engine, goodput, end_s)
+        store_tally(engine, goodput, end_s)
     engine.dispose()
 
 

@@ -37,7 +37,7 @@ from store.rollups.buckets import Bucket, nearest_ranks  # noqa: E402
 from store.rollups.building import settle  # noqa: E402
 from store.rollups.counter_spans import CounterSpans  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
-from store.rollups.label_storage import keep_label_sets  # noqa: E402
+from store.rollups.label_storage import store_label_sets  # noqa: E402
 from store.rollups.marks import SAMPLED, begin, mark  # noqa: E402
 from store.rollups.queries import rollups  # noqa: E402
 from store.rollups.request_rollups import buckets_of  # noqa: E402
@@ -93,7 +93,7 @@ def fill(engine: Engine, most_bytes: float) -> float:
     label_sets = LabelSets()
     drawn = [buckets_of(minute(rng), label_sets, query.FROM_S)[0] for _ in range(DRAWN_MINUTES)]
     with writing(engine) as connection:
-        keep_label_sets(connection, label_sets)
+        store_label_sets(connection, label_sets)
     samples = SampleRollups(engine)
     for number, start in enumerate(range(query.FROM_S, query.FROM_S + DAY_S, MINUTE_S)):
         buckets: dict[bool, Bucket] = drawn[number % DRAWN_MINUTES]

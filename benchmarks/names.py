@@ -31,9 +31,9 @@ from store.database import open_database  # noqa: E402
 from store.queries import Window  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
 from store.rollups.label_storage import (  # noqa: E402
-    keep_label_sets,
     label_sets_since,
     load_names,
+    store_label_sets,
 )
 from store.rollups.marks import begin  # noqa: E402
 from store.rollups.request_rollups import AT_ONCE, buckets_of  # noqa: E402
@@ -93,7 +93,7 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
         loaded_s += time.process_time() - begun
         buckets, _ = buckets_of(table, label_sets, start)
         with writing(engine) as connection:
-            keep_label_sets(connection, label_sets)
+            store_label_sets(connection, label_sets)
             keep(connection, MINUTE_S, start, buckets)
         built_s += time.process_time() - begun
     with engine.connect() as connection:

@@ -35,7 +35,7 @@ from store.queries import REQUEST_COLUMNS, Window, request_table  # noqa: E402
 from store.rollups.buckets import nearest_ranks  # noqa: E402
 from store.rollups.building import settle  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
-from store.rollups.label_storage import keep_label_sets  # noqa: E402
+from store.rollups.label_storage import store_label_sets  # noqa: E402
 from store.rollups.marks import REQUESTED, begin, mark, mark_minutes  # noqa: E402
 from store.rollups.queries import rollups  # noqa: E402
 from store.rollups.request_rollups import buckets_of  # noqa: E402
@@ -113,7 +113,7 @@ def fill_day(engine: Engine, requests: int) -> None:
     for start in range(FROM_S, FROM_S + DAY_S, MINUTE_S):
         buckets, _ = buckets_of(minute(rng, each), label_sets, start)
         with writing(engine) as connection:
-            keep_label_sets(connection, label_sets)
+            store_label_sets(connection, label_sets)
             keep(connection, MINUTE_S, start, buckets)
             mark(connection, HOUR_S, [start // HOUR_S * HOUR_S])
         label_sets.stored()

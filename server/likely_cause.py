@@ -26,7 +26,7 @@ from alerts.objectives import Goodput, Objective
 from analysis.answer_process import Step, answer_in_child
 from analysis.counterfactual.explain import with_replayed_shares
 from analysis.incident import IncidentVerdict, incident_verdict
-from analysis.incident_answer import VERSION, StoredAnswer, keep_verdict, stored_answer
+from analysis.incident_answer import VERSION, StoredAnswer, store_verdict, stored_answer
 from analysis.thresholds import metrics_of
 from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, read_overlapping
@@ -185,7 +185,7 @@ class IncidentAnswers:
                 return
             earlier = stored_answer(self._engine, objective, incident)
             if _is_better(verdict, earlier, incident):
-                keep_verdict(self._engine, objective, incident, verdict, int(self._clock_s()))
+                store_verdict(self._engine, objective, incident, verdict, int(self._clock_s()))
         except StoreError:
             self._tried.pop(_key(incident))  # the database is not available now, so try again
             raise

@@ -23,8 +23,8 @@ from store.retention import (
     delete_older,
     delete_older_rollups,
     deleted_until_unix_ns,
-    keep_deleted_until,
     newest_unix_ns,
+    store_deleted_until,
 )
 from store.rollups.building import Failed, settle_some
 from telemetry import time_text
@@ -139,7 +139,7 @@ async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedCloc
         # An answer explains an incident whose requests may be deleted, so it is kept longer.
         await asyncio.to_thread(delete_old_answers, engine, (now - keep.hours_ns) // 10**9)
     await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_RESOLVED_S * 10**9)
-    await asyncio.to_thread(keep_deleted_until, engine, now)
+    await asyncio.to_thread(store_deleted_until, engine, now)
     if failures:
         raise failures[0]
     return forgotten

@@ -107,7 +107,7 @@ def deleted_until_unix_ns(engine: Engine) -> int | None:
     return None if found is None else found * SECOND_NS
 
 
-def keep_deleted_until(engine: Engine, now_unix_ns: int) -> None:
+def store_deleted_until(engine: Engine, now_unix_ns: int) -> None:
     """Store the time of a deletion."""
     row = {"width_s": _DELETED, "whole_from_unix_s": now_unix_ns // SECOND_NS}
     with writing(engine) as connection:

@@ -22,7 +22,7 @@ from store.alerting.slo_marks import PROBE_SOURCE, mark_instants, mark_steps
 from store.clock_corrections import apply_trace_clock_corrections
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
 from store.probes import LONGEST_S
-from store.requests.in_flight import keep_reports, remove_ended
+from store.requests.in_flight import remove_ended, store_reports
 from store.rollups.marks import REQUESTED, SAMPLED, mark_minutes
 from store.row_values import (
     Single,
@@ -270,7 +270,7 @@ class Writer:
                     mark_minutes(connection, REQUESTED, requests)
                     mark_steps(connection, (each.requests for each in group))
                 if in_flight:
-                    keep_reports(connection, in_flight)
+                    store_reports(connection, in_flight)
                 if requests:
                     remove_ended(connection, (each.requests for each in group))
                 if samples:

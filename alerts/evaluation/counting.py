@@ -29,11 +29,11 @@ from alerts.objectives import GoodEvents, GoodProbes, Goodput
 from store.alerting.slo_counts import (
     CountedRange,
     SloCount,
-    keep_counts,
     oldest_request_unix_ns,
     read_counted_range,
     read_counts,
     stepped_counts,
+    store_counts,
     summed_counts,
 )
 from store.alerting.slo_groups import placed_groups
@@ -286,7 +286,9 @@ def counts_between(engine: Engine, goodput: GoodEvents, from_s: int, to_s: int) 
     return sum((each.counts for each in buckets), Counts(0, 0))
 
 
-def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | None = None) -> None:
+def store_tally(
+    engine: Engine, goodput: GoodEvents, now_s: int, count: Count | None = None
+) -> None:
     """Store the counts of each step that ended more than `SETTLED_S` ago and has no stored counts
     yet.
 
@@ -309,14 +311,14 @@ def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | N
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
             kept = CountedRange(min(kept.from_unix_s, again_s), again_s)
-            keep_counts(engine, definition, [], kept, groups=keys)
+            store_counts(engine, definition, [], kept, groups=keys)
     while kept.until_unix_s < until_s:
         chunk_s = min(until_s, kept.until_unix_s + CHUNK_S)
         counts = (count or count_requests)(
             engine, goodput, kept.until_unix_s, chunk_s, EVALUATION_S
         )
         before, kept = kept, CountedRange(kept.from_unix_s, chunk_s)
-        if not keep_counts(engine, definition, counts, kept, since=before, groups=keys):
+        if not store_counts(engine, definition, counts, kept, since=before, groups=keys):
             return  # another evaluator changed the stored counts; the next call continues from them
 
 

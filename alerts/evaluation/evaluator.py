@@ -31,9 +31,9 @@ from alerts.evaluation.counting import (
     Tally,
     count_requests,
     first_counted_range,
-    keep_tally,
     once,
     read_tally,
+    store_tally,
 )
 from alerts.evaluation.group_places import GroupPlaces
 from alerts.evaluation.incidents import Incident, advance, budget_spent
@@ -41,7 +41,7 @@ from alerts.evaluation.status import window_edges
 from alerts.history import History, states_at
 from alerts.objectives import GoodEvents, Objective
 from store import dialects
-from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
+from store.alerting.incidents import IncidentRow, evaluated_until, read_incidents, store_evaluation
 from store.alerting.slo_counts import mark_counts_incomplete
 from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
@@ -187,14 +187,14 @@ class Evaluator:
                 changed[each.severity, each.fired_s] = each
         if first_s > until_s:
             return []
-        keep_tally(self._engine, goodput, now_s, count)
+        store_tally(self._engine, goodput, now_s, count)
         pairs = objective.policy.pairs
         if not incidents and not changed and first_s == until_s:
             # Usually no alert fires, so check this first with sums that the database computes.
             quick = self._tally_at(objective, goodput, until_s, count)
             states = states_at(quick.history, until_s, objective.policy, objective.budget)
             if State.FIRING not in states.values():
-                keep_evaluation(self._engine, objective.name, until_s, [])
+                store_evaluation(self._engine, objective.name, until_s, [])
                 return []
         longest_s = max(pair.long_s for pair in pairs)
         from_s = first_s - 2 * longest_s
@@ -247,7 +247,7 @@ class Evaluator:
             )
             history = read_tally(self._engine, goodput, from_s, until_s, count).history
             rows = [_row(each, history, objective) for each in changed]
-        keep_evaluation(self._engine, objective.name, until_s, rows)
+        store_evaluation(self._engine, objective.name, until_s, rows)
 
 
 def _incident(row: IncidentRow) -> Incident:

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from alerts.notify.channels import Channel
 from alerts.notify.message import Hang, Message, Transition, dumps, loads
-from store.alerting.notifications import HANG, Notification, keep_notifications, read_hangs
+from store.alerting.notifications import HANG, Notification, read_hangs, store_notifications
 from store.replicas.hung_replicas import Hung, progress, reported_since
 
 SEVERITY: Final = "page"
@@ -65,7 +65,7 @@ class Hangs:
             elif room > 0:
                 room -= 1
                 rows += self._begun(each, now_s)
-        keep_notifications(self._engine, rows)
+        store_notifications(self._engine, rows)
 
     def _hang_ended(self, begun: Notification, reporting: frozenset[str], now_s: int) -> bool:
         replica = begun.slo.removeprefix(HANG)

@@ -20,8 +20,8 @@ from analysis.compare.sides import COLUMNS, Requests, group_numbers, requests_of
 from analysis.compare.step_coefficients import Coefficients, coefficients_of, work_intervals_of
 from analysis.compare.total_change import TotalChange, total_change
 from analysis.compare.versions import with_versions
-from analysis.kept_predictions import Expected, deployed, expected, replicas_of
 from analysis.recorded_traffic import LEAD_S
+from analysis.stored_predictions import Expected, deployed, expected, replicas_of
 from analysis.what_if import matching
 from diagnosis.inputs.arrow import samples_of
 from replay.arrivals import BoolArray

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from cli.options.kept_prediction import keep_answer
+from cli.options.prediction_storage import try_store_answer
 from cli.options.question import ask, question_options
 from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import block_size_option, objectives_option, prices_option
@@ -192,7 +192,7 @@ def what_if(
             else:
                 answer = predict(recorded, question, progress=step)
                 refused = answer.refused
-                keep_answer(selection, answer)
+                try_store_answer(selection, answer)
                 record = track_record(selection.engine, time.time_ns())
                 found = (
                     {**render.as_json(answer), "track_record": record and asdict(record)},

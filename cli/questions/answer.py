@@ -10,7 +10,7 @@ from typing import Final
 import click
 from click.exceptions import Exit
 
-from cli.options.kept_prediction import READS_ONLY
+from cli.options.prediction_storage import READS_ONLY
 from cli.questions.command_line import arguments
 from cli.questions.declared import MOST_LINES, as_parameters, questions
 from cli.questions.reader import EVERYTHING, Reader, reading_as

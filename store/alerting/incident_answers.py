@@ -67,7 +67,7 @@ ANSWERS = Table(
 )
 
 
-def keep_answer(engine: Engine, row: AnswerRow) -> None:
+def store_incident_answer(engine: Engine, row: AnswerRow) -> None:
     """Add an answer, or replace the answer of the same incident and phase.
 
     Raises:

@@ -98,7 +98,9 @@ def evaluated_until(engine: Engine, slo: str) -> int | None:
     return until
 
 
-def keep_evaluation(engine: Engine, slo: str, until_s: int, changed: Sequence[IncidentRow]) -> None:
+def store_evaluation(
+    engine: Engine, slo: str, until_s: int, changed: Sequence[IncidentRow]
+) -> None:
     """Store the time until which an objective was evaluated, and the incidents that changed."""
     put = dialects.of(state_of(engine)).put
     with writing(state_of(engine)) as connection:

@@ -144,7 +144,7 @@ def stepped_counts(
     return sorted(found, key=_order)
 
 
-def keep_counts(
+def store_counts(
     engine: Engine,
     definition: str,
     counts: Sequence[SloCount],

@@ -33,7 +33,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from store import dialects
 from store.errors import DatabaseMissing, StoreError
 from store.migrations.all_tables import METADATA, STATE_METADATA
-from store.migrations.older_versions import announce, exclude, keep_oldest, read_oldest
+from store.migrations.older_versions import announce, exclude, read_oldest, store_oldest
 
 FOLDER: Final = Path(__file__).parent
 
@@ -171,7 +171,7 @@ def bring_up_to_date(
                 " stopped, the database does not change."
             )
             _upgrade(connection, name, found.revision, schema)
-        keep_oldest(connection, schema.revision.name, schema.oldest)
+        store_oldest(connection, schema.revision.name, schema.oldest)
     if begun_s is not None:
         report(f"Upgraded in {time.monotonic() - begun_s:.0f} s.")
 

@@ -35,7 +35,7 @@ def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -
     return found
 
 
-def keep_oldest(connection: Connection, revisions: str, oldest: str) -> None:
+def store_oldest(connection: Connection, revisions: str, oldest: str) -> None:
     """Store the oldest revision whose code can use the database."""
     dialect = dialects.of(connection.engine)
     dialect.grow(connection, OLDEST.metadata)

@@ -17,7 +17,7 @@ _AT_ONCE: Final = 1_000
 """Maximum number of values in a condition. Databases limit the parameters of a statement."""
 
 
-def keep_label_sets(connection: Connection, label_sets: LabelSets) -> None:
+def store_label_sets(connection: Connection, label_sets: LabelSets) -> None:
     """Store the changed label sets and names."""
     dialect = dialects.of(connection.engine)
     sets = [

@@ -21,7 +21,7 @@ from store.rollups.buckets import (
 )
 from store.rollups.coded_labels import LabelSet
 from store.rollups.label_sets import LabelSets, number_of
-from store.rollups.label_storage import keep_label_sets, label_sets_since, load_names
+from store.rollups.label_storage import label_sets_since, load_names, store_label_sets
 from store.rollups.marks import REQUESTED, SECOND_NS, Rolled
 from store.rollups.names import ALIVE_S
 from store.rollups.storage import keep, load_buckets
@@ -71,7 +71,7 @@ class RequestRollups:
     ) -> None:
         """Replace a stored bucket."""
         keep(connection, width_s, start_unix_s, made)
-        keep_label_sets(connection, self._label_sets)
+        store_label_sets(connection, self._label_sets)
 
     def kept(self) -> None:
         """Mark the new label sets and names as stored."""

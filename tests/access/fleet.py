@@ -12,7 +12,7 @@ from alerts.evaluation.group_places import expanded
 from alerts.notify.message import Message, Transition, dumps
 from alerts.openslo.reader import load
 from analysis.incident import incident_verdict
-from analysis.incident_answer import keep_verdict
+from analysis.incident_answer import store_verdict
 from simulator.dataset import run as simulate
 from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig
@@ -184,7 +184,7 @@ def store(folder: Path) -> Fleet:
             for row in read_incidents(engine, objective.name)[:1]:
                 verdict = incident_verdict(engine, objective, row, end_s)
                 assert verdict is not None
-                keep_verdict(engine, objective, row, verdict, end_s)
+                store_verdict(engine, objective, row, verdict, end_s)
                 with engine.begin() as connection:
                     connection.execute(insert(NOTIFICATIONS).values(**_notification(row)))
     finally:

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from analysis.first_minute import GIVE_UP_S, Arriving, FirstMinute, arriving
-from store.alerting.incidents import keep_evaluation
+from store.alerting.incidents import store_evaluation
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 
@@ -43,9 +43,9 @@ def test_the_past_is_complete_when_it_is_evaluated(
 ) -> None:
     """An evaluation from an earlier run does not count, because its incidents are different."""
     store(TO_S - 1)
-    keep_evaluation(engine, "chat", FROM_S, [])
+    store_evaluation(engine, "chat", FROM_S, [])
     assert arriving(engine, PAST, TO_S * NS) is not None
-    keep_evaluation(engine, "chat", TO_S - 20, [])
+    store_evaluation(engine, "chat", TO_S - 20, [])
     assert arriving(engine, PAST, TO_S * NS) is None
 
 

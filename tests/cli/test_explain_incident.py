@@ -9,9 +9,9 @@ from click.testing import Result
 
 from alerts.openslo.reader import load
 from analysis.incident import IncidentVerdict, incident_verdict
-from analysis.incident_answer import keep_verdict
+from analysis.incident_answer import store_verdict
 from diagnosis.explanation import Explanation, Method, Replay
-from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.incidents import IncidentRow, store_evaluation
 from store.database import open_database
 from tests.chat_objective import chat_openslo
 
@@ -46,7 +46,7 @@ def explain(
     queued(2.0)
     engine = open_database(url)
     rows = [an_incident(START_S - 9_000, START_S - 8_000), an_incident(START_S, START_S + 600)]
-    keep_evaluation(engine, "chat", START_S + 600, rows)
+    store_evaluation(engine, "chat", START_S + 600, rows)
     engine.dispose()
 
     def ask(named: str, *words: str, good: str = "ttft_s <= 0.5 and e2e_s <= 9") -> Result:
@@ -210,7 +210,7 @@ def stored(explain: Callable[..., Result], tmp_path: Path, url: str) -> Incident
     verdict = IncidentVerdict(
         replayed(found.first, 0.89), tuple(replayed(each, 0.7) for each in found.others)
     )
-    keep_verdict(engine, objective, incident, verdict, START_S + 660)
+    store_verdict(engine, objective, incident, verdict, START_S + 660)
     engine.dispose()
     return verdict
 

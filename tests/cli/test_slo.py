@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from cli.checks import promtool
 from cli.main import tailspan
-from store.alerting.incidents import IncidentRow, keep_evaluation
-from store.alerting.notifications import Notification, keep_notifications
+from store.alerting.incidents import IncidentRow, store_evaluation
+from store.alerting.notifications import Notification, store_notifications
 from store.database import open_database
 from telemetry.requests import RequestTimeline
 
@@ -212,7 +212,7 @@ def test_an_incident_after_the_instant_is_not_listed(
     engine = open_database(url)
     ended = START_S + 90
     page = IncidentRow("chat", "page", START_S + 30, START_S, ended, ended, ended, "20", None)
-    keep_evaluation(engine, "chat", ended, [page])
+    store_evaluation(engine, "chat", ended, [page])
     engine.dispose()
     for at_s, listed in ((START_S + 29, None), (START_S + 60, "ongoing"), (ended, "ended")):
         shown = slo("status", str(file), "--at", str(at_s), "--database", url).stdout
@@ -224,13 +224,13 @@ def test_failed_notifications_are_shown(file: Path, url: str, fill: Fill, reques
     fill(request_row())
     engine = open_database(url)
     page = IncidentRow("chat", "page", START_S, START_S, START_S, None, START_S, "20", None)
-    keep_evaluation(engine, "chat", START_S, [page])
+    store_evaluation(engine, "chat", START_S, [page])
     row = Notification("chat", "page", START_S, "firing", "team", "{}", START_S)
     gone = replace(row, fired_unix_s=START_S - 9, channel="of-another-incident")
     delivered = replace(row, channel="sent", state="delivered", delivered_unix_s=START_S + 2)
     waiting = replace(row, channel="late", failures=3, next_unix_s=START_S + 9, problem="busy")
     dead = replace(row, state="dead", failures=1, problem="status 404: no_service")
-    keep_notifications(engine, [gone, delivered, waiting, dead])
+    store_notifications(engine, [gone, delivered, waiting, dead])
     engine.dispose()
     at = ["--at", str(START_S + 60), "--database", url]
     shown = slo("status", str(file), *at).stdout

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import tailspan
-from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.incidents import IncidentRow, store_evaluation
 from store.database import open_database
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
@@ -28,7 +28,7 @@ def state_url(url: str, tmp_path: Path, request_row: Callable[..., RequestTimeli
     engine = open_database(url, state_url)
     with Writer(engine) as writer:
         writer.submit([request_row(1)], []).result(10)
-    keep_evaluation(engine, "chat", 190, [PAGE])
+    store_evaluation(engine, "chat", 190, [PAGE])
     engine.dispose()
     return state_url
 

@@ -246,7 +246,7 @@ def test_a_database_that_cannot_be_written_gives_a_prediction_all_the_same(
     def refuse(*_: object) -> None:
         raise StoreUnavailable("the database cannot be written: read-only")
 
-    monkeypatch.setattr("analysis.kept_predictions.keep_prediction", refuse)
+    monkeypatch.setattr("analysis.stored_predictions.store_prediction", refuse)
     found = ask("--set", "max_num_seqs=64")
     assert found.exit_code == 0
     assert "95 % interval" in found.stdout

@@ -12,14 +12,14 @@ from alerts.objectives import Objective
 from alerts.openslo.reader import load
 from analysis.answer_process import ChildAnswer, nothing
 from analysis.incident import IncidentVerdict, incident_verdict
-from analysis.incident_answer import VERSION, StoredAnswer, keep_verdict, stored_answer
+from analysis.incident_answer import VERSION, StoredAnswer, store_verdict, stored_answer
 from diagnosis.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, Method, Replay, Verdict
 from diagnosis.question import Metric, Question, Span
 from server import likely_cause
 from server.likely_cause import AskError, Due, IncidentAnswers, ask_in_child, is_due
 from store.alerting.incident_answers import Phase
-from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.incidents import IncidentRow, store_evaluation
 from store.errors import StoreUnavailable
 from store.writer import Writer
 from telemetry import child_process
@@ -150,7 +150,7 @@ def answers(engine: Engine, chat: Objective, asks: Asks, now_s: int = NOW_S) -> 
 
 
 def evaluated(engine: Engine, *rows: IncidentRow) -> None:
-    keep_evaluation(engine, "chat", max(row.last_unix_s for row in rows), rows)
+    store_evaluation(engine, "chat", max(row.last_unix_s for row in rows), rows)
 
 
 def _later(age_s: int, **changed: Any) -> IncidentRow:
@@ -447,7 +447,7 @@ def test_a_real_store_is_asked(
         writer.submit(rows, []).result(10)
     chat = objective("ttft_s <= 0.5")
     found = ask_in_child(engine)(chat, _incident(), BEGAN_S + 300)
-    keep_verdict(engine, chat, _incident(), found, BEGAN_S + 315)
+    store_verdict(engine, chat, _incident(), found, BEGAN_S + 315)
     stored = stored_answer(engine, chat, _incident())
     assert stored is not None
     reported = stored.verdict.sentence

@@ -14,7 +14,7 @@ from alerts.openslo.reader import OBJECTIVES, load
 from alerts.secrets import Secret
 from server import notification_task
 from server.notification_task import NotificationTask, sentence
-from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.incidents import IncidentRow, store_evaluation
 from store.alerting.notifications import Notification, read_notifications
 from store.database import open_database
 from store.leases import NOTIFICATION, Leases, Term
@@ -31,7 +31,7 @@ def engine(
     fill(request_row())
     engine = open_database(url)
     page = IncidentRow("chat", "page", START_S, START_S, START_S, None, START_S, "20", None)
-    keep_evaluation(engine, "chat", START_S, [page])
+    store_evaluation(engine, "chat", START_S, [page])
     yield engine
     engine.dispose()
 

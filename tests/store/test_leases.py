@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import Engine, event
 
-from store.alerting.incidents import evaluated_until, keep_evaluation
+from store.alerting.incidents import evaluated_until, store_evaluation
 from store.connections import reading, writing
 from store.database import open_database
 from store.errors import LeaseLost, StoreUnavailable
 from store.leases import EVALUATION, NOTIFICATION, RETENTION, Leases
-from store.retention import deleted_until_unix_ns, keep_deleted_until
+from store.retention import deleted_until_unix_ns, store_deleted_until
 from store.rollups import request_rollups, storage
 from store.rollups.building import settle
 from store.rollups.storage import load_buckets
@@ -65,7 +65,7 @@ def test_with_sqlite_the_only_process_holds_every_lease(sqlite: Engine) -> None:
     for name in (EVALUATION, NOTIFICATION, RETENTION):
         with leases.acting(name) as term:
             assert term is not None
-            keep_evaluation(sqlite, "chat", 60, [])
+            store_evaluation(sqlite, "chat", 60, [])
     leases.release()
     assert evaluated_until(sqlite, "chat") == 60
 
@@ -137,14 +137,14 @@ def test_a_collector_that_continues_after_its_lease_was_taken_commits_nothing(
     first.beat()
     with first.acting(EVALUATION) as term:
         assert term is not None
-        keep_evaluation(engine_of(first), "chat", 60, [])
+        store_evaluation(engine_of(first), "chat", 60, [])
         time.sleep(EXPIRES_S * 1.2)
-        keep_evaluation(engine_of(first), "chat", 75, [])  # no collector has taken the lease
+        store_evaluation(engine_of(first), "chat", 75, [])  # no collector has taken the lease
         second.beat()
         with pytest.raises(LeaseLost, match="'evaluation'"):
-            keep_evaluation(engine_of(first), "chat", 90, [])
+            store_evaluation(engine_of(first), "chat", 90, [])
     assert evaluated_until(engine_of(second), "chat") == 75
-    keep_evaluation(engine_of(first), "chat", 105, [])  # outside `acting`, nothing is checked
+    store_evaluation(engine_of(first), "chat", 105, [])  # outside `acting`, nothing is checked
     assert evaluated_until(engine_of(second), "chat") == 105
 
 
@@ -160,7 +160,7 @@ def test_a_lost_lease_that_is_taken_again_is_another_term(collector: Make) -> No
         first.beat()
         assert first.term(EVALUATION) is not None
         with pytest.raises(LeaseLost):
-            keep_evaluation(engine_of(first), "chat", 60, [])
+            store_evaluation(engine_of(first), "chat", 60, [])
 
 
 @on_postgresql
@@ -236,12 +236,12 @@ def test_leases_in_a_separate_database_protect_the_telemetry(
     assert first.leases.shared
     with first.leases.acting(RETENTION) as term:
         assert term is not None
-        keep_deleted_until(first.engine, 60 * 10**9)
+        store_deleted_until(first.engine, 60 * 10**9)
         time.sleep(EXPIRES_S * 1.2)
-        keep_deleted_until(first.engine, 75 * 10**9)  # no collector has taken the lease
+        store_deleted_until(first.engine, 75 * 10**9)  # no collector has taken the lease
         second.leases.beat()
         with pytest.raises(LeaseLost, match="'retention'"):
-            keep_deleted_until(first.engine, 90 * 10**9)
+            store_deleted_until(first.engine, 90 * 10**9)
     assert deleted_until_unix_ns(second.engine) == 75 * 10**9
 
 
@@ -260,7 +260,7 @@ def test_a_collector_that_stops_between_the_check_and_the_commit_is_waited_for(
 
     event.listen(first.engine, "commit", take_during_the_commit, once=True)
     with first.leases.acting(RETENTION):
-        keep_deleted_until(first.engine, 60 * 10**9)
+        store_deleted_until(first.engine, 60 * 10**9)
     assert second.leases.term(RETENTION) is None
     second.leases.beat()
     assert second.leases.term(RETENTION) is not None

@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 
 from rig.clickhouse import ClickHouses
 from store import retention
-from store.alerting.slo_counts import CountedRange, SloCount, keep_counts, read_counts
+from store.alerting.slo_counts import CountedRange, SloCount, read_counts, store_counts
 from store.database import open_database
 from store.errors import StoreUnavailable
 from store.queries import Window, gpu_table, request_table, sample_table
@@ -84,7 +84,7 @@ def test_without_old_rows_nothing_is_deleted(
 def test_counts_outlive_requests(engine: Engine, write: Write, request_row: Requests) -> None:
     """The period of an objective, a month, is longer than the retention of requests, a week."""
     write(request_row(1))
-    keep_counts(engine, "a", [SloCount(60, 9, 1, 0, 0, 0)], CountedRange(0, 60))
+    store_counts(engine, "a", [SloCount(60, 9, 1, 0, 0, 0)], CountedRange(0, 60))
     delete_older(engine, S, START_NS + 3600 * S, pause=pauses()[1])
     assert read_counts(engine, "a", 0, 60) == [SloCount(60, 9, 1, 0, 0, 0)]
 

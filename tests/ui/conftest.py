@@ -19,7 +19,7 @@ from streamlit.testing.v1 import AppTest
 from analysis.counterfactual import replay_process
 from rig.ports import free_port
 from server.explorer_launch import launch
-from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.incidents import IncidentRow, store_evaluation
 from store.database import open_database
 from store.queries import Window, request_table
 from store.writer import Writer
@@ -218,7 +218,7 @@ def burned(url: str, slo: str, *stretches: tuple[int, int | None]) -> None:
     """Store incidents of an objective that alerted 1 min after their start."""
     engine = open_database(url)
     rows = [incident_row(slo, *stretch) for stretch in stretches]
-    keep_evaluation(engine, slo, stretches[-1][0] + 2_000, rows)
+    store_evaluation(engine, slo, stretches[-1][0] + 2_000, rows)
     engine.dispose()
 
 

@@ -11,9 +11,9 @@ from alerts.evaluation.counting import (
     SETTLED_S,
     count_requests,
     counts_between,
-    keep_tally,
     read_tally,
     step_counts,
+    store_tally,
 )
 from alerts.expression import parse
 from alerts.fields import GOOD, WHERE
@@ -65,7 +65,7 @@ def totals(engine: Engine, goodput: Goodput, to_s: int) -> tuple[int, int, dict[
 
 
 def test_an_empty_store_counts_nothing(engine: Engine) -> None:
-    keep_tally(engine, FAST, START_S)
+    store_tally(engine, FAST, START_S)
     tally = read_tally(engine, FAST, START_S - 100, START_S)
     assert tally.since_s is None
     assert tally.history.window(100, START_S).counts.events == 0
@@ -78,7 +78,7 @@ def test_counts_of_selected_instants_equal_those_of_all(engine: Engine, fill: Fi
     instants = [now_s - each for each in (300, 3_600, 7_200, DAY_S, 9 * DAY_S)]
     for kept_until_s in (None, now_s - 7_000, now_s):
         if kept_until_s is not None:
-            keep_tally(engine, FAST, kept_until_s)
+            store_tally(engine, FAST, kept_until_s)
         whole = read_tally(engine, FAST, from_s, now_s)
         some = read_tally(engine, FAST, from_s, now_s, instants=instants)
         assert some.since_s == whole.since_s
@@ -112,7 +112,7 @@ def test_stored_and_recomputed_slices_are_equal(engine: Engine, fill: Fill, off_
     assert 0 < bad < len(slices)
     assert counts_between(engine, SLICED, starts[-1], now_s) == anew[-1]
     for kept_until_s in (now_s - 7_000, now_s):
-        keep_tally(engine, SLICED, kept_until_s)
+        store_tally(engine, SLICED, kept_until_s)
         assert found() == anew
 
 
@@ -125,16 +125,16 @@ def test_stored_and_recomputed_counts_are_equal(engine: Engine, fill: Fill) -> N
     assert excluded["aborted"] == sum(1 for m in range(2_000) if m % 7 == 0 and m % 5 != 0)
     assert events + excluded["aborted"] == 2_000
     for each in (FAST, FASTER):
-        keep_tally(engine, each, now_s - 600 * 60)
+        store_tally(engine, each, now_s - 600 * 60)
         assert totals(engine, each, now_s) == anew[each.digest]
-        keep_tally(engine, each, now_s)
-        keep_tally(engine, each, now_s)
+        store_tally(engine, each, now_s)
+        store_tally(engine, each, now_s)
         assert totals(engine, each, now_s) == anew[each.digest]
 
 
 def test_later_requests_are_added(engine: Engine, fill: Fill) -> None:
     fill(range(100))
-    keep_tally(engine, FAST, START_S + 100 * 60)
+    store_tally(engine, FAST, START_S + 100 * 60)
     fill(range(100, 200))
     _, events, excluded = totals(engine, FAST, START_S + 200 * 60)
     assert events + sum(excluded.values()) == 200
@@ -144,7 +144,7 @@ def test_only_settled_counts_are_stored(engine: Engine, fill: Fill) -> None:
     """The rows of recent requests may still be in transit."""
     fill(range(100))
     now_s = START_S + 100 * 60
-    keep_tally(engine, FAST, now_s)
+    store_tally(engine, FAST, now_s)
     kept = read_counted_range(engine, FAST.digest)
     assert kept
     assert now_s - SETTLED_S - EVALUATION_S < kept.until_unix_s <= now_s - SETTLED_S
@@ -153,7 +153,7 @@ def test_only_settled_counts_are_stored(engine: Engine, fill: Fill) -> None:
 def test_a_changed_objective_is_counted_again(engine: Engine, fill: Fill) -> None:
     fill(range(60))
     now_s = START_S + 60 * 60
-    keep_tally(engine, FAST, now_s)
+    store_tally(engine, FAST, now_s)
     assert read_counted_range(engine, FASTER.digest) is None
     tally = read_tally(engine, FASTER, now_s - 30 * DAY_S, now_s)
     assert tally.since_s == START_S

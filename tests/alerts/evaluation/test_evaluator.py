@@ -12,7 +12,7 @@ from alerts.evaluation.status import status_at, status_edges
 from alerts.expression import parse
 from alerts.fields import GOOD
 from alerts.objectives import Goodput, Objective
-from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
+from store.alerting.incidents import IncidentRow, evaluated_until, read_incidents, store_evaluation
 from store.database import open_database
 from store.retention import delete_older
 from store.simulation_removal import delete_simulation
@@ -247,7 +247,7 @@ def test_an_incident_that_only_began_in_the_future_ends(
     ghost = IncidentRow(
         "chat", "ticket", at_s + 600, at_s + 60, at_s + 900, None, at_s + 700, "9", None
     )
-    keep_evaluation(engine, "chat", at_s + 900, [real, ghost])
+    store_evaluation(engine, "chat", at_s + 900, [real, ghost])
     Evaluator(engine, [objective()]).evaluate(at_s)
     found = {(row.severity, row.fired_unix_s): row for row in read_incidents(engine, "chat")}
     kept = found["page", real.fired_unix_s]

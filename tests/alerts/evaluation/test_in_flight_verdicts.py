@@ -13,8 +13,8 @@ from alerts.evaluation.counting import (
     EVALUATION_S,
     SETTLED_S,
     count_requests,
-    keep_tally,
     read_tally,
+    store_tally,
 )
 from alerts.evaluation.in_flight_verdicts import newly_bad, was_bad_in_flight
 from alerts.evaluation.request_verdicts import Verdict, judge, selects
@@ -194,7 +194,7 @@ def test_requests_of_a_server_that_died_stay_bad_as_of_their_last_report(
     with Writer(engine) as writer:
         late = replace(report_of(row, 20.0), ttft_s=None)
         writer.submit([], [], in_flight=[late, replace(late, span_id=lost.span_id)]).result(10)
-        keep_tally(engine, FAST, now_s)
+        store_tally(engine, FAST, now_s)
         assert bad(engine, now_s) == 2
         assert bad(engine, START_S + 30, START_S + 15) == 2
         writer.submit([row], []).result(10)
@@ -202,7 +202,7 @@ def test_requests_of_a_server_that_died_stay_bad_as_of_their_last_report(
         mark_counts_incomplete(
             engine, min(mark.until_unix_s for mark in marks) - EVALUATION_S, marks
         )
-        keep_tally(engine, FAST, now_s)
+        store_tally(engine, FAST, now_s)
         assert bad(engine, now_s) == 1
 
 

@@ -11,7 +11,7 @@ from alerts.notify.http_post import Answer
 from alerts.notify.message import Message, Transition, dumps
 from alerts.notify.retry import GIVE_UP_S
 from store.alerting.notification_claims import claim
-from store.alerting.notifications import Notification, keep_notifications, read_notifications
+from store.alerting.notifications import Notification, read_notifications, store_notifications
 
 NOW_S = 1_790_000_030
 OK, BUSY, WRONG = Answer(200, ""), Answer(503, "busy"), Answer(400, "wrong")
@@ -53,7 +53,7 @@ class Scene:
             created_unix_s=self.now_s,
             next_unix_s=self.now_s,
         )
-        keep_notifications(self._engine, [row])
+        store_notifications(self._engine, [row])
 
     def deliver(self, after_s: int = 0) -> list[tuple[str, Result]]:
         """Advance the clock, run the sender, and return the deliveries as (transition, result)."""
@@ -202,7 +202,7 @@ def test_an_unreadable_row_blocks_nothing(engine: Engine, scene: MakeScene) -> N
     on = scene()
     on.add()
     odd = replace(on.rows["firing"], message='{"of": "another version"}')
-    keep_notifications(engine, [odd])
+    store_notifications(engine, [odd])
     on.add(fired_unix_s=NOW_S + 1)
     assert [result for _, result in on.deliver()] == [Result.DEAD, Result.DELIVERED]
     assert len(on.sent) == 1
@@ -222,7 +222,7 @@ def test_a_delivery_that_was_not_recorded_is_repeated(
     on = scene()
     on.add()
     with monkeypatch.context() as crash:
-        crash.setattr("alerts.notify.channel_sender.keep_result", lambda *_: 1 / 0)
+        crash.setattr("alerts.notify.channel_sender.store_result", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             on.sender.deliver()
     assert on.deliver() == [("firing", Result.DELIVERED)]

@@ -20,8 +20,8 @@ from store.alerting.notifications import (
     Notification,
     delete_old_notifications,
     due_notifications,
-    keep_notifications,
     read_hangs,
+    store_notifications,
 )
 from store.writer import Writer
 from telemetry.engines import HUNG_S, EngineSample
@@ -155,7 +155,7 @@ def test_a_fleet_that_hangs_sends_a_bounded_number_of_pages(scene: Scene) -> Non
 def test_an_end_is_not_sent_if_the_start_was_dropped(scene: Scene) -> None:
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)
-    keep_notifications(
+    store_notifications(
         scene.engine, [replace(scene.rows[0], state=Delivery.DEAD, next_unix_s=None)]
     )
     scene.sample(NOW_S + 15, 0.1)
@@ -177,7 +177,7 @@ def test_an_ended_hang_is_deleted_after_its_retention(scene: Scene) -> None:
     scene.at(NOW_S + 15)
     for row in scene.rows:
         delivered = replace(row, state=Delivery.DELIVERED, next_unix_s=None)
-        keep_notifications(scene.engine, [delivered])
+        store_notifications(scene.engine, [delivered])
     assert delete_old_notifications(scene.engine, NOW_S + 10**6) == 1
     assert set(open_hangs(scene.engine)) == {"hang:chat-1"}
 
@@ -190,7 +190,7 @@ def test_the_notifier_sends_hangs_and_continues_after_a_restart(scene: Scene) ->
         notifier.begin()
         notifier.enqueue(NOW_S)
     (row,) = scene.rows
-    keep_notifications(
+    store_notifications(
         scene.engine, [replace(row, state=Delivery.DELIVERED, next_unix_s=NOW_S + 60)]
     )
     Notifier(scene.engine, [], [manager], explorer_url=lambda: None).begin()

@@ -14,9 +14,9 @@ from alerts.secrets import Secret
 from store.alerting.notifications import (
     Delivery,
     Notification,
-    keep_notifications,
     read_notifications,
     remove_notifications,
+    store_notifications,
 )
 from store.database import open_database
 from store.writer import Writer
@@ -74,7 +74,7 @@ class Scene:
 
     def deliver(self) -> None:
         for row in self.rows:
-            keep_notifications(
+            store_notifications(
                 self.engine, [replace(row, state=Delivery.DELIVERED, next_unix_s=None)]
             )
 
@@ -147,7 +147,7 @@ def test_without_a_sent_start_no_end_is_sent(scene: Scene) -> None:
     scene.at(BEGAN_S + 1_500)
     for row in scene.rows:
         dead = row.channel == "pager"
-        keep_notifications(
+        store_notifications(
             scene.engine, [replace(row, state=Delivery.DEAD if dead else Delivery.DELIVERED)]
         )
     over = scene.at(START_S + 14_400)
@@ -172,7 +172,7 @@ def test_the_repeated_alert_of_a_deleted_objective_ends(scene: Scene) -> None:
     scene.at(BEGAN_S)
     scene.at(BEGAN_S + 1_500)
     for row in scene.rows:
-        keep_notifications(
+        store_notifications(
             scene.engine, [replace(row, state=Delivery.DELIVERED, next_unix_s=BEGAN_S + 1_560)]
         )
     scene.objectives = []

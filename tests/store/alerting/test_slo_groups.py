@@ -6,10 +6,10 @@ from sqlalchemy import Engine
 from store.alerting.slo_counts import (
     CountedRange,
     SloCount,
-    keep_counts,
     mark_counts_incomplete,
     read_counted_range,
     read_counts,
+    store_counts,
 )
 from store.alerting.slo_groups import active_hours, merge_group, place_groups, placed_groups
 
@@ -22,7 +22,7 @@ def count(until_s: int, group: str, good: int = 1) -> SloCount:
 
 
 def keep(engine: Engine, counts: Sequence[SloCount], from_s: int, to_s: int, *groups: str) -> bool:
-    return keep_counts(
+    return store_counts(
         engine,
         "a",
         counts,

@@ -5,9 +5,9 @@ from sqlalchemy import Engine, event
 
 from store.alerting.slo_counts import (
     CountedRange,
-    keep_counts,
     mark_counts_incomplete,
     read_counted_range,
+    store_counts,
 )
 from store.alerting.slo_marks import marks_of, read_marks
 from store.errors import StoreError
@@ -59,7 +59,7 @@ def test_marks_commit_with_their_rows(engine: Engine, writer: Writer, request_ro
 def test_marks_are_removed_with_their_steps(
     engine: Engine, writer: Writer, request_row: Row
 ) -> None:
-    keep_counts(engine, "a", [], CountedRange(0, START_S + 60))
+    store_counts(engine, "a", [], CountedRange(0, START_S + 60))
     writer.submit([request_row(received_unix_ns=START_S * S, e2e_s=1.0)], []).result(10)
     marks = read_marks(engine, 10)
     writer.submit([request_row(received_unix_ns=(START_S + 1) * S, e2e_s=1.0)], []).result(10)
@@ -71,7 +71,7 @@ def test_marks_are_removed_with_their_steps(
 
 
 def test_a_recount_that_fails_keeps_the_marks(sqlite: Engine, request_row: Row) -> None:
-    keep_counts(sqlite, "a", [], CountedRange(0, START_S + 60))
+    store_counts(sqlite, "a", [], CountedRange(0, START_S + 60))
     with Writer(sqlite) as writer:
         writer.submit([request_row(received_unix_ns=START_S * S, e2e_s=1.0)], []).result(10)
     marks = read_marks(sqlite, 10)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
-from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.incidents import IncidentRow, store_evaluation
 from store.database import open_database
 from tests.chat_objective import chat_openslo
 from tests.ui.conftest import fill
@@ -122,7 +122,7 @@ def test_the_incident_of_a_link_survives_a_reload(
     began, ended = start_s + 600, start_s + 1_200
     row = IncidentRow("chat", "page", began + 300, began, ended, ended, began + 400, "49", None)
     engine = open_database(url)
-    keep_evaluation(engine, "chat", ended, [row])
+    store_evaluation(engine, "chat", ended, [row])
     engine.dispose()
     page = tab(viewport={"width": 1280, "height": 900})
     page.goto(f"{explorer(url)}/?page=root-cause&incident=chat@{began + 300}")

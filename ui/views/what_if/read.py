@@ -10,8 +10,8 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from analysis.advice import Advised, advise
 from analysis.cost import engines_usd_per_hour
-from analysis.kept_predictions import keep
 from analysis.recorded_traffic import NotReplayableError, Recorded
+from analysis.stored_predictions import store_answer
 from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict, read_for
 from analysis.what_if_search import SweepPoint, sweep, sweep_of
 from cost.prices import PriceList
@@ -117,7 +117,7 @@ def _keep(
     engine: Engine, answer: WhatIfAnswer, equals: Mapping[str, str], now_unix_ns: int
 ) -> None:
     try:
-        keep(engine, answer, equals, now_unix_ns)
+        store_answer(engine, answer, equals, now_unix_ns)
     except StoreError as error:
         _log.warning("a prediction is not kept: %s", error)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from store.database import open_database
-from store.predictions import Prediction, keep_prediction
+from store.predictions import Prediction, store_prediction
 from tests.analysis.compare.two_windows import (
     SECONDS,
     START_S,
@@ -153,7 +153,7 @@ def test_a_prediction_of_the_change_is_beside_what_came(
     store_deploy(predicted)
     engine = open_database(predicted)
     asked_ns, found = (START_S + 100) * 10**9, '{"tpot": {"p95": [0.2, 0.0, 0.5]}}'
-    keep_prediction(engine, Prediction(asked_ns, "max_num_seqs=64", 0, 1, found, simulated=True))
+    store_prediction(engine, Prediction(asked_ns, "max_num_seqs=64", 0, 1, found, simulated=True))
     engine.dispose()
     shown = markup(page(predicted, **AFTER, baseline=BEFORE))
     assert (

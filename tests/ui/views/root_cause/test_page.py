@@ -10,7 +10,7 @@ import streamlit as st
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from alerts.openslo.reader import load
 from analysis.incident import incident_verdict
-from analysis.incident_answer import keep_verdict
+from analysis.incident_answer import store_verdict
 from diagnosis.explanation import Explanation, Method
 from store.columns import evidence
 from store.database import open_database
@@ -210,7 +210,7 @@ def test_the_stored_answer_of_an_incident_is_shown_everywhere(
     assert found is not None
     cause = replace(found.first.causes[0], share=0.87, low=0.7, high=0.95)
     first = replace(found.first, causes=[cause], method=Method.COUNTERFACTUAL)
-    keep_verdict(engine, objective, row, replace(found, first=first), START_S + 1_215)
+    store_verdict(engine, objective, row, replace(found, first=first), START_S + 1_215)
     engine.dispose()
     reported = "87% [70% to 95%] of the growth of TTFT: the KV cache is full"
     computed = "Computed at 01:13:35 from the requests of 01:03:20 to 01:13:20."

@@ -210,5 +210,5 @@ def test_a_database_that_cannot_be_written_gives_a_prediction_all_the_same(
     def refuse(*_: object) -> None:
         raise StoreUnavailable("read-only")
 
-    monkeypatch.setattr("analysis.kept_predictions.keep_prediction", refuse)
+    monkeypatch.setattr("analysis.stored_predictions.store_prediction", refuse)
     assert "With max_num_seqs=64" in markup(page(url, **RANGE, change="max_num_seqs=64"))

@@ -8,14 +8,14 @@ from sqlalchemy import Engine
 
 from analysis.compare.parts import Parts
 from analysis.corrected_prediction import Predicted
-from analysis.kept_predictions import (
+from analysis.stored_predictions import (
     AGAIN_NS,
     Deployed,
     canonical,
     deployed,
     expected,
-    keep,
     replicas_of,
+    store_answer,
 )
 from analysis.what_if import WhatIfAnswer
 from analysis.window_replay import METRICS
@@ -151,7 +151,7 @@ def test_the_latest_earlier_prediction_of_the_change_is_beside_the_measured_one(
 def test_a_prediction_is_kept_once_an_hour_with_relative_intervals(engine: Engine) -> None:
     asked = answer("max_num_seqs=64")
     for at in (10**15, 10**15 + AGAIN_NS - 1, 10**15 + AGAIN_NS):
-        keep(engine, asked, {}, at)
+        store_answer(engine, asked, {}, at)
     newest, oldest = predictions(engine)
     assert newest.asked_unix_ns - oldest.asked_unix_ns == AGAIN_NS
     assert (newest.change, newest.from_unix_ns, newest.to_unix_ns) == ("max_num_seqs=64", 5, 6)
@@ -169,12 +169,12 @@ def test_a_prediction_is_kept_once_an_hour_with_relative_intervals(engine: Engin
     ],
 )
 def test_what_no_deploy_can_confirm_is_not_kept(engine: Engine, asked: WhatIfAnswer) -> None:
-    assert keep(engine, asked, {}, 10**15) is None
-    assert keep(engine, answer("max_num_seqs=64"), {"tenant": "acme"}, 10**15) is None
+    assert store_answer(engine, asked, {}, 10**15) is None
+    assert store_answer(engine, answer("max_num_seqs=64"), {"tenant": "acme"}, 10**15) is None
     assert predictions(engine) == []
 
 
 def test_a_percentile_without_a_prediction_is_left_out(engine: Engine) -> None:
-    row = keep(engine, answer("max_num_seqs=64", now_s=None), {}, 10**15)
+    row = store_answer(engine, answer("max_num_seqs=64", now_s=None), {}, 10**15)
     assert row is not None
     assert json.loads(row.predicted)["ttft"] == {}

@@ -20,7 +20,7 @@ from analysis.compare.work_terms import METRICS
 from analysis.what_if import WhatIfAnswer
 from replay.edits import ARGUMENTS
 from store.access.restricted import access_of
-from store.predictions import Prediction, keep_prediction, newest_asked_unix_ns
+from store.predictions import Prediction, newest_asked_unix_ns, store_prediction
 from store.queries import Window
 from store.replicas.engine_starts import in_force
 from telemetry.starts import Argument, EngineStart, loading_from, read
@@ -100,7 +100,7 @@ def canonical(edits: Sequence[str]) -> str | None:
     return _joined(found) if found and (REPLICAS in found or not routed) else None
 
 
-def keep(
+def store_answer(
     engine: Engine, answer: WhatIfAnswer, equals: Collection[str], asked_unix_ns: int
 ) -> Prediction | None:
     """Store a prediction. Return the stored row, or None if the prediction is not stored.
@@ -141,7 +141,7 @@ def keep(
         json.dumps(predicted, allow_nan=False),
         answer.simulated,
     )
-    keep_prediction(engine, row)
+    store_prediction(engine, row)
     return row
 
 

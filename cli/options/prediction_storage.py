@@ -16,13 +16,13 @@ READS_ONLY: Final = "reads only"
 API and the MCP server set this value."""
 
 
-def keep_answer(selection: Selection, answer: "WhatIfAnswer") -> None:
+def try_store_answer(selection: Selection, answer: "WhatIfAnswer") -> None:
     """Store a prediction, unless the command must not write. If this fails, print why."""
-    from analysis.kept_predictions import keep
+    from analysis.stored_predictions import store_answer
 
     if click.get_current_context().obj == READS_ONLY:
         return
     try:
-        keep(selection.engine, answer, selection.equals, time.time_ns())
+        store_answer(selection.engine, answer, selection.equals, time.time_ns())
     except StoreError as error:
         click.echo(f"The prediction was not stored: {error}", err=True)
