@@ -21,7 +21,7 @@ from alerts.objectives import counted  # noqa: E402
 from store import dialects  # noqa: E402
 from store.connections import writing  # noqa: E402
 from store.database import open_database  # noqa: E402
-from store.rollups.building import settle  # noqa: E402
+from store.rollups.bucket_builder import build_marked  # noqa: E402
 from store.rollups.marks import REQUESTED, begin, mark_minutes  # noqa: E402
 from store.row_values import sample_values  # noqa: E402
 from store.schema import REQUESTS, SAMPLES  # noqa: E402
@@ -77,7 +77,7 @@ def fill(url: str, number: int, end_s: int) -> None:
             dialects.of(engine).inserting(engine, REQUESTS)(connection, values)
             mark_minutes(connection, REQUESTED, values)
     _samples(engine, end_s)
-    settle(engine, end_s)
+    build_marked(engine, end_s)
     for goodput in counted(read_objectives().parsed).values():
         store_tally(engine, goodput, end_s)
     engine.dispose()

@@ -29,7 +29,7 @@ from cost.pricefile import load_prices  # noqa: E402
 from store.billing.billing_data import read_billing_data  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.queries import Window  # noqa: E402
-from store.rollups.building import settle  # noqa: E402
+from store.rollups.bucket_builder import build_marked  # noqa: E402
 from store.rollups.marks import begin  # noqa: E402
 from store.writer import Writer  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
@@ -170,7 +170,7 @@ def main() -> None:
         of_rows = answered(engine)
         begun, used = time.perf_counter(), time.process_time()
         before_mb = size_mb(engine, file)
-        made = settle(engine, query.FROM_S + 3 * query.DAY_S).made
+        made = build_marked(engine, query.FROM_S + 3 * query.DAY_S).built
         settled_s, settled_cpu_s = time.perf_counter() - begun, time.process_time() - used
         of_rollups = answered(engine)
         print(f"{'':<26} {'of rows':>9} {'rolled up':>10} {'ratio':>6}")

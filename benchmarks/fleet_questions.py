@@ -33,8 +33,8 @@ from cost.pricefile import load_prices  # noqa: E402
 from store.connections import writing  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.queries import Window  # noqa: E402
+from store.rollups.bucket_builder import build_marked  # noqa: E402
 from store.rollups.buckets import Bucket, nearest_ranks  # noqa: E402
-from store.rollups.building import settle  # noqa: E402
 from store.rollups.counter_spans import CounterSpans  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
 from store.rollups.label_storage import store_label_sets  # noqa: E402
@@ -43,7 +43,7 @@ from store.rollups.queries import rollups  # noqa: E402
 from store.rollups.request_rollups import buckets_of  # noqa: E402
 from store.rollups.sample_rollups import SampleRollups  # noqa: E402
 from store.rollups.sample_tables import DEVICES, ENGINES, Kind  # noqa: E402
-from store.rollups.storage import keep  # noqa: E402
+from store.rollups.storage import store_buckets  # noqa: E402
 from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S  # noqa: E402
 from ui.kit import rollup_reads  # noqa: E402
 from ui.views.cost.read import read_spending  # noqa: E402
@@ -98,15 +98,15 @@ def fill(engine: Engine, most_bytes: float) -> float:
     for number, start in enumerate(range(query.FROM_S, query.FROM_S + DAY_S, MINUTE_S)):
         buckets: dict[bool, Bucket] = drawn[number % DRAWN_MINUTES]
         with writing(engine) as connection:
-            keep(connection, MINUTE_S, start, buckets)
-            samples.keep(connection, MINUTE_S, start, [(k, spans(k, start)) for k in KINDS])
+            store_buckets(connection, MINUTE_S, start, buckets)
+            samples.store(connection, MINUTE_S, start, [(k, spans(k, start)) for k in KINDS])
         if start % HOUR_S == 0:
             with writing(engine) as connection:
                 mark(connection, HOUR_S, [start])
                 mark(connection, HOUR_S, [start], SAMPLED)
             if (used := size(engine)) > most_bytes:
                 raise SystemExit(f"{used / 1e9:.1f} GB are more than --most-gb allows")
-    settle(engine, query.FROM_S + 2 * DAY_S)
+    build_marked(engine, query.FROM_S + 2 * DAY_S)
     return size(engine)
 
 
@@ -117,12 +117,12 @@ def spans(kind: Kind, start_unix_s: int) -> CounterSpans:
     """Return the counters of one minute, for every engine or every GPU. Each is busy for 70 % of
     the time."""
     number = ENGINES_NUMBER * (GPUS_EACH if kind is DEVICES else 1)
-    owners = THINGS[kind.kept.name]
+    owners = THINGS[kind.rollups.name]
     ones = np.ones(number)
     second = start_unix_s - query.FROM_S
     return CounterSpans(
         owners,
-        [ABOUT[kind.kept.name]] * number,
+        [ABOUT[kind.rollups.name]] * number,
         np.arange(number),
         np.zeros(number, bool),
         np.full(number, start_unix_s),
@@ -148,13 +148,13 @@ def _thing(kind: Kind, number: int) -> tuple[object, ...]:
 
 
 THINGS = {
-    kind.kept.name: [
+    kind.rollups.name: [
         _thing(kind, number)
         for number in range(ENGINES_NUMBER * (GPUS_EACH if kind is DEVICES else 1))
     ]
     for kind in KINDS
 }
-ABOUT = {ENGINES.kept.name: "region-0", DEVICES.kept.name: "NVIDIA H100 80GB HBM3"}
+ABOUT = {ENGINES.rollups.name: "region-0", DEVICES.rollups.name: "NVIDIA H100 80GB HBM3"}
 
 
 def size(engine: Engine) -> float:

@@ -37,7 +37,7 @@ from store.rollups.label_storage import (  # noqa: E402
 )
 from store.rollups.marks import begin  # noqa: E402
 from store.rollups.request_rollups import AT_ONCE, buckets_of  # noqa: E402
-from store.rollups.storage import keep  # noqa: E402
+from store.rollups.storage import store_buckets  # noqa: E402
 from store.rollups.tables import LABELS, MINUTE_S  # noqa: E402
 
 MODELS, MODELS_EACH = 20, 2
@@ -94,7 +94,7 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
         buckets, _ = buckets_of(table, label_sets, start)
         with writing(engine) as connection:
             store_label_sets(connection, label_sets)
-            keep(connection, MINUTE_S, start, buckets)
+            store_buckets(connection, MINUTE_S, start, buckets)
         built_s += time.process_time() - begun
     with engine.connect() as connection:
         size = connection.exec_driver_sql(

@@ -32,14 +32,14 @@ from store.columns.request_columns import IDS, request_columns, slow_because  # 
 from store.connections import writing  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.queries import REQUEST_COLUMNS, Window, request_table  # noqa: E402
+from store.rollups.bucket_builder import build_marked  # noqa: E402
 from store.rollups.buckets import nearest_ranks  # noqa: E402
-from store.rollups.building import settle  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
 from store.rollups.label_storage import store_label_sets  # noqa: E402
 from store.rollups.marks import REQUESTED, begin, mark, mark_minutes  # noqa: E402
 from store.rollups.queries import rollups  # noqa: E402
 from store.rollups.request_rollups import buckets_of  # noqa: E402
-from store.rollups.storage import keep  # noqa: E402
+from store.rollups.storage import store_buckets  # noqa: E402
 from store.rollups.tables import HOUR_S, MINUTE_S, QUANTITIES  # noqa: E402
 from store.schema import REQUESTS  # noqa: E402
 from telemetry.request_rows import row_of  # noqa: E402
@@ -114,10 +114,10 @@ def fill_day(engine: Engine, requests: int) -> None:
         buckets, _ = buckets_of(minute(rng, each), label_sets, start)
         with writing(engine) as connection:
             store_label_sets(connection, label_sets)
-            keep(connection, MINUTE_S, start, buckets)
+            store_buckets(connection, MINUTE_S, start, buckets)
             mark(connection, HOUR_S, [start // HOUR_S * HOUR_S])
         label_sets.stored()
-    settle(engine, FROM_S + 2 * DAY_S)
+    build_marked(engine, FROM_S + 2 * DAY_S)
 
 
 def best(work: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float]:
@@ -189,7 +189,7 @@ def rows(number: int, folder: Path) -> None:
             marks_s += time.process_time() - marking
         took_s += time.process_time() - began
     began = time.process_time()
-    made = settle(engine, FROM_S + 30 * DAY_S).made
+    made = build_marked(engine, FROM_S + 30 * DAY_S).built
     rolled_s = time.process_time() - began
     each = 1e6 / number
     print(

@@ -26,7 +26,7 @@ from store.retention import (
     newest_unix_ns,
     store_deleted_until,
 )
-from store.rollups.building import Failed, settle_some
+from store.rollups.bucket_builder import Failed, build_some_marked
 from telemetry import time_text
 from telemetry.corroborated_time import CorroboratedClock
 
@@ -169,17 +169,17 @@ async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
     deadline_s = time.monotonic() + SETTLE_S
     while True:
         try:
-            done = await asyncio.to_thread(settle_some, engine, now_s, AT_ONCE, failed)
+            done = await asyncio.to_thread(build_some_marked, engine, now_s, AT_ONCE, failed)
         except LeaseLost:
             raise
         except Exception as error:
             return error
-        made += done.made
+        made += done.built
         defect = defect or done.defect
         if made >= progress_at:
             progress_at += PROGRESS_EVERY
             _print_line(
-                f"Computing rollups of stored data: {made:,} minutes done, {done.left:,} left."
+                f"Computing rollups of stored data: {made:,} minutes done, {done.remaining:,} left."
             )
-        if not done.left or time.monotonic() > deadline_s:
+        if not done.remaining or time.monotonic() > deadline_s:
             return defect

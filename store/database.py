@@ -175,7 +175,7 @@ class _Opening(NamedTuple):
         """Create, upgrade or check a schema."""
         if self.create:
             migrations.bring_up_to_date(engine, name_of(engine), self.report, schema)
-            dialects.of(engine).settle(engine, self.timeout_s)
+            dialects.of(engine).prepare(engine, self.timeout_s)
         else:
             migrations.check(engine, name_of(engine), schema)
 

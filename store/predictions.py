@@ -55,7 +55,7 @@ def store_prediction(engine: Engine, row: Prediction) -> None:
     Raises: StoreUnavailable: the database cannot be written.
     """
     with writing(state_of(engine)) as connection:
-        dialects.of(connection.engine).put(connection, PREDICTIONS, [asdict(row)])
+        dialects.of(connection.engine).upsert(connection, PREDICTIONS, [asdict(row)])
 
 
 def predictions(engine: Engine) -> Sequence[Prediction]:

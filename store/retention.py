@@ -20,7 +20,7 @@ from sqlalchemy import Column, Engine, Table, and_, func, select
 from store import dialects
 from store.clock_corrections import CORRECTIONS
 from store.connections import reading, writing
-from store.rollups.building import LAG_S, Failed, settle_some
+from store.rollups.bucket_builder import LAG_S, Failed, settle_some
 from store.rollups.marks import (
     REQUESTED,
     SAMPLED,
@@ -68,7 +68,7 @@ has."""
 _ROLLED: Final = {REQUESTS: REQUESTED, SAMPLES: SAMPLED, GPUS: SAMPLED}
 _KEPT: Final[dict[Rolled, Sequence[Sequence[Table]]]] = {
     REQUESTED: [(ROLLUPS, BINS)],
-    SAMPLED: [(kind.kept,) for kind in KINDS],
+    SAMPLED: [(kind.rollups,) for kind in KINDS],
 }
 """The tables of rollups, grouped by buckets."""
 _KINDS: Final = {REQUESTED: "requests", SAMPLED: "samples"}
@@ -111,7 +111,7 @@ def store_deleted_until(engine: Engine, now_unix_ns: int) -> None:
     """Store the time of a deletion."""
     row = {"width_s": _DELETED, "whole_from_unix_s": now_unix_ns // SECOND_NS}
     with writing(engine) as connection:
-        dialects.of(engine).put(connection, STATE, [row])
+        dialects.of(engine).upsert(connection, STATE, [row])
 
 
 def delete_older(
@@ -218,7 +218,7 @@ def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
         while True:
             done = settle_some(engine, until_unix_s + LAG_S, _BUCKETS_AT_ONCE, failed)
             defect = defect or done.defect
-            if not done.left or time.monotonic() > deadline_s:
+            if not done.remaining or time.monotonic() > deadline_s:
                 return defect
     except Exception as error:
         return error

@@ -99,7 +99,7 @@ def apply_sender_clock_corrections(
         if record != stored[replica]
     ]
     if changed:
-        dialects.of(connection.engine).put(connection, SENDERS, changed)
+        dialects.of(connection.engine).upsert(connection, SENDERS, changed)
     shared_ns = {
         replica: record.ahead_ns
         for replica, record in records.items()

@@ -87,7 +87,7 @@ def _copy(
 
 
 def _copy_table(connection: Connection, to: Connection, table: Table) -> int:
-    put = dialects.of(to.engine).put
+    upsert = dialects.of(to.engine).upsert
     copied = 0
     rows = connection.execution_options(yield_per=_AT_ONCE).execute(select(table)).mappings()
     for some in rows.partitions():
@@ -95,6 +95,6 @@ def _copy_table(connection: Connection, to: Connection, table: Table) -> int:
         if table is NOTIFICATIONS:
             # No claims: no sender runs now, and the terms in the new database begin at 1.
             values = [{**row, "claimed_term": None} for row in values]
-        put(to, table, values)
+        upsert(to, table, values)
         copied += len(values)
     return copied

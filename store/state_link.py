@@ -48,7 +48,7 @@ def read_link(engine: Engine) -> Link | None:
 def store_link(engine: Engine, link: Link) -> None:
     """Store the link."""
     with writing(engine, fenced=False) as connection:
-        dialects.of(engine).put(connection, LINK, [{"name": _NAME, **link._asdict()}])
+        dialects.of(engine).upsert(connection, LINK, [{"name": _NAME, **link._asdict()}])
 
 
 def new_link(shown: str) -> Link:

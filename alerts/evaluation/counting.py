@@ -40,8 +40,8 @@ from store.alerting.slo_groups import placed_groups
 from store.alerting.slo_marks import STEP_S
 from store.columns.request_columns import in_parts, request_columns
 from store.joined.prefill_engines import known_roles
-from store.joined.users import COLUMNS as USER_COLUMNS
-from store.joined.users import users_requests
+from store.joined.user_requests import COLUMNS as USER_COLUMNS
+from store.joined.user_requests import user_requests
 from store.probes import oldest_probe_unix_ns
 from store.queries import Window
 from store.requests.in_flight import in_flight_tables, oldest_seen_unix_ns
@@ -371,7 +371,7 @@ def count_requests(
         # Do not fetch requests that ended before `from_s`.
         table = request_columns(engine, some, columns, ended_after_unix_ns=from_s * SECOND_NS)
         if roles:
-            table = users_requests(engine, table, roles)
+            table = user_requests(engine, table, roles)
         codes = judge_table(where, goodput.good, table)
         received_ns = table["received_unix_ns"].to_numpy()
         ended_ns = received_ns + np.rint(table["e2e_s"].to_numpy() * SECOND_NS).astype(np.int64)

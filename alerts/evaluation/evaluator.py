@@ -86,7 +86,7 @@ class Evaluator:
         self._engine = engine
         self._objectives = objectives
         self._keep_s = keep_s
-        self._alone = dialects.of(engine).ONE_WRITER if alone is None else alone
+        self._alone = dialects.of(engine).SINGLE_WRITER if alone is None else alone
         self.places = GroupPlaces(engine)
         self._elapsed_s = elapsed_s
         self.take_over()

@@ -218,7 +218,7 @@ def up(
     from server.retention_task import RetentionPeriods
     from server.stack import Ports, Stack
     from store.database import STATE_USE, default_state_url, default_url, open_database
-    from store.one_writer import check_two_files, sole_writer
+    from store.writer_lock import check_two_files, sole_writer
 
     announce_file()
     if not no_explorer:

@@ -77,7 +77,7 @@ def _change_if(
     dialect = dialects.of(state)
     if dialect.ADDITIVE:  # ClickHouse has no conditional updates
         with writing(state) as connection:
-            dialect.put(connection, NOTIFICATIONS, [{**plain_values(row), **values}])
+            dialect.upsert(connection, NOTIFICATIONS, [{**plain_values(row), **values}])
         return True
     key = and_(*(column == getattr(row, column.name) for column in NOTIFICATIONS.primary_key))
     with writing(state, fenced=fenced) as connection:

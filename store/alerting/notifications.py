@@ -106,8 +106,8 @@ def store_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
     """Add rows, or replace rows with the same key."""
     if rows:
         with writing(state_of(engine)) as connection:
-            put = dialects.of(connection.engine).put
-            put(connection, NOTIFICATIONS, [plain_values(row) for row in rows])
+            upsert = dialects.of(connection.engine).upsert
+            upsert(connection, NOTIFICATIONS, [plain_values(row) for row in rows])
 
 
 def add_notifications(engine: Engine, rows: Sequence[Notification]) -> None:

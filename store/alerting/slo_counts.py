@@ -165,7 +165,7 @@ def store_counts(
         False, with nothing stored, if another process has changed the stored time range.
     """
     state = state_of(engine)
-    remove, put = dialects.of(state).remove, dialects.of(state).put
+    remove, upsert = dialects.of(state).remove, dialects.of(state).upsert
     with writing(state) as connection:
         counted_ranges = [counted_range]
         if since is not None:
@@ -195,8 +195,8 @@ def store_counts(
                 if each.simulated == simulated
             ]
             if rows:
-                put(connection, table, rows)
-        put(
+                upsert(connection, table, rows)
+        upsert(
             connection,
             COUNTED_RANGES,
             [
@@ -238,7 +238,7 @@ def mark_counts_incomplete(
             )
         ]
         if rows:
-            dialects.of(state).put(connection, COUNTED_RANGES, rows)
+            dialects.of(state).upsert(connection, COUNTED_RANGES, rows)
         if state is engine:
             remove_marks(connection, marks)
     if state is not engine:
@@ -251,7 +251,7 @@ def remove_simulated_counts(connection: Connection) -> None:
 
     The time range of an objective afterwards begins at its earliest count of real requests.
     """
-    remove, put = dialects.of(connection.engine).remove, dialects.of(connection.engine).put
+    remove, upsert = dialects.of(connection.engine).remove, dialects.of(connection.engine).upsert
     earliest = select(SIMULATED_COUNTS.c.definition, func.min(SIMULATED_COUNTS.c.until_unix_s))
     for definition, first_s in connection.execute(
         earliest.group_by(SIMULATED_COUNTS.c.definition)
@@ -264,7 +264,7 @@ def remove_simulated_counts(connection: Connection) -> None:
             remove(connection, COUNTED_RANGES, COUNTED_RANGES.c.definition == definition)
         elif known is not None and first_s < real_s:
             row = asdict(CountedRange(max(known.from_unix_s, real_s - STEP_S), known.until_unix_s))
-            put(connection, COUNTED_RANGES, [{"definition": definition, **row}])
+            upsert(connection, COUNTED_RANGES, [{"definition": definition, **row}])
     remove(connection, SIMULATED_COUNTS, true())
 
 

@@ -39,7 +39,7 @@ def place_groups(engine: Engine, definition: str, groups: Mapping[str, CountedRa
     """Store that these groups are counted separately."""
     rows = [{"definition": definition + key, **asdict(each)} for key, each in groups.items()]
     with writing(state_of(engine)) as connection:
-        dialects.of(connection.engine).put(connection, COUNTED_RANGES, rows)
+        dialects.of(connection.engine).upsert(connection, COUNTED_RANGES, rows)
 
 
 def active_hours(
@@ -61,7 +61,7 @@ def active_hours(
 def merge_group(engine: Engine, definition: str, group: str, into: str) -> None:
     """Stop counting a group separately, and add its counts to another."""
     state = state_of(engine)
-    put, remove = dialects.of(state).put, dialects.of(state).remove
+    upsert, remove = dialects.of(state).upsert, dialects.of(state).remove
     with writing(state) as connection:
         for table in (COUNTS, SIMULATED_COUNTS):
             own = table.c.definition == definition + group
@@ -91,6 +91,6 @@ def merge_group(engine: Engine, definition: str, group: str, into: str) -> None:
                 }
                 for row in rows
             ]
-            put(connection, table, added)
+            upsert(connection, table, added)
             remove(connection, table, own)
         remove(connection, COUNTED_RANGES, COUNTED_RANGES.c.definition == definition + group)

@@ -160,8 +160,8 @@ def bring_up_to_date(
         if found.revision is None or dialect.ADDITIVE:
             # The revision table first: even without transactions, other processes then recognise
             # the database.
-            dialect.grow(connection, schema.revision.metadata)
-            dialect.grow(connection, schema.metadata)
+            dialect.create_missing(connection, schema.revision.metadata)
+            dialect.create_missing(connection, schema.metadata)
             connection.execute(insert(schema.revision).values(version_num=schema.head()))
         elif found.revision < schema.head():
             begun_s = time.monotonic()

@@ -54,7 +54,7 @@ def store_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) 
         if key not in known or known[key][0] < report["seen_unix_ns"]
     }
     if later:
-        dialects.of(connection.engine).put(connection, IN_FLIGHT, list(later.values()))
+        dialects.of(connection.engine).upsert(connection, IN_FLIGHT, list(later.values()))
         moved = [known[key] for key in later if key in known]
         mark_instants(
             connection, [*moved, *((r["seen_unix_ns"], r["source"]) for r in later.values())]

@@ -37,7 +37,7 @@ def store_label_sets(connection: Connection, label_sets: LabelSets) -> None:
         names += [_row(label, value, of.known[value]) for value in of.changed & of.known.keys()]
     for table, rows in ((LABEL_SETS, sets), (NAMES, names)):
         if rows:
-            dialect.put(connection, table, rows)
+            dialect.upsert(connection, table, rows)
 
 
 def _row(label: str, value: str, name: Name) -> dict[str, object]:

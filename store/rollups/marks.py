@@ -133,7 +133,7 @@ def no_longer_whole(
     if known is not None and known < start:
         with writing(engine) as connection:
             row = {"width_s": width_s, "whole_from_unix_s": start}
-            dialects.of(engine).put(connection, of.state, [row])
+            dialects.of(engine).upsert(connection, of.state, [row])
 
 
 def begin(engine: Engine) -> None:
@@ -157,4 +157,4 @@ def _begin(engine: Engine, of: Rolled, whole: Mapping[int, int]) -> None:
             minutes.update(each // SECOND_NS for each in starts)
         mark(connection, MINUTE_S, minutes, of)
         rows = [{"width_s": each, "whole_from_unix_s": start} for each, start in whole.items()]
-        dialects.of(engine).put(connection, of.state, rows)
+        dialects.of(engine).upsert(connection, of.state, rows)

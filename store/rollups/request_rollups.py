@@ -24,7 +24,7 @@ from store.rollups.label_sets import LabelSets, number_of
 from store.rollups.label_storage import label_sets_since, load_names, store_label_sets
 from store.rollups.marks import REQUESTED, SECOND_NS, Rolled
 from store.rollups.names import ALIVE_S
-from store.rollups.storage import keep, load_buckets
+from store.rollups.storage import load_buckets, store_buckets
 from store.rollups.tables import HOUR_S, LABELS, MINUTE_S, QUANTITIES
 from telemetry.requests import LATENCIES, Source
 
@@ -52,7 +52,7 @@ class RequestRollups:
         self._label_sets = LabelSets(names=load_names(engine))
         self._loaded_from_unix_s: int | None = None
 
-    def made(self, width_s: int, start_unix_s: int) -> dict[bool, Bucket]:
+    def build(self, width_s: int, start_unix_s: int) -> dict[bool, Bucket]:
         """Build a bucket. Simulated requests get a separate rollup."""
         if width_s == MINUTE_S:
             return self._of_requests(start_unix_s)
@@ -66,14 +66,14 @@ class RequestRollups:
                 hour[simulated] = merged([*before, *several])
         return hour
 
-    def keep(
+    def store(
         self, connection: Connection, width_s: int, start_unix_s: int, made: dict[bool, Bucket]
     ) -> None:
         """Replace a stored bucket."""
-        keep(connection, width_s, start_unix_s, made)
+        store_buckets(connection, width_s, start_unix_s, made)
         store_label_sets(connection, self._label_sets)
 
-    def kept(self) -> None:
+    def committed(self) -> None:
         """Mark the new label sets and names as stored."""
         self._label_sets.stored()
 

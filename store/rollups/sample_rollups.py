@@ -42,7 +42,7 @@ class SampleRollups:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def made(self, width_s: int, start_unix_s: int) -> list[tuple[Kind, CounterSpans]]:
+    def build(self, width_s: int, start_unix_s: int) -> list[tuple[Kind, CounterSpans]]:
         """Build a bucket: one entry for each kind of samples."""
         if width_s == MINUTE_S:
             return [
@@ -61,7 +61,7 @@ class SampleRollups:
                 for kind in KINDS
             ]
 
-    def keep(
+    def store(
         self,
         connection: Connection,
         width_s: int,
@@ -75,13 +75,13 @@ class SampleRollups:
                 key = {"width_s": width_s, "from_unix_s": start_unix_s, "simulated": simulated}
                 part = spans.only(spans.simulated == simulated)
                 if part.which.size:
-                    dialect.put(connection, kind.kept, [{**key, **_row(kind, part)}])
+                    dialect.upsert(connection, kind.rollups, [{**key, **_row(kind, part)}])
                 else:
-                    columns = kind.kept.c
+                    columns = kind.rollups.c
                     which = (columns[name] == value for name, value in key.items())
-                    dialect.remove(connection, kind.kept, and_(*which))
+                    dialect.remove(connection, kind.rollups, and_(*which))
 
-    def kept(self) -> None:
+    def committed(self) -> None:
         """Do nothing: there is no state."""
 
 
@@ -149,7 +149,7 @@ def _estimated_minutes(engine: Engine, start: int, end: int) -> int:
     number = 0
     with reading(engine) as connection:
         for kind in KINDS:
-            columns = kind.kept.c
+            columns = kind.rollups.c
             statement = (
                 select(columns.things)
                 .where(
@@ -173,8 +173,8 @@ def load(
     connection: Connection, kind: Kind, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> CounterSpans:
     """Load the stored buckets that start in a time range."""
-    columns = kind.kept.c
-    statement = select(kind.kept).where(
+    columns = kind.rollups.c
+    statement = select(kind.rollups).where(
         columns.width_s == width_s,
         columns.from_unix_s >= from_unix_s,
         columns.from_unix_s < to_unix_s,

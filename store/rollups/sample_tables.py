@@ -34,7 +34,7 @@ class Kind(NamedTuple):
     about: str
     totals: tuple[str, ...]
     means: tuple[str, ...]
-    kept: Table
+    rollups: Table
 
 
 def first_of(total: str) -> str:

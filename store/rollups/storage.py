@@ -29,7 +29,7 @@ from telemetry.requests import LATENCIES
 from telemetry.sketches import IntArray
 
 
-def keep(
+def store_buckets(
     connection: Connection, width_s: int, from_unix_s: int, buckets: Mapping[bool, Bucket]
 ) -> None:
     """Replace a stored bucket.
@@ -45,7 +45,7 @@ def keep(
         rows = {} if bucket is None else _rows(bucket, {**key, "simulated": simulated})
         for table in (BINS, ROLLUPS):
             if table in rows:
-                dialect.put(connection, table, rows[table])
+                dialect.upsert(connection, table, rows[table])
             else:
                 dialect.remove(connection, table, _at(table, key, simulated))
 

@@ -20,7 +20,7 @@ from simulator.workload import Workload
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import NOTIFICATIONS
 from store.database import open_database
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.marks import begin
 from store.writer import Writer
 from telemetry.requests import PricedBy, RequestTimeline
@@ -177,7 +177,7 @@ def store(folder: Path) -> Fleet:
             writer.submit(
                 [], [], lookups=lookups(end_s, ("mineco", "hiddenco")), cold_starts=cold_starts
             ).result(60)
-        settle(engine, end_s)
+        build_marked(engine, end_s)
         spec = load([objectives]).objectives
         Evaluator(engine, spec).evaluate(end_s)
         for objective in (each for each in expanded(engine, spec) if each.name in EXPLAINED):

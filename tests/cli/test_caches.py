@@ -23,7 +23,7 @@ from store.database import open_database
 from store.queries import Window, request_table
 from store.requests.network_time import networks
 from store.retention import delete_older
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 from tests.cache_spans import CALL, HEADER, HTTP, SHAPES, message, of_every_cache, span
@@ -68,7 +68,7 @@ def serve(engine: Engine, request_row: Row, requests: int = 40) -> None:
     ]
     with Writer(engine) as writer:
         writer.submit(rows, samples(), [start("NVIDIA H100 80GB HBM3", gpus=1)]).result(10)
-    settle(engine, START_S + 3_600)
+    build_marked(engine, START_S + 3_600)
 
 
 def answer(engine: Engine, *words: str) -> Any:
@@ -160,7 +160,7 @@ def test_hits_change_no_other_answer(answered: str, words: tuple[str, ...], tmp_
     ):
         engine = open_database(f"sqlite:///{tmp_path}/{name}.db")
         send(engine, *spans)
-        settle(engine, START_S + 3_600)
+        build_marked(engine, START_S + 3_600)
         found.append(printed(engine, *words, "--format", "json"))
         engine.dispose()
     assert found[0] == found[1]

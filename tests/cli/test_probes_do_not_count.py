@@ -17,7 +17,7 @@ from collector.normalise.spans import normalise_spans
 from exporters.prometheus import PrometheusExporter
 from probe.otlp_spans import message
 from store.database import open_database
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.writer import Writer
 from telemetry.in_flight import InFlightRequest
 from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
@@ -102,7 +102,7 @@ def two(tmp_path: Path, request_row: Row) -> Iterator[tuple[Engine, Engine]]:
         ]
         with Writer(engine) as writer:
             writer.submit([*rows, *extra], [], [start], probes=probes).result(10)
-        settle(engine, START_S + 3_600)
+        build_marked(engine, START_S + 3_600)
         engines.append(engine)
     yield engines[0], engines[1]
     for engine in engines:

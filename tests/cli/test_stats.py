@@ -8,7 +8,7 @@ from store.database import open_database
 from store.queries import Window, request_count
 from store.retention import delete_older
 from store.rollups import request_rollups
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.label_sets import LabelSets
 from store.rollups.names import OTHER
 from telemetry.requests import LATENCIES, STORED_LATENCIES, Basis, Outcome, RequestTimeline, Source
@@ -88,7 +88,7 @@ def test_rollups_agree_to_within_a_hundredth(
 ) -> None:
     fill(*many(request_row))
     engine = open_database(url)
-    settle(engine, START_S + 86_400)
+    build_marked(engine, START_S + 86_400)
     engine.dispose()
     words = ("stats", "--by", by, "--format", "json", "--precision")
     exact, sketched = objects(run(*words, "exact")), objects(run(*words, "sketch"))
@@ -228,7 +228,7 @@ def test_incomplete_groups_are_marked(
     )
     monkeypatch.setattr(request_rollups, "LabelSets", lambda **about: LabelSets(**about, sets=6))
     engine = open_database(url)
-    settle(engine, START_S + 86_400)
+    build_marked(engine, START_S + 86_400)
     engine.dispose()
     words = ("stats", "--precision", "sketch", "--by")
     whole = objects(run(*words, "tenant", "--format", "json"))

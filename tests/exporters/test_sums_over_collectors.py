@@ -27,7 +27,7 @@ from rig.program import Program
 from rig.prometheus_stack import wait_for
 from store.database import open_database
 from store.rollups import names as names_module
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.label_storage import exported_tenants
 from store.rollups.names import EXPORTED_TENANTS
 from store.writer import Writer
@@ -153,7 +153,7 @@ def test_sums_over_collectors_equal_the_truth_or_are_left_out(
     store = open_database(f"sqlite:///{tmp_path}/shared.db")
     with Writer(store) as writer:
         writer.submit(requests(request_row), []).result(30)
-    settle(store, clock.unix_ns // 10**9 + 7_200)
+    build_marked(store, clock.unix_ns // 10**9 + 7_200)
     shared = exported_tenants(store)
     store.dispose()
     assert len(shared) == NAMED

@@ -27,8 +27,8 @@ from rig.program import Program, Tailspan, tailspan_command
 from rig.sender import Senders
 from store.database import open_database
 from store.queries import Window
+from store.rollups.bucket_builder import build_marked
 from store.rollups.buckets import nearest_ranks
-from store.rollups.building import settle
 from store.rollups.queries import rollups
 from store.schema import REQUESTS
 from tests.real.conftest import SPANS_A_MESSAGE, Start
@@ -97,7 +97,7 @@ def traces(url: str) -> set[str]:
 def rolled_up(url: str, source: Source) -> dict[str, Any]:
     """Return the rollups of the source's past."""
     engine = open_database(url, create=False)
-    settle(engine, int(time.time()) + 7_200)
+    build_marked(engine, int(time.time()) + 7_200)
     found = rollups(engine, Window(source.from_s * 10**9, source.until_s * 10**9))
     assert found is not None
     assert found.plan.requests == []

@@ -39,8 +39,8 @@ from store import migrations
 from store.connections import writing
 from store.database import open_database
 from store.queries import Window
+from store.rollups.bucket_builder import build_marked
 from store.rollups.buckets import nearest_ranks
-from store.rollups.building import settle
 from store.rollups.marks import SAMPLED, begin
 from store.rollups.queries import rollups
 from store.rollups.sample_tables import DEVICES, ENGINES
@@ -223,7 +223,7 @@ def bill(url: str, folder: Path, traffic: Traffic) -> list[dict[str, Any]]:
 
 def rolled_up(url: str, traffic: Traffic) -> dict[str, Any]:
     engine = open_database(url, create=False)
-    settle(engine, int(time.time()) + 7_200)
+    build_marked(engine, int(time.time()) + 7_200)
     window = Window(traffic.from_s * 10**9, (traffic.from_s + PAST_S) * 10**9)
     found = rollups(engine, window, by=("replica",), step_s=MINUTE_S)
     assert found is not None

@@ -12,7 +12,7 @@ from server.retention_task import RetentionPeriods, begin, retain
 from store.database import open_database
 from store.queries import Window, request_count
 from store.retention import deleted_until_unix_ns, newest_unix_ns
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.writer import Writer
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import EngineSample
@@ -43,7 +43,7 @@ def week(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [a_request(ago, received_unix_ns=START_NS - ago * HOUR_NS) for ago in range(1, 168)]
     with Writer(engine) as writer:
         writer.submit(rows, []).result(10)
-    settle(engine, START_NS // S)
+    build_marked(engine, START_NS // S)
     engine.dispose()
     return path
 

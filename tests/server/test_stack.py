@@ -88,7 +88,7 @@ def test_the_tenants_that_all_collectors_name_are_named(engine: Engine, url: str
             {**row, "value": "waits", "named_from_unix_s": None},
             {**row, "label": "tenant", "value": "only-in-rollups", "named_from_unix_s": 0},
         ]
-        dialects.of(engine).put(connection, NAMES, rows)
+        dialects.of(engine).upsert(connection, NAMES, rows)
 
     async def run() -> list[str]:
         async with (

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from store.cache_lookups import lookup_count, models_of_calls, newest_lookups
 from store.columns.request_columns import request_columns
 from store.queries import Window, request_count, request_table
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.queries import rollups
 from store.writer import Writer
 from telemetry.cache_lookups import CacheKind, CacheLookup, CacheResult
@@ -70,7 +70,7 @@ def test_calls_that_a_cache_answered_are_no_requests(
     assert client == {each.span_id for each in calls[2:]}
     assert len(found) == request_count(engine, WINDOW) == 6
     assert request_columns(engine, WINDOW, ["span_id"]).num_rows == 6
-    settle(engine, START_NS // 10**9 + 7_200)
+    build_marked(engine, START_NS // 10**9 + 7_200)
     rolled = rollups(engine, WINDOW, by=())
     assert rolled is not None
     assert rolled.sums(()).requests.sum() == 6

@@ -17,7 +17,7 @@ from store.errors import LeaseLost, StoreUnavailable
 from store.leases import EVALUATION, NOTIFICATION, RETENTION, Leases
 from store.retention import deleted_until_unix_ns, store_deleted_until
 from store.rollups import request_rollups, storage
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.storage import load_buckets
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
@@ -291,16 +291,16 @@ def test_a_rollup_of_a_collector_that_was_stopped_is_built_again(
         send()
         with second.leases.acting(RETENTION) as term:
             assert term is not None
-            settle(second.engine, minute_s + 600)
+            build_marked(second.engine, minute_s + 600)
         keep(*arguments)
 
-    keep = storage.keep
-    monkeypatch.setattr(request_rollups, "keep", stopped)
+    keep = storage.store_buckets
+    monkeypatch.setattr(request_rollups, "store_buckets", stopped)
     send()
     with first.leases.acting(RETENTION), suppress(LeaseLost):
-        settle(first.engine, minute_s + 600)
+        build_marked(first.engine, minute_s + 600)
     with second.leases.acting(RETENTION):
-        settle(second.engine, minute_s + 600)
+        build_marked(second.engine, minute_s + 600)
     with reading(second.engine) as connection:
         (bucket,) = load_buckets(connection, 60, minute_s, minute_s + 60)[False]
     assert sum(bucket.sums[0].requests) == 2

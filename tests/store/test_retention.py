@@ -12,7 +12,7 @@ from store.database import open_database
 from store.errors import StoreUnavailable
 from store.queries import Window, gpu_table, request_table, sample_table
 from store.retention import delete_older
-from store.rollups.building import Failed, Settled, settle_some
+from store.rollups.bucket_builder import BuildResult, Failed, build_some_marked
 from store.rollups.request_rollups import RequestRollups
 from store.writer import Writer
 from telemetry.engines import EngineSample
@@ -122,14 +122,14 @@ SOON_NS, LONG_AGO_NS = 9_700 * S, 1_400 * S
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the rollup of one minute fail, as a defect would."""
-    whole = RequestRollups.made
+    whole = RequestRollups.build
 
     def made(self: RequestRollups, width_s: int, start_unix_s: int) -> Any:
         if (width_s, start_unix_s) == (60, START_NS // S // 60 * 60 + 120):
             raise ValueError("a defect")
         return whole(self, width_s, start_unix_s)
 
-    monkeypatch.setattr(RequestRollups, "made", made)
+    monkeypatch.setattr(RequestRollups, "build", made)
 
 
 @BY_SQL
@@ -197,7 +197,7 @@ def test_rollups_that_cannot_be_built_do_not_delay_the_others(
 ) -> None:
     """Three of the oldest minutes fail, and each slice builds at most two."""
     write(*(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(12)))
-    whole, tried = RequestRollups.made, Counter[int]()
+    whole, tried = RequestRollups.build, Counter[int]()
     first_s = START_NS // S // 60 * 60
 
     def made(self: RequestRollups, width_s: int, start_unix_s: int) -> Any:
@@ -207,16 +207,16 @@ def test_rollups_that_cannot_be_built_do_not_delay_the_others(
                 raise ValueError("a defect")
         return whole(self, width_s, start_unix_s)
 
-    monkeypatch.setattr(RequestRollups, "made", made)
+    monkeypatch.setattr(RequestRollups, "build", made)
     monkeypatch.setattr(retention, "_BUCKETS_AT_ONCE", 2)
     with pytest.raises(ValueError, match="a defect"):
         delete_older(engine, SOON_NS, FAR_S * S, pause=pauses()[1])
     assert tried == Counter(range(6))  # the minutes that this deletion needs
     failed: Failed = set()
-    first = settle_some(engine, FAR_S, 2, failed)
-    assert (first.made, first.left > 0, len(failed)) == (2, True, 3)
+    first = build_some_marked(engine, FAR_S, 2, failed)
+    assert (first.built, first.remaining > 0, len(failed)) == (2, True, 3)
     assert isinstance(first.defect, ValueError)
-    while settle_some(engine, FAR_S, 2, failed).left:
+    while build_some_marked(engine, FAR_S, 2, failed).remaining:
         assert len(failed) == 3
-    assert settle_some(engine, FAR_S, 2, failed) == Settled(0, 0)
+    assert build_some_marked(engine, FAR_S, 2, failed) == BuildResult(0, 0)
     assert tried == Counter({**dict.fromkeys(range(12), 1), **dict.fromkeys(range(3), 2)})

@@ -15,7 +15,7 @@ from store.billing.billing_data import read_billing_data
 from store.connections import writing
 from store.queries import Window
 from store.retention import delete_older
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.marks import SAMPLED
 from store.writer import Writer
 from telemetry.billing_data import COEFFICIENTS
@@ -62,7 +62,7 @@ def test_two_hours_share_a_request(engine: Engine, request_row: Requests, rolled
         ),
     )
     if rolled:
-        settle(engine, HOUR_S + 10_000)
+        build_marked(engine, HOUR_S + 10_000)
     assert seconds(engine, HOUR_S, HOUR_S + 7_200) == pytest.approx({0: 2.0, 3_600: 6.0})
     assert seconds(engine, HOUR_S, HOUR_S + 3_600) == pytest.approx({0: 2.0})
     assert seconds(engine, HOUR_S + 3_600, HOUR_S + 7_200) == pytest.approx({3_600: 6.0})
@@ -71,7 +71,7 @@ def test_two_hours_share_a_request(engine: Engine, request_row: Requests, rolled
 
 def test_deleted_samples_limit_the_bills_start(engine: Engine, request_row: Requests) -> None:
     keep(engine, request_row(received_unix_ns=HOUR_S * NS, replica="r", billed_s=8.0))
-    settle(engine, HOUR_S + 10_000)
+    build_marked(engine, HOUR_S + 10_000)
     delete_older(engine, NS, (HOUR_S + 7_200) * NS, pause=lambda: None)
     assert (
         read_billing_data(engine, Window(HOUR_S * NS, (HOUR_S + 60) * NS)).engines_from_unix_ns == 0
@@ -82,7 +82,7 @@ def test_deleted_samples_limit_the_bills_start(engine: Engine, request_row: Requ
         found = read_billing_data(engine, Window(HOUR_S * NS, (HOUR_S + 3_600) * NS))
         assert found.cells.sums["billed_s"].sum() == 8.0
         assert found.engines_from_unix_ns == pytest.approx((HOUR_S + 7_200) * NS, abs=60 * NS)
-        settle(engine, HOUR_S + 10_000)
+        build_marked(engine, HOUR_S + 10_000)
 
 
 def test_a_label_without_rollups_is_refused(engine: Engine) -> None:
@@ -195,7 +195,7 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
         return bill(read_billing_data(sqlite, Window(from_s * NS, to_s * NS)), H100).groups
 
     (of_rows,) = billed(HOUR_S, end_s)
-    settle(sqlite, end_s + 7_200)
+    build_marked(sqlite, end_s + 7_200)
     (of_hours,) = billed(HOUR_S, end_s)
     of_minutes = [
         group

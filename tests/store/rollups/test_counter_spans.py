@@ -17,7 +17,7 @@ from store.connections import writing
 from store.queries import Window
 from store.retention import delete_older, delete_older_rollups
 from store.rollups import sample_rollups
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.counter_spans import CounterSpans, end_to_end, joined
 from store.rollups.marks import SAMPLED, begin, marked, pending
 from store.rollups.sample_rollups import read_counter_spans
@@ -161,11 +161,11 @@ def test_rollups_and_pending_rows_equal_all_rows(
     begin(engine)
     for window, expected in of_rows.items():
         same(results(engine, window), expected)
-    assert settle(engine, START_S + 3_700).made > 5  # some minutes of the first hour
+    assert build_marked(engine, START_S + 3_700).built > 5  # some minutes of the first hour
     assert pending(engine, MINUTE_S, 0, LATER_S, SAMPLED)
     for window, expected in of_rows.items():
         same(results(engine, window), expected)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     for width_s in (MINUTE_S, HOUR_S):
         assert pending(engine, width_s, 0, LATER_S, SAMPLED) == []
     for window, expected in of_rows.items():
@@ -179,14 +179,14 @@ def test_late_samples_count_at_once(
     rows = fleet(sample_row, gpu_row)
     late, early = rows[100:140], rows[:100] + rows[140:]
     write(*early)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     write(*late, *early[:20])
     before = results(engine)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     same(results(engine), before)
     with writing(engine) as connection:
         for kind in KINDS:
-            dialects.of(engine).remove(connection, kind.kept, kind.kept.c.width_s > 0)
+            dialects.of(engine).remove(connection, kind.rollups, kind.rollups.c.width_s > 0)
         for table in (SAMPLED.state, SAMPLED.marks):
             dialects.of(engine).remove(connection, table, table.c.width_s > 0)
     same(results(engine), before)
@@ -199,16 +199,16 @@ def test_older_rows_are_rolled_up(
     of_rows = results(engine)
     with writing(engine) as connection:
         dialects.of(engine).remove(connection, SAMPLE_MARKS, true())
-    first = settle(engine, LATER_S, most=5)
-    assert first.made == 5
-    assert first.left > 10
+    first = build_marked(engine, LATER_S, most=5)
+    assert first.built == 5
+    assert first.remaining > 10
     same(results(engine), of_rows)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     same(results(engine), of_rows)
 
 
 def kept(engine: Engine, width_s: int) -> int:
-    table = ENGINES.kept
+    table = ENGINES.rollups
     with engine.connect() as connection:
         found = connection.scalar(select(func.count()).where(table.c.width_s == width_s))
     return int(found or 0)
@@ -223,7 +223,7 @@ def test_a_bill_is_kept_after_samples_and_minutes_are_deleted(
     same(results(engine), of_rows)
     assert read_billing_data(engine, EVER).engines_from_unix_ns == 0
     write(sample_row(replica="a", at_unix_ns=(START_S + 60) * S))  # refused as too late
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     assert marked(engine, MINUTE_S, SAMPLED) == {}
     same(results(engine), of_rows)
     delete_older_rollups(engine, 20 * DAY_S * S, 400 * DAY_S * S, LATER_S * S)
@@ -241,7 +241,7 @@ def test_a_bill_is_kept_after_samples_and_minutes_are_deleted(
 def test_simulated_rollups_are_deleted(engine: Engine, write: Write, sample_row: Samples) -> None:
     minute = [sample_row(at, replica="real", at_unix_ns=(START_S + at) * S) for at in range(50)]
     write(*minute, *(sample_row(n, replica="made", simulated=True) for n in range(50)))
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     window = Window(0, LATER_S * S)
     assert read_billing_data(engine, window).simulated
     delete_simulation(engine)
@@ -253,7 +253,7 @@ def test_simulated_rollups_are_deleted(engine: Engine, write: Write, sample_row:
 def test_long_windows_use_hours(engine: Engine, write: Write, sample_row: Samples) -> None:
     """A month of minutes would be many rows; only idle energy needs minutes."""
     write(*engine_samples(sample_row, "a", 4))
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     (day,) = read_counter_spans(engine, Window(START_S * S, (START_S + DAY_S) * S), [ENGINES])
     (week,) = read_counter_spans(engine, Window(START_S * S, (START_S + 7 * DAY_S) * S), [ENGINES])
     assert np.unique(day.bucket_unix_s).size > 20
@@ -332,7 +332,7 @@ def test_a_long_window_of_many_engines_is_read_by_the_hour(
 ) -> None:
     write(*fleet(sample_row, gpu_row))
     begin(engine)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     assert set(
         np.diff(np.unique(read_billing_data(engine, EVER).engines.bucket_unix_s)).tolist()
     ) & {60}

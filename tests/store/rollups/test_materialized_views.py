@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from store.errors import StoreUnavailable
 from store.queries import Window
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.marks import begin
 from store.rollups.queries import rollups
 from store.writer import Writer
@@ -45,7 +45,7 @@ def viewed(engine: Engine) -> dict[int, int]:
 
 def rolled(engine: Engine) -> dict[int, int]:
     """Return the number of requests by minute in Tailspan's rollups."""
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     found = rollups(engine, HOUR, step_s=60)
     assert found is not None
     assert not found.plan.requests

@@ -19,7 +19,7 @@ from store.connections import writing
 from store.queries import Window
 from store.rollups import label_sets as label_sets_module
 from store.rollups import names as names_module
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.coded_labels import LabelSet
 from store.rollups.fair_share import fair_share
 from store.rollups.label_sets import LabelSets
@@ -259,7 +259,7 @@ def test_answers_say_which_groups_are_incomplete(
     rows = fleet(request_row, 120, tenants=20, replicas=10)
     write(*rows)
     _limit_sets(monkeypatch, 5)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     for label in ("tenant", "replica"):
         question = asked(engine, by=(label,))
         question.sums(())
@@ -307,7 +307,7 @@ def test_a_name_that_was_given_later_is_incomplete_before(
 
     def send(number: int, at_s: int, tenant: str) -> None:
         write(request_row(number, received_unix_ns=at_s * S, tenant=tenant))
-        settle(engine, at_s + 2 * HOUR_S)
+        build_marked(engine, at_s + 2 * HOUR_S)
 
     send(1, START_S, "burst")
     for hour in range(4):
@@ -337,7 +337,7 @@ def test_rollups_of_an_older_version_are_still_read(
     """They have two groupings and no names, and their label sets have all labels."""
     rows = fleet(request_row, 60, tenants=4, replicas=3)
     write(*rows)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     truth = Counter((row.tenant,) for row in rows)
     remove = dialects.of(engine).remove
 
@@ -384,7 +384,7 @@ def test_a_limited_reader_is_told_that_own_requests_may_lack_their_name(
         for n, (value, at) in enumerate(zip(values, received, strict=True))
     ]
     write(*rows)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     for visible, marked in ((("named",), set()), (("late", "named"), {("named",)})):
         names = frozenset(visible)
         grant = Grant(names, None) if label == "tenant" else Grant(None, names)
@@ -400,7 +400,7 @@ def test_label_sets_of_a_later_bucket_are_found_after_an_older_one_is_rebuilt(
     for day in (5, 0, 5):
         at = START_S + day * 86_400
         write(request_row(day, received_unix_ns=at * S, span_id=f"{day:016x}", tenant="x"))
-        settle(engine, at + 7_200)
+        build_marked(engine, at + 7_200)
     newest = [each.newest_unix_s for each in label_sets_since(engine, 0).values()]
     assert min(newest) >= START_S + 5 * 86_400 - HOUR_S
     assert set(load_names(engine)["tenant"].known) == {"x"}
@@ -410,9 +410,9 @@ def test_label_sets_are_found_by_number_if_their_time_is_wrong(
     engine: Engine, write: Write, request_row: Requests
 ) -> None:
     write(*fleet(request_row, 30, tenants=30, replicas=1))
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     with writing(engine) as connection:
         rows = [dict(row) for row in connection.execute(select(LABEL_SETS)).mappings()]
         older = [{**row, "newest_unix_s": START_S - 10 * HOUR_S} for row in rows]
-        dialects.of(engine).put(connection, LABEL_SETS, older)
+        dialects.of(engine).upsert(connection, LABEL_SETS, older)
     assert len(counted(engine, by=("tenant",))) == 30

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from store.database import open_database
 from store.queries import Window, request_table
 from store.retention import delete_older
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from telemetry.requests import LATENCIES
 from tests.ui.conftest import fill, make_fleet
 from ui.kit import percentiles, phases, rollup_reads, store_reads
@@ -30,7 +30,7 @@ def rolled_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
     url = f"sqlite:///{path}"
     fill(url, *make_fleet(6_000, START_S * S, 1_800))
     engine = open_database(url)
-    settle(engine, START_S + 86_400)
+    build_marked(engine, START_S + 86_400)
     engine.dispose()
     return path
 

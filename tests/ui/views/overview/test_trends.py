@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from store.database import open_database
 from store.queries import Window
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from telemetry.requests import Outcome
 from ui.kit import colours
 from ui.kit.downloads import csv_of
@@ -40,7 +40,7 @@ def test_rollups_equal_the_rows(
     engine = opened(fleet(3000, START_NS, 600)[0])
     minute_ns = 60 * NS
     rows = trends.read(engine, WINDOW, {}, minute_ns)
-    settle(engine, time.time_ns() // NS)
+    build_marked(engine, time.time_ns() // NS)
     monkeypatch.setattr(trends, "MOST_READ", 10)
     rolled = trends.read(engine, WINDOW, {}, minute_ns)
     assert rolled.rolled

@@ -25,35 +25,35 @@ LAG_S: Final = 60
 """Seconds to wait after the end of a bucket for late rows."""
 
 
-class _Overtaken(Exception):  # noqa: N818 -- the name states the condition
+class _AlreadyBuilt(Exception):  # noqa: N818 -- the name states the condition
     """Another process has already built the bucket."""
 
 
-class Maker(Protocol):
+class RollupBuilder(Protocol):
     """Builds the buckets of one kind of rows."""
 
     of: Rolled
 
-    def made(self, width_s: int, start_unix_s: int) -> Any:
+    def build(self, width_s: int, start_unix_s: int) -> Any:
         """Build a bucket from the existing data."""
 
-    def keep(self, connection: Connection, width_s: int, start_unix_s: int, made: Any) -> None:
+    def store(self, connection: Connection, width_s: int, start_unix_s: int, built: Any) -> None:
         """Replace a stored bucket in the caller's transaction."""
 
-    def kept(self) -> None:
+    def committed(self) -> None:
         """Update this object, after the bucket was committed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class BuildResult:
     """The numbers of buckets that were built, and of ended buckets that are not built yet.
 
     `defect` is the first error of a bucket that cannot be built, or None. The two numbers do not
     include such buckets.
     """
 
-    made: int
-    left: int
+    built: int
+    remaining: int
     defect: Exception | None = None
 
 
@@ -61,20 +61,22 @@ Failed = set[tuple[Rolled, int, int]]
 """Buckets that cannot be built, as kind of rows, width in seconds, and start in unix seconds."""
 
 
-def settle(engine: Engine, now_unix_s: int, most: int | None = None) -> Settled:
-    """Build all marked buckets that have ended. See `settle_some`.
+def build_marked(engine: Engine, now_unix_s: int, most: int | None = None) -> BuildResult:
+    """Build all marked buckets that have ended. See `build_some_marked`.
 
     Raises:
         StoreUnavailable: the database does not respond.
         Exception: the first error of a bucket, raised after the other buckets were built.
     """
-    done = settle_some(engine, now_unix_s, most, set())
+    done = build_some_marked(engine, now_unix_s, most, set())
     if done.defect is not None:
         raise done.defect
     return done
 
 
-def settle_some(engine: Engine, now_unix_s: int, most: int | None, failed: Failed) -> Settled:
+def build_some_marked(
+    engine: Engine, now_unix_s: int, most: int | None, failed: Failed
+) -> BuildResult:
     """Build marked buckets that have ended, the oldest first, and minutes before hours.
 
     If a bucket cannot be built, the others still are.
@@ -88,48 +90,54 @@ def settle_some(engine: Engine, now_unix_s: int, most: int | None, failed: Faile
         StoreUnavailable: the database does not respond.
     """
     begin(engine)
-    made = left = 0
+    built = remaining = 0
     defect: Exception | None = None
-    makers: tuple[Maker, ...] = (RequestRollups(engine), SampleRollups(engine))
-    for maker in makers:
+    builders: tuple[RollupBuilder, ...] = (RequestRollups(engine), SampleRollups(engine))
+    for builder in builders:
         for width_s in WIDTHS_S:
-            whole_from = whole_from_unix_s(engine, width_s, maker.of) or 0
-            for start, marks in marked(engine, width_s, maker.of).items():
-                key = maker.of, width_s, start
+            whole_from = whole_from_unix_s(engine, width_s, builder.of) or 0
+            for start, marks in marked(engine, width_s, builder.of).items():
+                key = builder.of, width_s, start
                 if start + width_s + LAG_S > now_unix_s or key in failed:
                     continue
-                if most is not None and made >= most:
-                    left += 1
+                if most is not None and built >= most:
+                    remaining += 1
                     continue
                 try:
-                    _make(engine, maker, width_s, start, marks, whole=start >= whole_from)
+                    _build(engine, builder, width_s, start, marks, whole=start >= whole_from)
                 except StoreError:
                     raise
                 except Exception as error:
                     defect = defect or error
                     failed.add(key)
                 else:
-                    made += 1
-    return Settled(made, left, defect)
+                    built += 1
+    return BuildResult(built, remaining, defect)
 
 
-def _make(
-    engine: Engine, maker: Maker, width_s: int, start: int, marks: list[int], *, whole: bool
+def _build(
+    engine: Engine,
+    builder: RollupBuilder,
+    width_s: int,
+    start: int,
+    marks: list[int],
+    *,
+    whole: bool,
 ) -> None:
-    bucket = maker.made(width_s, start) if whole else None
+    bucket = builder.build(width_s, start) if whole else None
     try:
         with writing(engine) as connection:
             if whole:
-                maker.keep(connection, width_s, start, bucket)
+                builder.store(connection, width_s, start, bucket)
                 if width_s == MINUTE_S:
-                    mark(connection, HOUR_S, [start // HOUR_S * HOUR_S], maker.of)
-            if unmark(connection, width_s, start, marks, maker.of) != len(marks):
-                raise _Overtaken
-    except (_Overtaken, LeaseLost) as error:
+                    mark(connection, HOUR_S, [start // HOUR_S * HOUR_S], builder.of)
+            if unmark(connection, width_s, start, marks, builder.of) != len(marks):
+                raise _AlreadyBuilt
+    except (_AlreadyBuilt, LeaseLost) as error:
         if dialects.of(engine).ADDITIVE and whole:
             with writing(engine, fenced=False) as connection:
-                mark(connection, width_s, [start], maker.of)
+                mark(connection, width_s, [start], builder.of)
         if isinstance(error, LeaseLost):
             raise
         return
-    maker.kept()
+    builder.committed()

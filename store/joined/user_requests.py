@@ -48,7 +48,7 @@ class _Times(NamedTuple):
 _DONE: Final = (Outcome.STOP.value, Outcome.LENGTH.value)
 
 
-def users_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
+def user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
     """Return the requests of users in a table of rows, in the same order."""
     prefills = {key for key, role in roles.items() if role is Role.PREFILL}
     if not prefills or not rows.num_rows:

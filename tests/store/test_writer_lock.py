@@ -6,7 +6,7 @@ import pytest
 
 from store.database import open_database
 from store.errors import StoreError
-from store.one_writer import lock_file, sole_writer
+from store.writer_lock import lock_file, sole_writer
 
 QUIET: list[str] = []
 

@@ -11,7 +11,7 @@ from store.joined.joined_request import Role
 from store.joined.prefill_engines import known_roles
 from store.joined.read import read_joined
 from store.joined.roles import ARGUMENT
-from store.joined.users import COLUMNS, users_requests
+from store.joined.user_requests import COLUMNS, user_requests
 from store.queries import Window, request_table
 from store.writer import Writer
 from telemetry import starts
@@ -59,7 +59,7 @@ def put(engine: Engine, rows: Sequence[RequestTimeline], roles: dict[str, str]) 
 def users(engine: Engine, window: Window = WINDOW) -> list[dict[str, Any]]:
     table = request_table(engine, window, columns=COLUMNS)
     roles = known_roles(engine, WINDOW.to_unix_ns)
-    found: list[dict[str, Any]] = users_requests(engine, table, roles).to_pylist()
+    found: list[dict[str, Any]] = user_requests(engine, table, roles).to_pylist()
     return found
 
 
