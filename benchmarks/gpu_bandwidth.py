@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from collector.gpus.nvml import NvmlReader  # found because of the path inserted above
-from collector.gpus.reader import Absence, GpuReading, ReaderError, Why
+from collector.gpus.reader import Absence, AbsenceReason, GpuReading, ReaderError
 
 DUTIES = (0.25, 0.5, 0.75, 1.0)
 BAR = 0.1
@@ -123,7 +123,7 @@ def _unable(gpu: GpuReading) -> Absence | None:
     A GPU may need a second reading before it reports a bandwidth.
     """
     why = gpu.absent.get(FIELD)
-    return None if why is None or why.why is Why.FIRST_LOOK else why
+    return None if why is None or why.why is AbsenceReason.FIRST_LOOK else why
 
 
 def main(

@@ -58,7 +58,7 @@ def outside(
     found = answer_outside(selection.engine, OutsideQuestion(selection.window, selection.equals))
     if form == "json":
         click.echo(json.dumps(as_json(found), allow_nan=False))
-    elif not found.places:
+    elif not found.endpoints:
         click.echo(
             outside_text.nothing(selection.engine, selection.window, selection.equals), err=True
         )

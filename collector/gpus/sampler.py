@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from collector.gpus.owners import Owners
-from collector.gpus.reader import ABSENT_HERE, Absence, GpuReading, Reader, ReaderError, Why
+from collector.gpus.reader import (
+    ABSENT_HERE,
+    Absence,
+    AbsenceReason,
+    GpuReading,
+    Reader,
+    ReaderError,
+)
 from collector.gpus.source_preference import SourcePreference
 from telemetry.gpus import GpuSample
 from telemetry.tasks import Task
@@ -96,7 +103,7 @@ class GpuSampler:
             except Exception as error:
                 self.task.failed(error)
                 _log.exception("gpus: %s: reading the GPUs failed", reader.name)
-                absent = Absence(Why.FAILED, type(error).__name__)
+                absent = Absence(AbsenceReason.FAILED, type(error).__name__)
                 self._failed(self._states[reader.name], absent)
             else:
                 self.task.succeeded(self._clock_unix_ns() / 1e9)
@@ -115,7 +122,7 @@ class GpuSampler:
             self._failed(state, error.absence)
             return
         except Exception as error:  # a defect of Tailspan or of a library
-            self._failed(state, Absence(Why.FAILED, f"{type(error).__name__}: {error}"))
+            self._failed(state, Absence(AbsenceReason.FAILED, f"{type(error).__name__}: {error}"))
             return
         now_lost = {each.what: each.absence for each in reading.failures}
         for what, absence in now_lost.items():
@@ -131,7 +138,7 @@ class GpuSampler:
             if samples:
                 await self._keep(samples)
         except Exception as error:
-            self._failed(state, Absence(Why.NOT_KEPT, f"{type(error).__name__}: {error}"))
+            self._failed(state, Absence(AbsenceReason.NOT_KEPT, f"{type(error).__name__}: {error}"))
             return
         state.up, state.absence, state.gpus = True, None, reading.gpus
         state.duration_s = time.monotonic() - begun

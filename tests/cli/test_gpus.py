@@ -22,7 +22,7 @@ from cli.main import tailspan
 from cli.render import gpus as gpu_tables
 from collector.gpus import amd_smi
 from collector.gpus.configured_owners import ConfiguredOwners, configured_owners_of
-from collector.gpus.reader import Absence, ReaderError, Why
+from collector.gpus.reader import Absence, AbsenceReason, ReaderError
 from collector.gpus.sampler import ReaderState
 from collector.server import Collector
 from collector.testing import MemorySink, running
@@ -49,7 +49,7 @@ def _no_amd(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the AMD GPUs of the machine that runs the tests."""
 
     def load() -> None:
-        raise ReaderError(Absence(Why.NO_PACKAGE))
+        raise ReaderError(Absence(AbsenceReason.NO_PACKAGE))
 
     monkeypatch.setattr(amd_smi, "load", load)
     # With a fake driver, the two readings need not be a second apart.
@@ -284,7 +284,7 @@ def test_dropped_samples_are_counted(
         ([], "There is no GPU here. Tailspan checks again every minute."),
         ([ReaderState("nvml", up=True)], "GPUs: 0 by nvml."),
         (
-            [ReaderState("nvml", up=False, absence=Absence(Why.TIMEOUT))],
+            [ReaderState("nvml", up=False, absence=Absence(AbsenceReason.TIMEOUT))],
             "GPUs: none; nvml is down: timeout.",
         ),
     ],

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from collector.gpus.driver_thread import DriverThread
-from collector.gpus.reader import Absence, ReaderError, Reading, Why
+from collector.gpus.reader import Absence, AbsenceReason, ReaderError, Reading
 from tests.collector.gpus.making import reading
 
 
@@ -55,7 +55,7 @@ def test_a_driver_that_hangs_is_not_called_again_until_it_returns() -> None:
         for _ in range(3):
             with pytest.raises(ReaderError) as late:
                 await apart.read()
-            assert late.value.absence.why is Why.TIMEOUT
+            assert late.value.absence.why is AbsenceReason.TIMEOUT
         library.going.set()
         async with asyncio.timeout(30):
             while True:
@@ -73,7 +73,7 @@ def test_a_driver_that_hangs_is_not_called_again_until_it_returns() -> None:
 
 def test_an_exception_is_passed_on() -> None:
     library = Library()
-    library.error = ReaderError(Absence(Why.NO_DRIVER))
+    library.error = ReaderError(Absence(AbsenceReason.NO_DRIVER))
 
     async def read() -> None:
         apart = DriverThread(library)

@@ -7,7 +7,14 @@ import pytest
 
 from collector.gpus.nvml import REOPEN_S, NvmlReader
 from collector.gpus.nvml_errors import CODES
-from collector.gpus.reader import GONE, MEASURED, GpuReading, ReaderError, Reading, Why
+from collector.gpus.reader import (
+    LOST_GPU,
+    MEASURED,
+    AbsenceReason,
+    GpuReading,
+    ReaderError,
+    Reading,
+)
 from telemetry.gpus import GpuSource
 from tests.collector.gpus.conftest import NOW_UNIX_NS, Clock
 from tests.collector.gpus.driver import DRAM, GIB, H100, RESERVED, SM, Card, Driver, Slice
@@ -98,7 +105,7 @@ def test_the_first_reading_has_no_rate(install: Install, reader: NvmlReader) -> 
     install(Card())
     gpu = only(reader.read())
     assert set(gpu.absent) == RATES
-    assert {each.why for each in gpu.absent.values()} == {Why.FIRST_LOOK}
+    assert {each.why for each in gpu.absent.values()} == {AbsenceReason.FIRST_LOOK}
     assert gpu.values["power_w"] == 512.5
 
 
@@ -110,7 +117,7 @@ def test_after_a_pause_the_next_reading_has_no_rate(
     second(reader, clock)
     clock.s += 60
     late = only(reader.read())
-    assert late.absent["dram_bandwidth_ratio"].why is Why.FIRST_LOOK
+    assert late.absent["dram_bandwidth_ratio"].why is AbsenceReason.FIRST_LOOK
     assert "60 s ago" in late.absent["dram_bandwidth_ratio"].detail
     clock.s += 1
     assert "dram_bandwidth_ratio" in only(reader.read()).values
@@ -123,7 +130,7 @@ def test_a_reading_that_comes_too_soon_keeps_the_previous_one(
     install(Card())
     reader.read()
     clock.s += 0.05
-    assert only(reader.read()).absent["sm_active_ratio"].why is Why.FIRST_LOOK
+    assert only(reader.read()).absent["sm_active_ratio"].why is AbsenceReason.FIRST_LOOK
     clock.s += 0.06
     assert "sm_active_ratio" in only(reader.read()).values
 
@@ -216,7 +223,7 @@ def test_a_measurement_that_fails_is_absent_with_the_reason(
 ) -> None:
     install(Card(failing={function: getattr(pynvml, name)}))
     reading = second(reader, clock)
-    if CODES[name] in GONE:
+    if CODES[name] in LOST_GPU:
         assert [each.absence.why for each in reading.failures] == [CODES[name]]
         return
     gpu = only(reading)
@@ -240,7 +247,7 @@ def test_counters_that_fail_leave_the_rest(
     driver = install(Card())
     driver.failing[function] = getattr(pynvml, name)
     reading = second(reader, clock)
-    if CODES[name] in GONE:
+    if CODES[name] in LOST_GPU:
         assert [each.absence.why for each in reading.failures] == [CODES[name]]
     else:
         gpu = only(reading)
@@ -272,7 +279,7 @@ def test_a_lost_gpu_does_not_stop_others_and_is_found_again(
     reading = reader.read()
     assert [gpu.gpu for gpu in reading.gpus] == ["GPU-2"]
     assert not reading.gpus[0].absent
-    assert [each.absence.why for each in reading.failures] == [Why.LOST]
+    assert [each.absence.why for each in reading.failures] == [AbsenceReason.LOST]
     assert len(driver.buffers) == 2
     lost.failing.clear()
     begun = driver.calls["nvmlInitWithFlags"]
@@ -305,16 +312,18 @@ def test_each_slice_is_read_by_itself(install: Install, reader: NvmlReader, cloc
     card, first, last = reading.gpus
     assert (card.gpu, card.index, first.gpu, first.index) == ("GPU-1", 0, "MIG-a", None)
     assert card.values["power_w"] == 512.5
-    assert card.absent["memory_used_bytes"].why is Why.SLICED
+    assert card.absent["memory_used_bytes"].why is AbsenceReason.SLICED
     assert card.processes is None
     assert first.values["memory_total_bytes"] == 10 * GIB
     assert first.values["dram_bandwidth_ratio"] == 0.4
     assert first.values["sm_clock_hz"] == 1_755_000_000
     assert first.processes == frozenset({7})
-    assert {first.absent[name].why for name in ("power_w", "energy_j_total")} == {Why.SLICED}
-    assert first.absent["dram_bandwidth_bytes_per_s"].why is Why.SLICED
+    assert {first.absent[name].why for name in ("power_w", "energy_j_total")} == {
+        AbsenceReason.SLICED
+    }
+    assert first.absent["dram_bandwidth_bytes_per_s"].why is AbsenceReason.SLICED
     assert last.values["sm_active_ratio"] == 0.1
-    assert last.absent["dram_bandwidth_ratio"].why is Why.NOT_SUPPORTED
+    assert last.absent["dram_bandwidth_ratio"].why is AbsenceReason.NOT_SUPPORTED
 
 
 @pytest.mark.parametrize("name", ANY_CODE)
@@ -324,7 +333,7 @@ def test_a_gpu_without_a_mig_mode_is_whole(
     """GPUs before Ampere have no MIG mode."""
     install(Card(failing={"nvmlDeviceGetMigMode": getattr(pynvml, name)}))
     reading = second(reader, clock)
-    if CODES[name] not in GONE:
+    if CODES[name] not in LOST_GPU:
         assert set(only(reading).values) == EVERYTHING
 
 
@@ -344,7 +353,7 @@ def test_missing_functions_of_an_older_driver_are_unknown(
     gpu = only(second(reader, clock))
     assert gpu.values["throttle_reasons"] == "hw_slowdown"
     assert gpu.values["memory_used_bytes"] == 70 * GIB + RESERVED
-    assert {each.why for each in gpu.absent.values()} == {Why.OLD_DRIVER}
+    assert {each.why for each in gpu.absent.values()} == {AbsenceReason.OLD_DRIVER}
     assert (set(gpu.absent), gpu.processes) == (RATES, None)
 
 
@@ -358,14 +367,14 @@ def test_without_a_driver_there_is_no_gpu(
     monkeypatch.setattr(pynvml, "CDLL", nowhere)
     with pytest.raises(ReaderError) as caught:
         reader.read()
-    assert caught.value.absence.why is Why.NO_LIBRARY
+    assert caught.value.absence.why is AbsenceReason.NO_LIBRARY
 
 
 def test_a_driver_without_a_gpu_is_a_reason(install: Install, reader: NvmlReader) -> None:
     driver = install()
     with pytest.raises(ReaderError) as caught:
         reader.read()
-    assert (caught.value.absence.why, driver.open) == (Why.NO_GPU, 0)
+    assert (caught.value.absence.why, driver.open) == (AbsenceReason.NO_GPU, 0)
 
 
 def test_a_missing_package_is_named_with_its_extra(
@@ -408,4 +417,4 @@ def test_a_failing_slice_affects_only_itself(
     reading = second(reader, clock)
     assert [gpu.gpu for gpu in reading.gpus] == ["GPU-1", "MIG-b"]
     [failure] = reading.failures
-    assert (failure.what, failure.absence.why) == ("GPU 0 MIG slice 0", Why.FAILED)
+    assert (failure.what, failure.absence.why) == ("GPU 0 MIG slice 0", AbsenceReason.FAILED)

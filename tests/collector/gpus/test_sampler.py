@@ -6,7 +6,7 @@ import pytest
 
 from collector.gpus.configured_owners import configured_owners_of
 from collector.gpus.owners import Owners
-from collector.gpus.reader import Absence, Failure, ReaderError, Reading, Why
+from collector.gpus.reader import Absence, AbsenceReason, Failure, ReaderError, Reading
 from collector.gpus.sampler import LOOK_AGAIN_S, GpuReader, GpuSampler
 from telemetry.gpus import GpuSample
 from tests.collector.gpus.conftest import NOW_UNIX_NS, FakeProc
@@ -69,7 +69,7 @@ def ask(sampler: GpuSampler, *readers: GpuReader) -> None:
     asyncio.run(run())
 
 
-def absent(why: Why) -> ReaderError:
+def absent(why: AbsenceReason) -> ReaderError:
     """Return the error of a reader without a GPU."""
     return ReaderError(Absence(why))
 
@@ -88,9 +88,17 @@ def test_a_reading_is_passed_on_with_its_replica(sampler: Make, kept: Kept) -> N
     assert state.duration_s is not None
 
 
-@pytest.mark.parametrize("why", [Why.NO_PACKAGE, Why.NO_LIBRARY, Why.NO_DRIVER, Why.NO_GPU])
+@pytest.mark.parametrize(
+    "why",
+    [
+        AbsenceReason.NO_PACKAGE,
+        AbsenceReason.NO_LIBRARY,
+        AbsenceReason.NO_DRIVER,
+        AbsenceReason.NO_GPU,
+    ],
+)
 def test_without_a_gpu_nothing_is_logged(
-    sampler: Make, caplog: pytest.LogCaptureFixture, why: Why
+    sampler: Make, caplog: pytest.LogCaptureFixture, why: AbsenceReason
 ) -> None:
     reader = GpuReader("nvml", Answers(absent(why)))
     made = sampler(reader)
@@ -105,11 +113,14 @@ def test_a_lost_driver_is_logged_once_and_counted_each_time(
     sampler: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = Reading((reading(),))
-    reader = GpuReader("nvml", Answers(good, absent(Why.NO_DRIVER), absent(Why.NO_DRIVER), good))
+    reader = GpuReader(
+        "nvml",
+        Answers(good, absent(AbsenceReason.NO_DRIVER), absent(AbsenceReason.NO_DRIVER), good),
+    )
     made = sampler(reader)
     ask(made, reader, reader, reader)
     [state] = made.report()
-    assert (state.up, state.failures, state.gpus) == (False, {Why.NO_DRIVER: 2}, ())
+    assert (state.up, state.failures, state.gpus) == (False, {AbsenceReason.NO_DRIVER: 2}, ())
     assert caplog.text.count("no_driver") == 1
     ask(made, reader)
     assert (state.up, state.absence) == (True, None)
@@ -118,12 +129,12 @@ def test_a_lost_driver_is_logged_once_and_counted_each_time(
 def test_a_lost_gpu_and_its_return_are_logged_once(
     sampler: Make, kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lost = Reading((reading("GPU-2"),), (Failure("GPU 0", Absence(Why.LOST)),))
+    lost = Reading((reading("GPU-2"),), (Failure("GPU 0", Absence(AbsenceReason.LOST)),))
     reader = GpuReader("nvml", Answers(lost, lost, Reading((reading("GPU-1"), reading("GPU-2")))))
     made = sampler(reader)
     ask(made, reader, reader)
     [state] = made.report()
-    assert (state.up, state.failures) == (True, {Why.LOST: 2})
+    assert (state.up, state.failures) == (True, {AbsenceReason.LOST: 2})
     assert [each.gpu for each in kept.samples] == ["GPU-2", "GPU-2"]
     ask(made, reader)
     assert [each.getMessage() for each in caplog.records] == [
@@ -140,7 +151,7 @@ def test_an_exception_of_a_reader_is_an_ordinary_failure(
     made = sampler(reader)
     ask(made, reader)
     [state] = made.report()
-    assert (state.up, state.failures) == (False, {Why.FAILED: 1})
+    assert (state.up, state.failures) == (False, {AbsenceReason.FAILED: 1})
     assert type(defect).__name__ in str(state.absence)
     ask(made, reader)
     assert len(kept.samples) == 1
@@ -152,7 +163,7 @@ def test_a_failing_store_loses_only_one_reading(sampler: Make, kept: Kept) -> No
     kept.refusal = OSError("disk full")
     ask(made, reader)
     [state] = made.report()
-    assert (state.up, state.failures) == (False, {Why.NOT_KEPT: 1})
+    assert (state.up, state.failures) == (False, {AbsenceReason.NOT_KEPT: 1})
     kept.refusal = None
     ask(made, reader)
     assert (state.up, len(kept.samples)) == (True, 1)
@@ -177,7 +188,7 @@ def test_each_reader_has_its_own_pace(sampler: Make, caplog: pytest.LogCaptureFi
         await asyncio.sleep(0)
 
     here = GpuReader("nvml", Answers(Reading((reading(),))))
-    nothing = GpuReader("amd_smi", Answers(absent(Why.NO_PACKAGE)))
+    nothing = GpuReader("amd_smi", Answers(absent(AbsenceReason.NO_PACKAGE)))
 
     async def run() -> None:
         made = sampler(here, nothing, pause=pause)

@@ -62,7 +62,7 @@ def read(context: Context) -> Found:
 def show(context: Context, found: Found) -> None:
     """Draw the finding, and then the endpoints by region."""
     answer = found.answer
-    if not answer.places:
+    if not answer.endpoints:
         _no_probes(context, found)
         return
     st.html(f"<p class='headline'>{words.sentence(answer)}</p>")
@@ -71,23 +71,23 @@ def show(context: Context, found: Found) -> None:
     _filters(context, found)
     at_unix_ns = min(context.window.to_unix_ns, context.now_unix_ns)
     with chapter("Endpoints by region", ENDPOINTS_HELP):
-        st.html(words.endpoints(answer.places, at_unix_ns))
-    if any(place.phases_s for place in answer.places):
+        st.html(words.endpoints(answer.endpoints, at_unix_ns))
+    if any(place.phases_s for place in answer.endpoints):
         with chapter("Phases of the wait", PHASES_HELP):
             alt = "The mean wait of each endpoint and region, divided into phases"
-            chart(charts.phases(answer.places), "outside_phases", alt)
+            chart(charts.phases(answer.endpoints), "outside_phases", alt)
         with chapter("Over time", TIME_HELP):
             figure = charts.waits(answer, context.window, context.zone)
             selection.time_chart(
                 context, figure, "outside_waits", "The median whole wait over time"
             )
-    if table := words.failures(answer.places, context.zone):
+    if table := words.failures(answer.endpoints, context.zone):
         with chapter("Failures", FAILURES_HELP):
             figure = charts.failures(answer, context.window, context.zone)
             if figure is not None:
                 chart(figure, "outside_failures", "The share of failed probes over time")
             st.html(table)
-    if table := words.network_and_cache(answer.places):
+    if table := words.network_and_cache(answer.endpoints):
         with chapter("Network and prefix cache", PAIRS_HELP):
             st.html(table)
     with chapter("Cost of probing and certificates", COST_HELP):

@@ -12,10 +12,10 @@ import pyarrow as pa
 from analysis.outside.answer import (
     PHASES,
     CacheEffect,
+    EndpointResults,
     Failure,
     Hosting,
     Latency,
-    Place,
     Step,
 )
 from analysis.outside.phases import COLUMNS as TIMES
@@ -112,7 +112,7 @@ class Results:
         return found
 
 
-def place_of(results: Results, start: int, end: int) -> Place:
+def endpoint_results_of(results: Results, start: int, end: int) -> EndpointResults:
     """Summarise the rows of one place, from `start` up to `end`."""
     rows = slice(start, end)
     table = results.table.slice(start, end - start)
@@ -129,7 +129,7 @@ def place_of(results: Results, start: int, end: int) -> Place:
     at = results.at_unix_ns[rows]
     good = round(results.scale * int((answered & counted).sum()))
     weight = np.where(answered, results.scale, 1.0)
-    return Place(
+    return EndpointResults(
         region=table["region"][0].as_py(),
         endpoint=table["endpoint"][0].as_py(),
         model=table["model"][0].as_py(),
@@ -175,11 +175,11 @@ def _latency(values_s: FloatArray) -> Latency | None:
 
 
 def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[Failure]:
-    places = np.flatnonzero(failed)
-    some = table.select(["error_type", "error", "outcome"]).take(pa.array(places)).to_pylist()
+    rows = np.flatnonzero(failed)
+    some = table.select(["error_type", "error", "outcome"]).take(pa.array(rows)).to_pylist()
     found: Counter[tuple[str, str]] = Counter()
     newest: dict[tuple[str, str], int] = {}
-    for place, row in zip(places.tolist(), some, strict=True):
+    for place, row in zip(rows.tolist(), some, strict=True):
         key = (row["error_type"] or row["outcome"], row["error"] or _NO_SENTENCE)
         found[key] += 1
         newest[key] = int(at[place])
