@@ -24,12 +24,12 @@ KEPT_READERS: Final = 64
 KEPT_LARGE: Final = 4
 """Maximum number of entries with a row per request. A million requests take about 300 MB."""
 
-Found = TypeVar("Found")
+Read = TypeVar("Read")
 
 
 def shared(
-    engine: Engine, key: tuple[Hashable, ...], read: Callable[[], Found], *, large: bool = False
-) -> Found:
+    engine: Engine, key: tuple[Hashable, ...], read: Callable[[], Read], *, large: bool = False
+) -> Read:
     """Return the result of `read` for this key, from the cache if possible.
 
     A failed read is not cached.
@@ -40,7 +40,7 @@ def shared(
         large: whether the result contains a row per request.
     """
     kept = _read_large if large else _read_small
-    found: Found = kept((cache_key(engine), *key), read)
+    found: Read = kept((cache_key(engine), *key), read)
     return found
 
 

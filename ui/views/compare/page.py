@@ -14,7 +14,7 @@ from ui.kit import wording
 from ui.kit.sections import chapter, chart
 from ui.kit.terms import LATENCY_NAMES
 from ui.views.compare import charts, words
-from ui.views.compare.read import Reading, read_compare, sides_of
+from ui.views.compare.read import CompareData, read_compare, sides_of
 
 PARTS_HELP: Final = (
     "The difference of the percentile is the sum of three parts. Mix: other requests, such as "
@@ -40,11 +40,11 @@ SLOS_HELP: Final = (
 PAUSED: Final = "Pause the page to compute the total change by replay."
 
 
-def read(context: Context) -> Reading:
+def read(context: Context) -> CompareData:
     """Compare the range with its baseline, or two values of a label in the range."""
     view, objectives, window = context.view, context.objectives, context.window
 
-    def found() -> Reading:
+    def found() -> CompareData:
         return read_compare(
             context.engine,
             sides_of(view, window),
@@ -60,7 +60,7 @@ def read(context: Context) -> Reading:
     )
 
 
-def show(context: Context, found: Reading) -> None:
+def show(context: Context, found: CompareData) -> None:
     """Draw the finding, the parts, the curve and the coefficients."""
     answer = found.answer
     if answer is None:

@@ -42,7 +42,7 @@ REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "engine", "ttft_s", "st
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FleetData:
     """The data that the page shows."""
 
     window: Window
@@ -63,7 +63,7 @@ class Reading:
     incident: IncidentRow | None
 
 
-def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
+def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> FleetData:
     """Read a range of samples, requests and starts."""
     of_engine = {label: value for label, value in equals.items() if label in SAMPLE_LABELS}
     of_gpu = {label: value for label, value in equals.items() if label == "replica"}
@@ -84,7 +84,7 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Rea
         )
     names = sorted(str(name) for name in samples.table["replica"].unique().to_pylist())
     configs = fleet_configs.groups(starts[2], names)
-    return Reading(
+    return FleetData(
         window,
         _fleet(window, names, samples, gpus.table, traffic.table, starts, configs),
         configs,

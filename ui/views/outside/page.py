@@ -13,7 +13,7 @@ from ui.frame.navigation import choice
 from ui.kit import wording
 from ui.kit.sections import chapter, chart
 from ui.views.outside import charts, words
-from ui.views.outside.read import Found, read_outside
+from ui.views.outside.read import OutsideData, read_outside
 
 EVERYTHING: Final = ""
 
@@ -51,7 +51,7 @@ COST_HELP: Final = (
 )
 
 
-def read(context: Context) -> Found:
+def read(context: Context) -> OutsideData:
     """Read the probes of the range."""
     equals = _chosen_labels(context)
     return context.shared(
@@ -59,7 +59,7 @@ def read(context: Context) -> Found:
     )
 
 
-def show(context: Context, found: Found) -> None:
+def show(context: Context, found: OutsideData) -> None:
     """Draw the finding, and then the endpoints by region."""
     answer = found.answer
     if not answer.endpoints:
@@ -99,7 +99,7 @@ def _chosen_labels(context: Context) -> dict[str, str | None]:
     return {label: value for label, value in chosen.items() if value}
 
 
-def _filters(context: Context, found: Found) -> None:
+def _filters(context: Context, found: OutsideData) -> None:
     chosen = {"region": context.view.region, "endpoint": context.view.endpoint}
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for label, options in found.options.items():
@@ -122,7 +122,7 @@ def _option(label: str, value: str) -> str:
     return wording.plain(value, 60) if value else f"all {label}s"
 
 
-def _no_probes(context: Context, found: Found) -> None:
+def _no_probes(context: Context, found: OutsideData) -> None:
     view, zone = context.view, context.zone
     filtered = bool(_chosen_labels(context))
     if found.latest_unix_ns is None and not filtered:

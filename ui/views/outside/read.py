@@ -15,7 +15,7 @@ MOST_OPTIONS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OutsideData:
     """The data of the page.
 
     `newest_unix_ns` is always None. Probes may be an hour apart, so the page, and not the frame,
@@ -32,10 +32,10 @@ class Found:
     simulated: bool = False
 
 
-def read_outside(engine: Engine, window: Window, equals: Mapping[str, str | None]) -> Found:
+def read_outside(engine: Engine, window: Window, equals: Mapping[str, str | None]) -> OutsideData:
     """Read the probes of a range, from the region and endpoint in `equals`."""
     answer = answer_outside(engine, OutsideQuestion(window, equals))
-    return Found(
+    return OutsideData(
         answer,
         {
             label: probe_label_values(engine, window, label)[:MOST_OPTIONS]

@@ -27,7 +27,7 @@ NO_JOINED: Final = JoinedAnswer()
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RequestsData:
     """The data that the page shows."""
 
     window: Window
@@ -50,7 +50,7 @@ class Reading:
 
 def read_requests(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str = "ttft_s"
-) -> Reading:
+) -> RequestsData:
     """Read the requests and samples of a window.
 
     If there are too many requests, read rollups and only the slowest requests.
@@ -64,7 +64,7 @@ def read_requests(
             if rolled is None
             else rolled.slowest
         )
-        return Reading(
+        return RequestsData(
             window=window,
             requests=without_ttft_of_whole_answers(requests),
             samples=sample_peaks(

@@ -55,7 +55,7 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Material:
+class RootCauseData:
     """The columns of a range and its baseline, and the results of the analysis.
 
     `requests` contains all requests of both ranges. `equals` selects the requests to analyse.
@@ -195,7 +195,7 @@ class Material:
         return found
 
 
-def read_material(
+def read_root_cause(
     engine: Engine,
     window: Window,
     baseline: Window | None,
@@ -203,7 +203,7 @@ def read_material(
     objectives: Sequence[Objective] = (),
     known: Sequence[IncidentRow] = (),
     stored: Mapping[IncidentKey, StoredAnswer] = MappingProxyType({}),
-) -> Material:
+) -> RootCauseData:
     """Read a window and its baseline.
 
     Args:
@@ -230,7 +230,7 @@ def read_material(
             found = _read_evidence(engine, span, chosen.span)
             requests = requests_of(found.requests)
         against = Window(chosen.span.from_unix_ns, chosen.span.to_unix_ns)
-        return Material(
+        return RootCauseData(
             window,
             against,
             equals,

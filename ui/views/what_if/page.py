@@ -18,7 +18,7 @@ from ui.frame.navigation import choice
 from ui.kit import wording
 from ui.kit.sections import chapter, chart
 from ui.views.what_if import charts, record, words
-from ui.views.what_if.read import Present, Reading, read_what_if
+from ui.views.what_if.read import Present, WhatIfData, read_what_if
 
 HELP: Final = (
     "The requests of the range are replayed twice, once unchanged and once with the change, on a "
@@ -51,7 +51,7 @@ SHOWN: Final = "what_if_shown"
 last."""
 
 
-def read(context: Context) -> Reading:
+def read(context: Context) -> WhatIfData:
     """Fit the engines, and predict the effect of the change in the address."""
     try:
         prices = prices_in_force(None, os.environ)
@@ -59,7 +59,7 @@ def read(context: Context) -> Reading:
         raise CannotShow("The price file cannot be read.", str(error)) from error
     view, objectives = context.view, context.objectives
 
-    def found() -> Reading:
+    def found() -> WhatIfData:
         return read_what_if(
             context.engine,
             context.window,
@@ -77,7 +77,7 @@ def read(context: Context) -> Reading:
     )
 
 
-def show(context: Context, found: Reading) -> None:
+def show(context: Context, found: WhatIfData) -> None:
     """Draw the finding, the controls, and the prediction or the sweep."""
     view, answer, swept = context.view, found.answer, found.swept
     first = swept.points[0].answer if swept is not None else answer

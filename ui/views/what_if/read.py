@@ -51,7 +51,7 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class WhatIfData:
     """The data of the page. `problem` is the reason why nothing can be predicted."""
 
     present: Present | None
@@ -75,7 +75,7 @@ def read_what_if(
     objectives: Sequence[Objective],
     prices: PriceList,
     now_unix_ns: int,
-) -> Reading:
+) -> WhatIfData:
     """Fit the engines of a range, and predict the change, or each value of a sweep.
 
     Without a change and a sweep, predict the effects of changes to try.
@@ -107,7 +107,7 @@ def read_what_if(
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)
-    return Reading(
+    return WhatIfData(
         *(present, answer, found, advised, problem),
         *(newest_unix_ns(engine), is_simulated(engine, window)),
     )

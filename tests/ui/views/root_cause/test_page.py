@@ -21,7 +21,7 @@ from tests.ui.opening import HOSTILE, Database, Open, address, markup, navigatio
 from ui.frame.controls import BEFORE, CHOSEN
 from ui.frame.pages import BY_KEY
 from ui.views.overview.words import EXAMPLE
-from ui.views.root_cause.read import Material, read_material
+from ui.views.root_cause.read import RootCauseData, read_root_cause
 
 START_S = 1_763_600_000
 LINK = {"page": "root-cause", "from": str(START_S + 600), "to": str(START_S + 1200)}
@@ -94,13 +94,13 @@ def test_another_latency_uses_the_same_rows(
 ) -> None:
     url = database(incident(START_S * 10**9))
     reads: list[object] = []
-    original = read_material
+    original = read_root_cause
 
-    def counted(*given: Any) -> Material:
+    def counted(*given: Any) -> RootCauseData:
         reads.append(given)
         return original(*given)
 
-    monkeypatch.setattr("ui.views.root_cause.page.read_material", counted)
+    monkeypatch.setattr("ui.views.root_cause.page.read_root_cause", counted)
     test = page(url, **LINK)
     test.selectbox("latency").select("e2e_s").run()
     assert "E2E" in markup(test)
