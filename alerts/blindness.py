@@ -9,8 +9,8 @@ HIDING: Final = ("unknown", "late")
 """The reasons for excluding a request that indicate a fault in the telemetry. Other reasons, such
 as a cancellation, are no fault."""
 
-LOOKED_AT_S: Final = 3_600
-"""The check covers the requests or probes of the last `LOOKED_AT_S` seconds."""
+LOOKBACK_S: Final = 3_600
+"""The check covers the requests or probes of the last `LOOKBACK_S` seconds."""
 
 EXPECTED: Final = 100
 """An objective that selects none of at least this many requests is blind. If an objective covers

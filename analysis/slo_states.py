@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from alerts.blindness import LOOKED_AT_S
+from alerts.blindness import LOOKBACK_S
 from alerts.burnrate import Counts, Pair, State
 from alerts.evaluation.counting import EVALUATION_S, Count, Tally, by_second, read_tally
 from alerts.evaluation.evaluator import ARRIVAL_S
@@ -22,7 +22,7 @@ from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import read_notifications
 from store.queries import Window
 
-LATELY_S: Final = 7 * 86_400
+LISTED_INCIDENTS_S: Final = 7 * 86_400
 MOST_INCIDENTS: Final = 8
 MOST_GROUPS: Final = 6
 """Maximum number of groups that a page shows in full for one objective."""
@@ -213,7 +213,7 @@ def objective_status(
     for group in expanded(engine, [objective]):
         assert isinstance(group.indicator, GoodEvents)
         edges = status_edges(group, at_s)
-        instants = {*edges, at_s - LOOKED_AT_S, *since(group)}
+        instants = {*edges, at_s - LOOKBACK_S, *since(group)}
         tally = read_tally(engine, group.indicator, min(instants), at_s, count, instants=instants)
         status = status_at(group, tally.history, tally.since_s, tally.excluded(), at_s)
         groups.append(GroupStatus(status, tally))
@@ -274,7 +274,7 @@ def incident_of(
 
 
 def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:
-    from_s = min(window.from_unix_ns // _NS, at_s - LATELY_S)
+    from_s = min(window.from_unix_ns // _NS, at_s - LISTED_INCIDENTS_S)
     known = [row for row in rows if row.fired_unix_s <= at_s + ARRIVAL_S]
     return [row for row in known if row.last_unix_s >= from_s][:MOST_INCIDENTS]
 

@@ -32,7 +32,7 @@ SWEPT: Final = (*_WHOLE, *FACTORS)
 """The names of the edits that a sweep can vary."""
 _RANGE: Final = re.compile(r"([0-9.]+)x?\.\.([0-9.]+)x?")
 
-Wanted = Literal["replicas", "rate"]
+SearchedEdit = Literal["replicas", "rate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class SweepPoint:
     answer: WhatIfAnswer
 
 
-class Tried(NamedTuple):
+class SearchStep(NamedTuple):
     """One step of a search."""
 
     value: float
@@ -72,15 +72,15 @@ class Tried(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The result of a search: the fewest replicas, or the highest rate, that meet an SLO."""
 
-    wanted: Wanted
+    wanted: SearchedEdit
     slo: str
     target: float
     value: float | None
     """The value that was found, or None if no value within the limits meets the SLO."""
-    tried: Sequence[Tried]
+    tried: Sequence[SearchStep]
     """The steps of the search, in the order of the values."""
     shown: float
     """The step of the value that was found, or else of the best value that was tried."""
@@ -136,10 +136,10 @@ def sweep(
 def find(
     recorded: Recorded,
     question: WhatIfQuestion,
-    wanted: Wanted,
+    wanted: SearchedEdit,
     slo: str,
     progress: Callable[[], None] = lambda: None,
-) -> Found:
+) -> SearchResult:
     """Find the smallest number of replicas, or the highest rate, with which an SLO is met.
 
     An SLO is met if the predicted share of good requests reaches the target and the queue does not
@@ -156,7 +156,7 @@ def find(
         known = ", ".join(each.name for each in question.objectives)
         raise EditError(f"slo: {slo!r}; allowed: {known or 'none is defined'}")
     only = replace(question, objectives=[objective])
-    tried: dict[float, Tried] = {}
+    tried: dict[float, SearchStep] = {}
 
     def met(value: float) -> bool:
         if value not in tried:
@@ -167,7 +167,7 @@ def find(
             if not answer.objectives:
                 raise EditError(f"slo: {slo!r} counts no request of this range")
             ratio = answer.objectives[0].good_ratio.value or 0.0
-            tried[value] = Tried(
+            tried[value] = SearchStep(
                 value,
                 ratio,
                 answer.saturated,
@@ -180,7 +180,7 @@ def find(
     shown = value if value is not None else max(ordered, key=lambda each: each.good_ratio).value
     edits = _edits(question, wanted, shown)
     answer = predict(recorded, replace(question, edits=edits), progress=progress)
-    return Found(wanted, slo, float(objective.target), value, ordered, shown, answer)
+    return SearchResult(wanted, slo, float(objective.target), value, ordered, shown, answer)
 
 
 def _smallest_that_meets(met: Callable[[float], bool]) -> float | None:
@@ -216,7 +216,7 @@ def _highest(met: Callable[[float], bool]) -> float | None:
     return low
 
 
-def _edits(question: WhatIfQuestion, wanted: Wanted, value: float) -> Edits:
+def _edits(question: WhatIfQuestion, wanted: SearchedEdit, value: float) -> Edits:
     return _with_edit(
         question.edits, wanted, f"{value:g}x" if wanted == "rate" else str(int(value))
     )

@@ -162,7 +162,7 @@ def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _
         if begun and known == 0:
             each[0] = last[0]
         elif begun:
-            each[rows.size :][intervals.next_places == known] = first[known]
+            each[rows.size :][intervals.next_positions == known] = first[known]
         # A total that decreased was reset.
         grown[name] = np.maximum(each, 0.0)[order]
     return _Segments(start_ns[order], end_ns[order], grown)

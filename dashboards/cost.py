@@ -4,8 +4,8 @@ from typing import Final
 
 from dashboards.panels import (
     BAD,
-    DOUBTFUL,
     GOOD,
+    WARNING,
     Board,
     Kind,
     Panel,
@@ -91,7 +91,7 @@ BOARD: Final = Board(
                     width=6,
                     page="cost",
                     queries=(Query(share(_IDLE, _BILL), "of the bill"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.5, DOUBTFUL), Threshold(0.8, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.5, WARNING), Threshold(0.8, BAD)),
                 ),
                 Panel(
                     title="Recomputed",
@@ -103,7 +103,7 @@ BOARD: Final = Board(
                     width=6,
                     page="cost",
                     queries=(Query(share(_WASTED, _BILL), "of the bill"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.05, DOUBTFUL), Threshold(0.2, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.05, WARNING), Threshold(0.2, BAD)),
                 ),
             ),
         ),

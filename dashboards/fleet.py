@@ -3,7 +3,7 @@
 from typing import Final
 
 from alerts import vocabulary
-from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Kind, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import BAD, GOOD, WARNING, Board, Kind, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import MODELS, SERVERS, TENANTS, at_quantile, of, rate, share
 from exporters.definitions import series
 from exporters.definitions.engine_series import ENGINE_GAUGES, LAST_SAMPLE
@@ -34,7 +34,7 @@ BOARD: Final = Board(
                     kind=Kind.NUMBER,
                     width=6,
                     queries=(Query(f"max({_BURN.name})", "burn"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(1, DOUBTFUL), Threshold(14.4, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(1, WARNING), Threshold(14.4, BAD)),
                 ),
                 Panel(
                     title="P99 of the time to first token",
@@ -51,7 +51,7 @@ BOARD: Final = Board(
                             "P99",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.5, DOUBTFUL), Threshold(2, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.5, WARNING), Threshold(2, BAD)),
                 ),
                 Panel(
                     title="Requests",
@@ -81,7 +81,7 @@ BOARD: Final = Board(
                     ),
                     thresholds=(
                         Threshold(0, GOOD),
-                        Threshold(0.01, DOUBTFUL),
+                        Threshold(0.01, WARNING),
                         Threshold(0.05, BAD),
                     ),
                 ),
@@ -159,7 +159,7 @@ BOARD: Final = Board(
                             "{{replica}}",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.8, DOUBTFUL), Threshold(0.95, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.8, WARNING), Threshold(0.95, BAD)),
                 ),
                 Panel(
                     title="Time since the last sample, by replica",
@@ -175,7 +175,7 @@ BOARD: Final = Board(
                             "{{replica}}",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(15, DOUBTFUL), Threshold(60, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(15, WARNING), Threshold(60, BAD)),
                 ),
             ),
         ),
@@ -207,7 +207,7 @@ BOARD: Final = Board(
                             "{{label}}",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.8, DOUBTFUL), Threshold(1, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.8, WARNING), Threshold(1, BAD)),
                 ),
                 Panel(
                     title="Time per scrape",

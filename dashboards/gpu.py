@@ -4,8 +4,8 @@ from typing import Final
 
 from dashboards.panels import (
     BAD,
-    DOUBTFUL,
     GOOD,
+    WARNING,
     Board,
     Kind,
     Panel,
@@ -85,7 +85,7 @@ BOARD: Final = Board(
                     width=6,
                     page="root-cause",
                     queries=(Query(f"sum({of(THROTTLED, GPUS)} > bool 0)", "GPUs"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(1, DOUBTFUL)),
+                    thresholds=(Threshold(0, GOOD), Threshold(1, WARNING)),
                 ),
             ),
         ),
@@ -103,7 +103,7 @@ BOARD: Final = Board(
                     most=1,
                     latency="tpot",
                     queries=_each("dram_bandwidth_ratio"),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.8, DOUBTFUL), Threshold(0.95, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.8, WARNING), Threshold(0.95, BAD)),
                 ),
                 Panel(
                     title="Bytes per second",
@@ -290,7 +290,7 @@ BOARD: Final = Board(
                     unit=Unit.NUMBER,
                     page="root-cause",
                     queries=_each("foreign_processes"),
-                    thresholds=(Threshold(0, GOOD), Threshold(1, DOUBTFUL)),
+                    thresholds=(Threshold(0, GOOD), Threshold(1, WARNING)),
                 ),
             ),
         ),

@@ -3,7 +3,7 @@
 from typing import Final
 
 from alerts import vocabulary
-from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Kind, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import BAD, GOOD, WARNING, Board, Kind, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import OBJECTIVES, rate, share
 from exporters.definitions import series
 from exporters.definitions.series_types import Series
@@ -82,7 +82,7 @@ BOARD: Final = Board(
                             "{{slo}}",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.5, DOUBTFUL), Threshold(1, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.5, WARNING), Threshold(1, BAD)),
                 ),
             ),
         ),
@@ -102,7 +102,7 @@ BOARD: Final = Board(
                     signed=True,
                     width=12,
                     queries=(Query(f"{vocabulary.BUDGET_LEFT}{{{OBJECTIVES}}}", "{{slo}}"),),
-                    thresholds=(Threshold(-10, BAD), Threshold(0, DOUBTFUL), Threshold(0.5, GOOD)),
+                    thresholds=(Threshold(-10, BAD), Threshold(0, WARNING), Threshold(0.5, GOOD)),
                 ),
                 Panel(
                     title="Time until the budget is spent",
@@ -134,7 +134,7 @@ BOARD: Final = Board(
                         )
                         for window in _WINDOWS
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(1, DOUBTFUL), Threshold(14.4, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(1, WARNING), Threshold(14.4, BAD)),
                 ),
                 Panel(
                     title="Good and bad requests",

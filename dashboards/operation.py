@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Kind, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import BAD, GOOD, WARNING, Board, Kind, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import rate, share
 from exporters.definitions.series import (
     BUILD,
@@ -79,7 +79,7 @@ BOARD: Final = Board(
                     ),
                     thresholds=(
                         Threshold(0, BAD),
-                        Threshold(0.99, DOUBTFUL),
+                        Threshold(0.99, WARNING),
                         Threshold(0.999, GOOD),
                     ),
                 ),
@@ -100,7 +100,7 @@ BOARD: Final = Board(
                     ),
                     thresholds=(
                         Threshold(0, BAD),
-                        Threshold(0.95, DOUBTFUL),
+                        Threshold(0.95, WARNING),
                         Threshold(0.99, GOOD),
                     ),
                 ),
@@ -111,7 +111,7 @@ BOARD: Final = Board(
                     kind=Kind.NUMBER,
                     width=6,
                     queries=(Query(_LAG, _ALL),),
-                    thresholds=(Threshold(0, GOOD), Threshold(30, DOUBTFUL), Threshold(60, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(30, WARNING), Threshold(60, BAD)),
                 ),
                 Panel(
                     title="Oldest undelivered message",
@@ -123,7 +123,7 @@ BOARD: Final = Board(
                     kind=Kind.NUMBER,
                     width=6,
                     queries=(Query(_OLDEST, "all channels"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(30, DOUBTFUL), Threshold(60, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(30, WARNING), Threshold(60, BAD)),
                 ),
             ),
         ),

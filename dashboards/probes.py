@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Kind, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import BAD, GOOD, WARNING, Board, Kind, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import PROBES, of, rate, share
 from exporters.definitions.probe_series import (
     COST,
@@ -61,7 +61,7 @@ BOARD: Final = Board(
                     ),
                     thresholds=(
                         Threshold(0, BAD),
-                        Threshold(0.99, DOUBTFUL),
+                        Threshold(0.99, WARNING),
                         Threshold(0.999, GOOD),
                     ),
                 ),
@@ -90,7 +90,7 @@ BOARD: Final = Board(
                             "the first certificate",
                         ),
                     ),
-                    thresholds=(Threshold(0, BAD), Threshold(7, DOUBTFUL), Threshold(15, GOOD)),
+                    thresholds=(Threshold(0, BAD), Threshold(7, WARNING), Threshold(15, GOOD)),
                 ),
                 Panel(
                     title="Cost of probing per day",

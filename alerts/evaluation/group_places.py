@@ -83,19 +83,19 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PlaceChanges:
     """The groups that receive a place, and the groups that lose theirs."""
 
     placed: tuple[Group, ...]
     removed: tuple[Group, ...]
 
 
-def give(
+def assign_places(
     candidates: Candidates,
     placed_hours: dict[Group, int],
     fixed: frozenset[Group] = frozenset(),
     places: int = PLACES,
-) -> Given:
+) -> PlaceChanges:
     """Choose the groups to count separately. Free places go to the most active candidates.
 
     Args:
@@ -118,10 +118,10 @@ def give(
         else:
             break
         placed.append(group)
-    return Given(tuple(placed), tuple(removed))
+    return PlaceChanges(tuple(placed), tuple(removed))
 
 
-def look(
+def add_candidates(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, candidates: Candidates
 ) -> None:
     """Read the requests that were received, or the probes that were due, in [from_s, to_s). Add
@@ -192,7 +192,7 @@ class GroupPlaces:
         assert isinstance(goodput, GoodEvents)
         looked_s = self._looked_s.get(goodput.digest)
         if looked_s is None or not looked_s <= now_s < looked_s + EVERY_S:
-            self._give(objective, goodput, now_s, looked_s)
+            self._assign(objective, goodput, now_s, looked_s)
             self._looked_s[goodput.digest] = now_s
         found = groups_of(self._engine, objective)
         self._remember(goodput, found)
@@ -203,7 +203,7 @@ class GroupPlaces:
         assert part is not None
         self._known[goodput.digest] = part.groups
 
-    def _give(
+    def _assign(
         self, objective: Objective, goodput: GoodEvents, now_s: int, looked_s: int | None
     ) -> None:
         first = first_counted_range(self._engine, goodput)
@@ -216,7 +216,7 @@ class GroupPlaces:
         # Read again from before the last assignment, because a request is stored only when it ends.
         # An hour that is read twice is added once.
         from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
-        look(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
+        add_candidates(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
         placed = {groups.read_key(each): each for each in counted_ranges}
         candidates.forget(now_s // HOUR_S - REMEMBERED_HOURS)
         hours: dict[Group, int] = dict.fromkeys([*goodput.reserved, *placed], 0)
@@ -227,13 +227,13 @@ class GroupPlaces:
                 # the group was counted in `other`.
                 hours[group] = max(kept[key], candidates.hours(group))
         fixed = self._burning(objective, placed) | set(goodput.reserved)
-        given = give(candidates, hours, fixed, self._places)
-        for group in given.removed:
+        changes = assign_places(candidates, hours, fixed, self._places)
+        for group in changes.removed:
             merge_group(self._engine, definition, placed[group], other)
         until_s = (since or first).until_unix_s
         missing = [each for each in goodput.reserved if each not in placed]
         new = {
-            groups.key(each): CountedRange(until_s, until_s) for each in (*missing, *given.placed)
+            groups.key(each): CountedRange(until_s, until_s) for each in (*missing, *changes.placed)
         }
         if since is None:
             new[other] = first
@@ -263,8 +263,8 @@ def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
     if not counted_ranges and (newest_ns := _newest_unix_ns(engine, goodput)) is not None:
         candidates = Candidates()
         newest_s = newest_ns // SECOND_NS
-        look(engine, goodput, newest_s - FIRST_S, newest_s + 1, candidates)
-        placed |= set(give(candidates, dict.fromkeys(placed, 0)).placed)
+        add_candidates(engine, goodput, newest_s - FIRST_S, newest_s + 1, candidates)
+        placed |= set(assign_places(candidates, dict.fromkeys(placed, 0)).placed)
     known = tuple(sorted(placed))
     return tuple(objective.of_group(each, known) for each in (other, *known))
 

@@ -14,7 +14,7 @@ from alerts.blindness import (
     EXPECTED,
     HIDING,
     LEAST_LEFT_OUT,
-    LOOKED_AT_S,
+    LOOKBACK_S,
     NO_PROBE,
     NONE_SELECTED,
 )
@@ -89,7 +89,7 @@ class OwnCounters:
     @property
     def blind(self) -> Mapping[str, str]:
         """The conditions of `alerts.blindness`."""
-        window = durations.render(LOOKED_AT_S)
+        window = durations.render(LOOKBACK_S)
         events = OwnCounters(self.slo).events(window)  # for all groups together
 
         def excluded(*more: str) -> str:
@@ -130,7 +130,7 @@ class ProbeCounters(OwnCounters):
     @property
     def blind(self) -> Mapping[str, str]:
         """The condition of `alerts.blindness.blind_to_probes`."""
-        window = durations.render(LOOKED_AT_S)
+        window = durations.render(LOOKBACK_S)
         results = f"sum(increase({vocabulary.PROBES}[{window}]))"
         events = OwnCounters(self.slo).events(window)
         return {NO_PROBE: f"{results} > {LEAST_LEFT_OUT - 0.5}\nand {events} == 0\n"}

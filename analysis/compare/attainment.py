@@ -16,7 +16,7 @@ from alerts.evaluation.table_verdicts import VERDICTS, judge_table
 from alerts.objectives import Goodput, Objective
 from analysis.compare.decision import LEAST_COMPARED, LEAST_REQUESTS
 from analysis.compare.expected_latency import ExpectedLatency
-from analysis.compare.matching import Group, Matches, match, near, seen
+from analysis.compare.matching import Group, Matches, is_in_range_before, match, near
 from analysis.compare.parts import joined_groups
 from analysis.compare.sides import Requests
 from analysis.compare.work_terms import METRICS
@@ -109,7 +109,7 @@ def _parts(
             expected.append(
                 np.concatenate([fit.of(getattr(each, terms)) / limit for each in (was, now)])
             )
-            comparable &= seen(was.work, now.work)
+            comparable &= is_in_range_before(was.work, now.work)
         closest = np.max(expected, axis=0)
         cut = int(both[0].sum())
         found = match(Group(was.group, closest[:cut]), Group(now.group, closest[cut:]))

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from analysis.compare.expected_latency import ExpectedLatency
-from analysis.compare.matching import Group, Matches, match, near, seen
+from analysis.compare.matching import Group, Matches, is_in_range_before, match, near
 from replay.arrivals import BoolArray, FloatArray, IntArray
 from telemetry.quantiles import nearest_rank
 
@@ -148,7 +148,7 @@ class Comparison:
         self.known_group = matches.there
         """(m,) whether the group of each request after the change has requests before the
         change."""
-        self.seen = seen(self.before.work, self.after.work)
+        self.seen = is_in_range_before(self.before.work, self.after.work)
         """(m,) whether the work around each request after the change is within the amounts before
         the change."""
         by_mix = _match_by(self._by_mix, self.before, self.after, "mix")

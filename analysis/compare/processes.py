@@ -23,7 +23,7 @@ from store.queries import Window, request_table
 from store.replicas.engine_starts import in_force, starts_between
 from telemetry.starts import EngineStart, loading_from
 
-LOOK_BACK_NS: Final = 7 * 86_400 * 10**9
+LOOKBACK_NS: Final = 7 * 86_400 * 10**9
 """How far back to look for earlier processes: the default retention of requests."""
 MOST_PROCESSES: Final = 8
 """Maximum number of processes of a configuration, of which each takes 0.1 s. With 8 values, a
@@ -91,7 +91,7 @@ def read_processes(
     """Return the processes of a comparison; None if the same processes served both sides, or if a
     side has no requests."""
     windows = question.before.window, question.after.window
-    from_unix_ns = max(0, windows[0].from_unix_ns - LOOK_BACK_NS)
+    from_unix_ns = max(0, windows[0].from_unix_ns - LOOKBACK_NS)
     to_unix_ns = max(each.to_unix_ns for each in windows)
     starts = in_force(engine, from_unix_ns) + starts_between(engine, from_unix_ns + 1, to_unix_ns)
     known = processes_of(starts, to_unix_ns)

@@ -20,7 +20,7 @@ _MOST_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""
 _LATE_FOR = " tailspan_slo_* does not count its requests, because they are late, and"
-_LOOKED_AT_NS = 300 * 10**9
+_LOOKBACK_NS = 300 * 10**9
 _APART_S = 1.0
 
 
@@ -100,7 +100,7 @@ def against_clients(url: str | None) -> Iterator[Finding]:
 
     found = of_the_newest(
         url,
-        lambda engine, newest: offsets(engine, Window(max(0, newest - _LOOKED_AT_NS), newest + 1)),
+        lambda engine, newest: offsets(engine, Window(max(0, newest - _LOOKBACK_NS), newest + 1)),
     )
     off = [each for each in found or () if each.low_s > _APART_S or each.high_s < -_APART_S]
     for each in off[:_MOST_NAMED]:

@@ -7,7 +7,7 @@ from cli.checks.findings import Finding
 from cli.checks.newest import of_the_newest
 from telemetry.printable import printable
 
-_LOOKED_AT_NS: Final = 600 * 10**9
+_LOOKBACK_NS: Final = 600 * 10**9
 _MOST_NAMED: Final = 20
 _WIDEST: Final = 120
 
@@ -20,7 +20,7 @@ def front_ends(url: str | None) -> Iterator[Finding]:
     found = of_the_newest(
         url,
         lambda engine, newest: engine_only_replicas(
-            engine, Window(max(0, newest - _LOOKED_AT_NS), newest + 1)
+            engine, Window(max(0, newest - _LOOKBACK_NS), newest + 1)
         ),
     )
     for replica in (found or [])[:_MOST_NAMED]:

@@ -18,7 +18,7 @@ from telemetry.printable import printable
 
 _WIDEST: Final = 400
 _NAMED: Final = 5
-LOOKED_AT_NS: Final = 600 * 10**9
+LOOKBACK_NS: Final = 600 * 10**9
 _DMESG: Final = (
     "dmesg has the details (Xid); drain the machine, stop tailspan on it, then run nvidia-smi"
     " --gpu-reset, or reboot"
@@ -75,7 +75,7 @@ def owners(url: str | None) -> Iterator[Finding]:
 
     def ask(engine: Engine, newest: int) -> tuple[list[tuple[str, str]], list[str]]:
         minute = 60 * 10**9
-        start = max(0, newest - LOOKED_AT_NS) // minute * minute
+        start = max(0, newest - LOOKBACK_NS) // minute * minute
         window = Window(start, (newest // minute + 1) * minute)
         engines, gpus = stretches(engine, window, (ENGINES, DEVICES))
         replicas = sorted({replica for replica, *_ in engines.things})

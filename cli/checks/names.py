@@ -11,7 +11,7 @@ from telemetry.printable import printable
 _MOST_NAMED: Final = 20
 _MOST_SERVERS: Final = 4
 _WIDEST: Final = 120
-_LOOKED_AT_NS: Final = 600 * 10**9
+_LOOKBACK_NS: Final = 600 * 10**9
 
 
 def names(url: str | None) -> Iterator[Finding]:
@@ -21,7 +21,7 @@ def names(url: str | None) -> Iterator[Finding]:
 
     found = of_the_newest(
         url,
-        lambda engine, newest: named(engine, Window(max(0, newest - _LOOKED_AT_NS), newest + 1)),
+        lambda engine, newest: named(engine, Window(max(0, newest - _LOOKBACK_NS), newest + 1)),
     )
     if found is None or not found.engines:
         return

@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from alerts import vocabulary
-from alerts.blindness import LOOKED_AT_S, REASONS, blind_because
+from alerts.blindness import LOOKBACK_S, REASONS, blind_because
 from alerts.burnrate import Counts
 from alerts.errors import AlertsError
 from alerts.evaluation.counting import by_second, read_tally
@@ -100,7 +100,7 @@ def _reasons(
 
     An objective is omitted if no request was received, or no probe was due, in the last hour.
     """
-    from_s = at_s - LOOKED_AT_S
+    from_s = at_s - LOOKBACK_S
     hour = Window(from_s * 10**9, at_s * 10**9)
     requests, probes = request_count(engine, hour), probe_count(engine, hour)
     count = by_second()

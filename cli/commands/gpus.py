@@ -30,7 +30,7 @@ Examples:
   tailspan gpus --endpoint https://collector:4318 --token-file tokens.txt --tls-ca ca.pem
 """
 
-BETWEEN_LOOKS_S = 1.0
+SAMPLE_GAP_S = 1.0
 CLOSE_S = 5.0
 PATIENCE_S = 300.0
 
@@ -120,7 +120,7 @@ async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]"
     try:
         await asyncio.gather(*(sampler.ask(reader) for reader in readers.all))
         if any(state.up for state in sampler.report()):
-            await asyncio.sleep(BETWEEN_LOOKS_S)
+            await asyncio.sleep(SAMPLE_GAP_S)
             samples.clear()
             await asyncio.gather(*(sampler.ask(reader) for reader in readers.all))
         return samples, sampler.report()

@@ -232,7 +232,7 @@ def _managed(found: "CostAnswer", total: "Line") -> Iterator[str]:
         f" ({even.requests_per_month:,.3g} per month, {even.tokens_per_month:,.3g} tokens);"
         f" now {now:,.3g}."
     )
-    yield f"  {kept_in_words(even)}"
+    yield f"  {compliance_text(even)}"
 
 
 def requests_per_s(found: "CostAnswer") -> float:
@@ -241,7 +241,7 @@ def requests_per_s(found: "CostAnswer") -> float:
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
-def kept_in_words(even: "BreakEven") -> str:
+def compliance_text(even: "BreakEven") -> str:
     """Return a sentence: whether the objectives can be met at the break-even rate."""
     kept = even.sustainable
     if not kept.known:

@@ -27,7 +27,7 @@ from telemetry.tasks import Task
 
 _log = logging.getLogger(__name__)
 
-LOOK_AGAIN_S: Final = 60.0
+REDISCOVER_S: Final = 60.0
 
 
 class GpuReader(NamedTuple):
@@ -90,7 +90,7 @@ class GpuSampler:
         async with asyncio.TaskGroup() as tasks:
             for each in self._readers:
                 tasks.create_task(self._read_forever(each))
-            await self._pause(LOOK_AGAIN_S)
+            await self._pause(REDISCOVER_S)
             for gpu in self._owners.unseen:
                 _log.warning("gpus: --gpu-replica %s: no such GPU was found on this machine", gpu)
 
@@ -109,7 +109,7 @@ class GpuSampler:
                 self.task.succeeded(self._clock_unix_ns() / 1e9)
             absence = self._states[reader.name].absence
             nothing_here = absence is not None and absence.why in ABSENT_HERE
-            due_s = max(due_s + (LOOK_AGAIN_S if nothing_here else reader.every_s), loop.time())
+            due_s = max(due_s + (REDISCOVER_S if nothing_here else reader.every_s), loop.time())
             await self._pause(due_s - loop.time())
 
     async def ask(self, reader: GpuReader) -> None:

@@ -18,7 +18,7 @@ from store.joined.joining import Outside, joined_requests
 from store.joined.roles import Roles, stated_roles
 from store.queries import Window, request_table
 from store.replicas.engine_starts import in_force
-from store.requests.client_reports import Reports, Wanted
+from store.requests.client_reports import Reports, RequestIds
 from store.requests.operations import operations_of, routers_of
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.probes import PROBE_TENANT
@@ -122,7 +122,7 @@ def _join_rows(
         engine, window, {row["request_id"] for row in rows if row["trace_id"] not in routers}
     )
     clients = Reports.read(
-        engine, window, Wanted.of((row["trace_id"], row["request_id"]) for row in rows)
+        engine, window, RequestIds.of((row["trace_id"], row["request_id"]) for row in rows)
     )
 
     def outside(chain: Chain) -> list[Outside]:

@@ -53,7 +53,7 @@ def _no_amd(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(amd_smi, "load", load)
     # With a fake driver, the two readings need not be a second apart.
-    monkeypatch.setattr(cli.commands.gpus, "BETWEEN_LOOKS_S", 0.11)
+    monkeypatch.setattr(cli.commands.gpus, "SAMPLE_GAP_S", 0.11)
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ class EngineObserver:
         self._idle = True
         self._last_end = 0.0
         self._caught_up_at = self._sampled_at = 0.0
-        self._totals: dict[str, float] = dict.fromkeys(names.OF_THE_LEDGER, 0)
+        self._totals: dict[str, float] = dict.fromkeys(names.LEDGER_COUNTERS, 0)
         self._longest_s = 0.0
         self._started_unix_ns = time.time_ns()
         self._adapters = False

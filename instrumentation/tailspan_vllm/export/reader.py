@@ -159,7 +159,7 @@ class Reader:
             self._join.add_sample(state)
         unfinished = self._last_step.gauges(states, self.in_flight())
         for state in states:
-            for name in names.OF_THE_UNFINISHED:
+            for name in names.UNFINISHED_GAUGES:
                 state.gauges.pop(name, None)
             state.gauges |= unfinished.get(state.engine, {})
             state.totals |= self._processors.core(self._join.process_of(state.engine))

@@ -7,7 +7,7 @@ import pytest
 from collector.gpus.configured_owners import configured_owners_of
 from collector.gpus.owners import Owners
 from collector.gpus.reader import Absence, AbsenceReason, Failure, ReaderError, Reading
-from collector.gpus.sampler import LOOK_AGAIN_S, GpuReader, GpuSampler
+from collector.gpus.sampler import REDISCOVER_S, GpuReader, GpuSampler
 from telemetry.gpus import GpuSample
 from tests.collector.gpus.conftest import NOW_UNIX_NS, FakeProc
 from tests.collector.gpus.making import of_dcgm, reading
@@ -200,5 +200,5 @@ def test_each_reader_has_its_own_pace(sampler: Make, caplog: pytest.LogCaptureFi
 
     asyncio.run(run())
     assert {round(each) for each in pauses} & {1}
-    assert any(each > LOOK_AGAIN_S - 5 for each in pauses)
+    assert any(each > REDISCOVER_S - 5 for each in pauses)
     assert "--gpu-replica GPU-typo: no such GPU was found on this machine" in caplog.text

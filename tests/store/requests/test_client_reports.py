@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Engine
 
 from store.queries import Window
-from store.requests.client_reports import Reports, Wanted
+from store.requests.client_reports import Reports, RequestIds
 from store.requests.operations import MOST_IN_SQL
 from store.writer import Writer
 from telemetry.requests import Basis, RequestTimeline, Source
@@ -38,7 +38,7 @@ def test_only_the_reports_of_the_wanted_requests_are_read(
         (f"{3:032x}", None),
         *((f"{1000 + number:032x}", f"chatcmpl-other-{number}") for number in range(others)),
     ]
-    found = Reports.read(engine, WINDOW, Wanted.of(asked))
+    found = Reports.read(engine, WINDOW, RequestIds.of(asked))
     assert [report.e2e_s for ids in asked[:3] if (report := found.of(*ids))] == [2.0, 3.0, 4.0]
     assert found.of(f"{4:032x}", "chatcmpl-c") is None
     assert found.of(f"{5:032x}", None) is None

@@ -181,7 +181,7 @@ def _facts(
     replicas = samples_of(samples).replica
     at, began = _at(samples), instants(samples, "started_unix_ns")
     newest = int(at.max())
-    odd = fleet_configs.odd(configs)
+    differing_arguments = fleet_configs.differing_arguments(configs)
     held_back = _held_back(gpus)
     last: dict[str, int] = {}
     begun: dict[str, set[int]] = {name: set() for name in names}
@@ -200,7 +200,7 @@ def _facts(
             began_unix_ns=max(begun[name], default=None),
             held_back=held_back[name][0] if name in held_back else None,
             reasons=held_back[name][1] if name in held_back else (),
-            odd=odd.get(name, ()),
+            differing_arguments=differing_arguments.get(name, ()),
         )
         for name in names
     }

@@ -17,7 +17,7 @@ from ui.kit.replica_measures import MEASURES, Measure
 from ui.kit.terms import TERMS
 from ui.views.fleet.replicas import Fleet, Replica
 
-HERE: Final = Path(__file__).parent
+FOLDER: Final = Path(__file__).parent
 MOST: Final = 50
 _RANK: Final = {
     "queue": 1,
@@ -46,8 +46,8 @@ def show(
     component = st.components.v2.component(
         "tailspan.fleet",
         html="<div class='frame'><table></table></div>",
-        css=(HERE / "table.css").read_text(),
-        js=(HERE / "table.js").read_text(),
+        css=(FOLDER / "table.css").read_text(),
+        js=(FOLDER / "table.js").read_text(),
     )
     data = {
         "columns": columns(has_gpus=has_gpus),

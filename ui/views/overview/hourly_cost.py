@@ -13,7 +13,7 @@ from store.billing.billing_data import read_billing_data
 from store.queries import Window
 from ui.kit.time_bins import SECOND_NS
 
-LOOKED_AT_NS = 120 * SECOND_NS
+LOOKBACK_NS = 120 * SECOND_NS
 """The length of the range to read. In two minutes, an engine sends at least two samples."""
 
 
@@ -33,7 +33,7 @@ def hourly_cost(
 
     Return None if no engine has a price, or if the reader's role does not allow a bill.
     """
-    end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKED_AT_NS), window.to_unix_ns)
+    end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKBACK_NS), window.to_unix_ns)
     try:
         read = read_billing_data(engine, end)
     except NotAllowed:

@@ -35,7 +35,7 @@ from store.access.restricted import with_masked_rows
 from store.alerting.incidents import IncidentRow
 from store.columns.evidence import Evidence
 from store.queries import Window, newest_unix_ns
-from ui.frame.read_cache import kept_evidence
+from ui.frame.read_cache import cached_evidence
 from ui.frame.view import LATENCIES
 from ui.kit.store_reads import is_simulated, store_errors
 from ui.views.root_cause.distribution import Distribution, distribution
@@ -271,7 +271,7 @@ def stored_answers(
 
 
 def _read_evidence(engine: Engine, window: Span, baseline: Span) -> Evidence:
-    kept = kept_evidence(engine)
+    kept = cached_evidence(engine)
     question = Question(Metric.TTFT, window, baseline)
     windows = windows_of(question)
     found = joined_evidence([kept.read(each, {}) for each in windows])

@@ -61,7 +61,7 @@ def test_without_a_problem_an_incident_is_linked() -> None:
         ({"c": Facts(silent_s=90.0)}, "silent"),
         ({"c": Facts(held_back=0.5, reasons=("hw_slowdown",))}, "clock throttled"),
         ({"c": Facts(restarts=(5,))}, "restarted"),
-        ({"c": Facts(odd=("x 1, not 2",))}, "other arguments"),
+        ({"c": Facts(differing_arguments=("x 1, not 2",))}, "other arguments"),
         ({"whole": {"kv": [0.1, 0.2, 0.97]}}, "KV cache full"),
         ({"whole": {"preemptions": [0, 0, 0.2]}}, "preempts"),
         ({"whole": {"stall": [0, 0, 0.06]}}, "stalls"),
