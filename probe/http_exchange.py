@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import h11
 
-from probe.connecting import Timings, connect, reason_of
+from probe.connection import Timings, connect, reason_of
 from probe.errors import ProbeFailure
 from telemetry.printable import printable
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from probe.answer import Answer
 from probe.budget import Budget, Reservation
-from probe.connecting import Timings
+from probe.connection import Timings
 from probe.errors import ProbeFailure
 from probe.http_exchange import OnBody, Request, Response, exchange
 from probe.plan import Endpoint

@@ -14,7 +14,7 @@ from tailspan_vllm.export.destination import Destination, destination_of
 from tailspan_vllm.export.retry import Backoff
 from tailspan_vllm.export.transport import Outcome, Verdict, http_failure
 
-from probe.connecting import Timings
+from probe.connection import Timings
 from probe.errors import PlanError, ProbeFailure
 from probe.http_exchange import Request, Response, exchange
 from probe.otlp_spans import message

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cli.checks.findings import Finding, length
-from cli.checks.newest import of_the_newest
+from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
 from server import http_check
 from server.client_access import OPEN, Access
@@ -98,7 +98,7 @@ def against_clients(url: str | None) -> Iterator[Finding]:
     from store.queries import Window
     from store.replicas.clock_offsets import offsets
 
-    found = of_the_newest(
+    found = query_newest_data(
         url,
         lambda engine, newest: offsets(engine, Window(max(0, newest - _LOOKBACK_NS), newest + 1)),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from cli.checks.findings import Finding, length
-from cli.checks.newest import of_the_newest
+from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import TIMEOUT_S, own_series
 from cli.options.addresses import authority
 from cli.options.shared import state_url
@@ -92,7 +92,7 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
     except PriceError as error:
         yield Finding("prices", False, str(error), "correct the file: tailspan cost --help")
         return
-    found = of_the_newest(
+    found = query_newest_data(
         url,
         lambda engine, newest: bill(
             read_billing_data(engine, Window(max(0, newest - PRICED_NS), newest)), in_force

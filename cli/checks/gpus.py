@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from cli.checks.findings import Finding
-from cli.checks.newest import of_the_newest
+from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
 from cli.render.gpus import missing_by_reason, reasons
 from server import http_check
@@ -81,7 +81,7 @@ def owners(url: str | None) -> Iterator[Finding]:
         replicas = sorted({replica for replica, *_ in engines.things})
         return [(replica, gpu) for replica, gpu in gpus.things if replica not in replicas], replicas
 
-    found = of_the_newest(url, ask)
+    found = query_newest_data(url, ask)
     if found is None or not found[1]:
         return
     strangers, replicas = found

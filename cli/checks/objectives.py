@@ -17,7 +17,7 @@ from alerts.openslo.reader import OBJECTIVES, load
 from analysis.blind_objectives import blind_reason
 from cli.checks.clocks import LEAD, SLO_LATE_S
 from cli.checks.findings import Finding
-from cli.checks.newest import of_the_newest
+from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
 from exporters.totals.slo import LATE
 from server import http_check
@@ -57,7 +57,7 @@ def objectives(
             "use the same --objectives as for tailspan up",
         )
     at_s = int(time.time())
-    found = of_the_newest(url, lambda engine, _: _reasons(engine, looked_at, at_s)) or {}
+    found = query_newest_data(url, lambda engine, _: _reasons(engine, looked_at, at_s)) or {}
     blind = {name: reason for name, reason in found.items() if reason is not None}
     for name, reason in blind.items():
         yield _blind(name, "in the last hour", reason)

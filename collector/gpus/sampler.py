@@ -99,7 +99,7 @@ class GpuSampler:
         due_s = loop.time()
         while True:
             try:
-                await self.ask(reader)
+                await self.read(reader)
             except Exception as error:
                 self.task.failed(error)
                 _log.exception("gpus: %s: reading the GPUs failed", reader.name)
@@ -112,7 +112,7 @@ class GpuSampler:
             due_s = max(due_s + (REDISCOVER_S if nothing_here else reader.every_s), loop.time())
             await self._pause(due_s - loop.time())
 
-    async def ask(self, reader: GpuReader) -> None:
+    async def read(self, reader: GpuReader) -> None:
         """Call one reader once and store its samples, or count the failure."""
         state = self._states[reader.name]
         begun = time.monotonic()

@@ -294,7 +294,7 @@ def test_the_state_is_one_sentence(states: Sequence[ReaderState], printed: str) 
 
 
 @pytest.mark.parametrize(
-    ("away", "sent", "held_bytes", "then", "printed"),
+    ("is_rejecting", "sent", "queued_bytes", "then", "printed"),
     [
         (False, 5, 0, False, None),
         (False, 5, 900, False, None),
@@ -305,9 +305,9 @@ def test_the_state_is_one_sentence(states: Sequence[ReaderState], printed: str) 
     ],
 )
 def test_a_lost_collector_and_its_return_are_reported_once(
-    away: bool, sent: int, held_bytes: int, then: bool, printed: str | None
+    is_rejecting: bool, sent: int, queued_bytes: int, then: bool, printed: str | None
 ) -> None:
-    now, news = gpu_agent.taking(away, sent, held_bytes)
+    now, news = gpu_agent.acceptance_change(is_rejecting, sent, queued_bytes)
     assert now is then
     assert (news is None) == (printed is None)
     assert printed is None or printed in str(news)

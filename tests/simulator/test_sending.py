@@ -214,10 +214,11 @@ def test_closing_does_not_wait_for_a_collector_that_is_away() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "verdict", "away"), [(400, Verdict.REFUSED, False), (401, Verdict.DENIED, True)]
+    ("status", "verdict", "unavailable"),
+    [(400, Verdict.REFUSED, False), (401, Verdict.DENIED, True)],
 )
 def test_a_refused_batch_is_not_retried(  # type: ignore[no-untyped-def]
-    collector, status: int, verdict: Verdict, away: bool
+    collector, status: int, verdict: Verdict, unavailable: bool
 ) -> None:
     collector.refusals = [status, status]
     sent, messages = Sent(), list[str]()
@@ -226,7 +227,7 @@ def test_a_refused_batch_is_not_retried(  # type: ignore[no-untyped-def]
     sender = Sender(export.prepare, messages.append, sent)
     sender.offer(_requests(1))
     sender.drain(threading.Event())
-    assert sender.away is away
+    assert sender.unavailable is unavailable
     assert messages[0].startswith(f"an export to the collector failed (HTTP {status}")
     _finish(sender)
     export.close()

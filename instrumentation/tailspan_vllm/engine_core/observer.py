@@ -375,7 +375,7 @@ class EngineObserver:
         finally:
             self._link.close()
 
-    @guard.harmless("introduce")
+    @guard.catch_exceptions("introduce")
     def introduce(self, scheduler: Any) -> None:
         """Set the identity message that a front end receives when it connects."""
         config = scheduler.vllm_config
@@ -385,7 +385,7 @@ class EngineObserver:
         if self._listener is not None:
             self._listener.introduced(identity)
 
-    @guard.harmless("sample")
+    @guard.catch_exceptions("sample")
     def _sample(self, scheduler: Any) -> None:
         gauges = gauges_of(self.ledger.model, self._longest_s)
         if self._adapters:

@@ -61,7 +61,7 @@ class Reader:
         """Return whether the connections to all engines are open."""
         return self._join.connections >= max(1, len(self.engines))
 
-    @guard.harmless("read_link")
+    @guard.catch_exceptions("read_link")
     def read_link(self, look: bool = False) -> None:
         """Read the messages that have arrived on the link.
 
@@ -71,7 +71,7 @@ class Reader:
         self.messages = 0
         self.messages = self._join.read(look)
 
-    @guard.harmless("close_link")
+    @guard.catch_exceptions("close_link")
     def close(self) -> None:
         """Close the link."""
         self._join.close()
@@ -119,7 +119,7 @@ class Reader:
         else:
             queue.add(span)
 
-    @guard.harmless("report_starts")
+    @guard.catch_exceptions("report_starts")
     def report_starts(self, queue: SpanQueue, closing: bool = False) -> None:
         """Queue a span of each engine's start after the engine core has reported its part.
 
@@ -141,7 +141,7 @@ class Reader:
             if span is not None:
                 queue.add(encode_span(span))
 
-    @guard.harmless("look_at_engines")
+    @guard.catch_exceptions("look_at_engines")
     def look_at_engines(self, sampled: bool) -> None:
         """Update the states of the engines.
 

@@ -45,7 +45,7 @@ class StartWatch:
         """Report a failed start when this process ends."""
         atexit.register(self.end)
 
-    @guard.harmless("failed_start")
+    @guard.catch_exceptions("failed_start")
     def end(self) -> None:
         """Send the starts that failed. Waits at most `MOST_WAIT_S`."""
         reports, self._reports = self._reports, None

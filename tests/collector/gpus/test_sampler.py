@@ -59,12 +59,12 @@ def sampler(proc: FakeProc, kept: Kept) -> Make:
     return make
 
 
-def ask(sampler: GpuSampler, *readers: GpuReader) -> None:
+def read(sampler: GpuSampler, *readers: GpuReader) -> None:
     """Read each reader once, in order."""
 
     async def run() -> None:
         for reader in readers:
-            await sampler.ask(reader)
+            await sampler.read(reader)
 
     asyncio.run(run())
 
@@ -77,7 +77,7 @@ def absent(why: AbsenceReason) -> ReaderError:
 def test_a_reading_is_passed_on_with_its_replica(sampler: Make, kept: Kept) -> None:
     reader = GpuReader("nvml", Answers(Reading((reading("GPU-1"), reading("GPU-2")))))
     made = sampler(reader)
-    ask(made, reader)
+    read(made, reader)
     assert [(each.replica, each.gpu) for each in kept.samples] == [
         ("chat-0", "GPU-1"),
         ("chat-0", "GPU-2"),
@@ -102,7 +102,7 @@ def test_without_a_gpu_nothing_is_logged(
 ) -> None:
     reader = GpuReader("nvml", Answers(absent(why)))
     made = sampler(reader)
-    ask(made, reader, reader)
+    read(made, reader, reader)
     [state] = made.report()
     assert (state.up, state.failures) == (None, {})
     assert state.absence == Absence(why)
@@ -118,11 +118,11 @@ def test_a_lost_driver_is_logged_once_and_counted_each_time(
         Answers(good, absent(AbsenceReason.NO_DRIVER), absent(AbsenceReason.NO_DRIVER), good),
     )
     made = sampler(reader)
-    ask(made, reader, reader, reader)
+    read(made, reader, reader, reader)
     [state] = made.report()
     assert (state.up, state.failures, state.gpus) == (False, {AbsenceReason.NO_DRIVER: 2}, ())
     assert caplog.text.count("no_driver") == 1
-    ask(made, reader)
+    read(made, reader)
     assert (state.up, state.absence) == (True, None)
 
 
@@ -132,11 +132,11 @@ def test_a_lost_gpu_and_its_return_are_logged_once(
     lost = Reading((reading("GPU-2"),), (Failure("GPU 0", Absence(AbsenceReason.LOST)),))
     reader = GpuReader("nvml", Answers(lost, lost, Reading((reading("GPU-1"), reading("GPU-2")))))
     made = sampler(reader)
-    ask(made, reader, reader)
+    read(made, reader, reader)
     [state] = made.report()
     assert (state.up, state.failures) == (True, {AbsenceReason.LOST: 2})
     assert [each.gpu for each in kept.samples] == ["GPU-2", "GPU-2"]
-    ask(made, reader)
+    read(made, reader)
     assert [each.getMessage() for each in caplog.records] == [
         "gpus: nvml: GPU 0: lost",
         "gpus: nvml: GPU 0 is back",
@@ -149,11 +149,11 @@ def test_an_exception_of_a_reader_is_an_ordinary_failure(
 ) -> None:
     reader = GpuReader("amd_smi", Answers(defect, Reading((reading(),))))
     made = sampler(reader)
-    ask(made, reader)
+    read(made, reader)
     [state] = made.report()
     assert (state.up, state.failures) == (False, {AbsenceReason.FAILED: 1})
     assert type(defect).__name__ in str(state.absence)
-    ask(made, reader)
+    read(made, reader)
     assert len(kept.samples) == 1
 
 
@@ -161,18 +161,18 @@ def test_a_failing_store_loses_only_one_reading(sampler: Make, kept: Kept) -> No
     reader = GpuReader("nvml", Answers(Reading((reading(),))))
     made = sampler(reader)
     kept.refusal = OSError("disk full")
-    ask(made, reader)
+    read(made, reader)
     [state] = made.report()
     assert (state.up, state.failures) == (False, {AbsenceReason.NOT_KEPT: 1})
     kept.refusal = None
-    ask(made, reader)
+    read(made, reader)
     assert (state.up, len(kept.samples)) == (True, 1)
 
 
 def test_a_gpu_of_two_readers_is_sampled_once(sampler: Make, kept: Kept) -> None:
     nvml = GpuReader("nvml", Answers(Reading((reading(values={"dram_bandwidth_ratio": 0.5}),))))
     dcgm = GpuReader("http://x", Answers(Reading((of_dcgm(),))))
-    ask(sampler(nvml, dcgm), nvml, dcgm, nvml, dcgm)
+    read(sampler(nvml, dcgm), nvml, dcgm, nvml, dcgm)
     assert [str(each.source) for each in kept.samples] == ["nvml", "nvml"]
 
 

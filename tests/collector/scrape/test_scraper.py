@@ -7,7 +7,7 @@ import pytest
 from collector.scrape import exposition
 from collector.scrape.engine_series import NAMES
 from collector.scrape.failure_reasons import DiscoveryError, Reason
-from collector.scrape.scraper import OURS_NS, Scraper
+from collector.scrape.scraper import PLUGIN_PRECEDENCE_NS, Scraper
 from collector.scrape.targets import Target
 from collector.testing import MemorySink
 from telemetry.engines import EngineSample
@@ -50,10 +50,10 @@ async def scraped(
 
     async with stranger(in_turn) as url:
         scraper = Scraper([Found(url)], sink, clock_unix_ns=clock, **about)
-        await scraper.look()
+        await scraper.discover()
         for _ in manners:
             [state] = scraper.report()
-            await scraper.ask(state.target)
+            await scraper.scrape(state.target)
             clock.unix_ns += 5 * 10**9
         return sink, scraper
 
@@ -95,17 +95,17 @@ def test_a_failure_is_counted_and_the_next_answer_taken(stranger: Stranger) -> N
 
 
 def test_a_failing_store_fails_only_one_response(stranger: Stranger) -> None:
-    async def ask() -> None:
+    async def scrape() -> None:
         sink = MemorySink()
         sink.refusal = RuntimeError("full")
         async with stranger(exposed(1)) as url:
             scraper = Scraper([Found(url)], sink)
-            await scraper.look()
+            await scraper.discover()
             [state] = scraper.report()
-            await scraper.ask(state.target)
+            await scraper.scrape(state.target)
             assert (state.up, state.failures) == (False, {Reason.NOT_STORED: 1})
 
-    asyncio.run(ask())
+    asyncio.run(scrape())
 
 
 @pytest.mark.parametrize("source", [Source.INSTRUMENTATION, Source.SCRAPE])
@@ -115,11 +115,11 @@ def test_engines_of_the_instrumentation_are_not_scraped(stranger: Stranger, sour
     After a minute without samples, the scrape is used.
     """
 
-    async def ask() -> None:
+    async def scrape() -> None:
         clock, sink = WallClock(NOW_UNIX_NS), MemorySink()
         async with stranger(exposed(1)) as url:
             scraper = Scraper([Found(url)], sink, clock_unix_ns=clock)
-            await scraper.look()
+            await scraper.discover()
             [state] = scraper.report()
             ours = EngineSample(
                 replica=state.target.replica,
@@ -130,32 +130,32 @@ def test_engines_of_the_instrumentation_are_not_scraped(stranger: Stranger, sour
                 source=source,
             )
             scraper.on_stored([], [ours])
-            await scraper.ask(state.target)
+            await scraper.scrape(state.target)
             assert len(sink.samples) == (0 if source is Source.INSTRUMENTATION else 1)
             assert state.up
-            clock.unix_ns += OURS_NS
-            await scraper.ask(state.target)
+            clock.unix_ns += PLUGIN_PRECEDENCE_NS
+            await scraper.scrape(state.target)
             assert sink.samples
 
-    asyncio.run(ask())
+    asyncio.run(scrape())
 
 
 def test_targets_change_and_stay_when_discovery_fails() -> None:
-    async def look() -> None:
+    async def discover() -> None:
         discovery = Found("http://a:1/m", "http://b:1/m")
         scraper = Scraper([discovery], MemorySink())
-        await scraper.look()
+        await scraper.discover()
         assert [state.url for state in scraper.report()] == ["http://a:1/m", "http://b:1/m"]
         discovery.lost = True
-        await scraper.look()
+        await scraper.discover()
         assert len(scraper.report()) == 2
         assert scraper.discoveries() == {"found": False}
         discovery.lost, discovery.urls = False, ("http://b:1/m",)
-        await scraper.look()
+        await scraper.discover()
         assert [state.url for state in scraper.report()] == ["http://b:1/m"]
         assert scraper.discoveries() == {"found": True}
 
-    asyncio.run(look())
+    asyncio.run(discover())
 
 
 def test_a_silent_target_does_not_delay_the_others(stranger: Stranger) -> None:

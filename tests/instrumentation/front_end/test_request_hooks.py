@@ -96,7 +96,7 @@ class Server:
         exchange.refused = None  # the request was answered in spite of the rejection
         exchange.answered({"type": "http.response.start", "status": 200, "headers": []})
         exchange.first_byte = exchange.delivered = time.monotonic()
-        guard.harmless("exchange_end")(self.capture.exchange_ended)(exchange)
+        guard.catch_exceptions("exchange_end")(self.capture.exchange_ended)(exchange)
         return exchange
 
 

@@ -10,8 +10,8 @@ from cli.options.shared import state_url
 _Found = TypeVar("_Found")
 
 
-def of_the_newest(url: str | None, ask: Callable[[Engine, int], _Found]) -> _Found | None:
-    """Call `ask` with the open database and the unix ns of its newest data. Return the result.
+def query_newest_data(url: str | None, query: Callable[[Engine, int], _Found]) -> _Found | None:
+    """Call `query` with the open database and the unix ns of its newest data. Return the result.
 
     Return None if the database is empty or does not respond, because another check reports this.
     """
@@ -23,7 +23,7 @@ def of_the_newest(url: str | None, ask: Callable[[Engine, int], _Found]) -> _Fou
     try:
         engine = open_database(url, state_url(), create=False)
         newest = newest_unix_ns(engine)
-        return None if newest is None else ask(engine, newest)
+        return None if newest is None else query(engine, newest)
     except StoreError:
         return None
     finally:

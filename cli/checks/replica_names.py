@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cli.checks.findings import Finding
-from cli.checks.newest import of_the_newest
+from cli.checks.newest_data import query_newest_data
 from telemetry import time_text
 from telemetry.printable import printable
 
@@ -19,7 +19,7 @@ def names(url: str | None) -> Iterator[Finding]:
     from store.queries import Window
     from store.replicas.senders import names as named
 
-    found = of_the_newest(
+    found = query_newest_data(
         url,
         lambda engine, newest: named(engine, Window(max(0, newest - _LOOKBACK_NS), newest + 1)),
     )
