@@ -15,7 +15,7 @@ from roofline.errors import UnknownShapeError
 from roofline.shape_from_config import read_shape
 from telemetry.starts import read
 
-LEAST_GAIN: Final = 0.02
+MIN_GAIN: Final = 0.02
 """Minimum relative reduction of a latency that counts as a gain. The replay of an unchanged
 simulated window is up to 3 % off (docs/benchmarks.md#what-if)."""
 
@@ -65,7 +65,7 @@ class Advice:
 def shortens(answer: WhatIfAnswer, metric: str) -> bool:
     """Return whether the P99 falls, even if the interval contains a rise."""
     gain = answer.gains[metric]["p99"].value
-    return not answer.saturated and gain is not None and gain <= -LEAST_GAIN
+    return not answer.saturated and gain is not None and gain <= -MIN_GAIN
 
 
 @dataclass(frozen=True, slots=True)

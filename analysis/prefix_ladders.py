@@ -22,7 +22,7 @@ ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
 """Engine arguments whose effect depends on shared prefixes. Without prefix caching, vLLM hashes no
 blocks, so there are no ladders."""
 
-LEAST_KNOWN: Final = 0.95
+MIN_KNOWN: Final = 0.95
 """Minimum share of requests with a ladder, among those whose prompt fills a block."""
 
 COMMON_FROM: Final = 10
@@ -102,7 +102,7 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
     if not known.any():
         return "no prefix ladders"
     whole = recorded.column("prompt_tokens") >= ladders.block_tokens[known].min()
-    if known[whole].sum() < LEAST_KNOWN * whole.sum():
+    if known[whole].sum() < MIN_KNOWN * whole.sum():
         return f"{1 - known[whole].mean():.0%} of the requests have no prefix ladder"
     if not pools:
         return None

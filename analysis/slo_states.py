@@ -23,8 +23,8 @@ from store.alerting.notifications import read_notifications
 from store.queries import Window
 
 LISTED_INCIDENTS_S: Final = 7 * 86_400
-MOST_INCIDENTS: Final = 8
-MOST_GROUPS: Final = 6
+MAX_INCIDENTS: Final = 8
+MAX_GROUPS: Final = 6
 """Maximum number of groups that a page shows in full for one objective."""
 
 _NS: Final = 10**9
@@ -138,11 +138,11 @@ def most_urgent(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, in
     by_objective: dict[str, list[SloState]] = {}
     for each in found:
         by_objective.setdefault(each.objective.base, []).append(each)
-    shown = [one for each in by_objective.values() for one in worst_first(each)[:MOST_GROUPS]]
+    shown = [one for each in by_objective.values() for one in worst_first(each)[:MAX_GROUPS]]
     left_out = {
-        name: len(each) - MOST_GROUPS
+        name: len(each) - MAX_GROUPS
         for name, each in by_objective.items()
-        if len(each) > MOST_GROUPS
+        if len(each) > MAX_GROUPS
     }
     return shown, left_out
 
@@ -276,7 +276,7 @@ def incident_of(
 def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:
     from_s = min(window.from_unix_ns // _NS, at_s - LISTED_INCIDENTS_S)
     known = [row for row in rows if row.fired_unix_s <= at_s + ARRIVAL_S]
-    return [row for row in known if row.last_unix_s >= from_s][:MOST_INCIDENTS]
+    return [row for row in known if row.last_unix_s >= from_s][:MAX_INCIDENTS]
 
 
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:

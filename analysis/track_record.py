@@ -17,7 +17,7 @@ from store.predictions import Prediction, predictions
 from store.queries import Window, request_table
 
 METRICS: Final = ("ttft", "tpot", "e2e")
-MOST_DEPLOYS: Final = 10
+MAX_DEPLOYS: Final = 10
 """Maximum number of deploys, the latest first. The comparison of one deploy takes one or two
 seconds."""
 
@@ -48,7 +48,7 @@ def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
         return None
     window = Window(min(each.asked_unix_ns for each in known), now_unix_ns)
     deploys = percentiles = contained = 0
-    for _ in range(MOST_DEPLOYS):
+    for _ in range(MAX_DEPLOYS):
         deploy = latest_deploy(engine, window)
         if deploy is None or deploy.change.from_unix_ns <= window.from_unix_ns:
             break

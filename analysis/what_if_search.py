@@ -11,14 +11,14 @@ from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict, p
 from replay.edits import ARGUMENTS, EditError, Edits, edits_of
 from replay.engine_config import EngineConfig
 
-MOST_POINTS: Final = 12
+MAX_POINTS: Final = 12
 """Maximum number of values of a sweep, because each value takes `RESAMPLED` replays."""
 STEPS: Final = 9
 """Number of values in a range of factors such as 1x..2x. The ratio of neighbouring values is
 constant."""
-MOST_REPLICAS: Final = 1_024
-MOST_RATE: Final = 64.0
-LEAST_RATE: Final = 1 / 64
+MAX_REPLICAS: Final = 1_024
+MAX_RATE: Final = 64.0
+MIN_RATE: Final = 1 / 64
 RATE_STEP: Final = 1.02
 """A search for the rate ends when the rate is known to within 2 %, because a queue counts as stable
 up to 2 % above the capacity."""
@@ -91,7 +91,7 @@ class SearchResult:
 def sweep_of(text: str) -> Sweep:
     """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
 
-    If a range has more than `MOST_POINTS` whole numbers, each value is twice the previous value,
+    If a range has more than `MAX_POINTS` whole numbers, each value is twice the previous value,
     starting at LOW. A range of factors has `STEPS` values.
 
     Raises:
@@ -106,9 +106,9 @@ def sweep_of(text: str) -> Sweep:
         values = [value.strip() for value in given.split(",") if value.strip()]
     else:
         values = _sweep_values(name, *(_bound(text, each) for each in bounds.groups()))
-    if not 2 <= len(values) <= MOST_POINTS:
+    if not 2 <= len(values) <= MAX_POINTS:
         raise EditError(
-            f"sweep {text!r}: {len(values)} values; allowed: 2 to {MOST_POINTS}, as in"
+            f"sweep {text!r}: {len(values)} values; allowed: 2 to {MAX_POINTS}, as in"
             " max_num_seqs=16..512 or rate=1x,1.5x,2x"
         )
     for value in values:
@@ -187,7 +187,7 @@ def _smallest_that_meets(met: Callable[[float], bool]) -> float | None:
     """Return the smallest whole number that meets the SLO, by doubling and then by bisection."""
     high = 1
     while not met(high):
-        if high >= MOST_REPLICAS:
+        if high >= MAX_REPLICAS:
             return None
         high *= 2
     low = high // 2
@@ -201,11 +201,11 @@ def _highest(met: Callable[[float], bool]) -> float | None:
     """Return the highest factor that meets the SLO, rounded to 1 %."""
     low = high = 1.0
     while met(high):
-        if high >= MOST_RATE:
+        if high >= MAX_RATE:
             return high
         low, high = high, high * 2
     while not met(low):
-        if low <= LEAST_RATE:
+        if low <= MIN_RATE:
             return None
         low, high = low / 2, low
     while high / low > RATE_STEP:
@@ -247,7 +247,7 @@ def _sweep_values(name: str, low: float, high: float) -> list[str]:
         ratio = (high / low) ** (1 / (STEPS - 1))
         return [f"{low * ratio**place:.4g}x" for place in range(STEPS)]
     first, last = round(low), round(high)
-    if last - first < MOST_POINTS:
+    if last - first < MAX_POINTS:
         return [str(value) for value in range(first, last + 1)]
     doubled = [first * 2**place for place in range(1 + int(math.log2(last / first)))]
     return [str(value) for value in dict.fromkeys([*doubled, last])]

@@ -65,7 +65,7 @@ AT_REST = 0.003
 REQUESTS_PER_S_QUIET = 1 / 60
 DOWNTIME = Fraction(1, 10)
 DOWNTIME_S = 300
-LEAST_AFFECTED = 10
+MIN_AFFECTED = 10
 WINDOW_S = FOR_S = LATE_S = 300
 STATIC = Fraction(1, 20)
 BLIPS = 4
@@ -186,7 +186,7 @@ def users_affected(arrived: np.ndarray, affected: np.ndarray) -> bool:
         affected: (n,) those that are bad or become bad.
     """
     width = DOWNTIME_S // STEP_S
-    if arrived.size < width or affected.sum() < LEAST_AFFECTED:
+    if arrived.size < width or affected.sum() < MIN_AFFECTED:
         return False
     window = np.ones(width, dtype=np.int64)
     of, bad = (np.convolve(each, window, "valid") for each in (arrived, affected))

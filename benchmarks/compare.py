@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import numpy as np
 
 from analysis.compare.decision import (
-    LEAST_COMPARED,
+    MIN_COMPARED,
     QUANTILES,
     Criteria,
     Decision,
@@ -102,7 +102,7 @@ def judged(case: Pair) -> list[Judged]:
             half = decision.log_error * reach_of(decision.blocks, looks)
             logs = Interval(middle - half, middle + half)
             verdict = verdict_of(middle, logs, MARGIN)
-            few = match.comparable.mean() < LEAST_COMPARED
+            few = match.comparable.mean() < MIN_COMPARED
             if few and verdict is not CompareVerdict.WORSE:
                 verdict = CompareVerdict.UNDECIDED
             verdicts.append(verdict.value)

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from sqlalchemy import Engine
 
-from analysis.compare.intervals import LEAST_BLOCKS, SHORTEST_S
+from analysis.compare.intervals import MIN_BLOCKS, SHORTEST_S
 from analysis.compare.verdict import MARGIN
 from benchmarks._compare_verdicts import (
     HEADING,
@@ -57,11 +57,11 @@ from rig.install import NotHereError, ensure
 from store.database import open_database
 
 CHANGES: Final = tuple(name for name in CONFIGURATIONS if name != USUAL)
-LEAST_SECONDS: Final = LEAST_BLOCKS * SHORTEST_S
+MIN_SECONDS: Final = MIN_BLOCKS * SHORTEST_S
 """Minimum length of a window in seconds. Shorter windows have too few blocks of time for an
 interval."""
-MOST_SECONDS: Final = 300.0
-LEAST_RATE, MOST_RATE = 0.1, 20.0
+MAX_SECONDS: Final = 300.0
+MIN_RATE, MAX_RATE = 0.1, 20.0
 
 
 def windows_table(engine: Engine, served: Sequence[Served]) -> list[str]:
@@ -129,13 +129,13 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="determines the arrivals")
     parser.add_argument(
         "--seconds",
-        type=_number(LEAST_SECONDS, MOST_SECONDS),
+        type=_number(MIN_SECONDS, MAX_SECONDS),
         default=70.0,
         help="length of a window",
     )
     parser.add_argument(
         "--rate",
-        type=_number(LEAST_RATE, MOST_RATE),
+        type=_number(MIN_RATE, MAX_RATE),
         default=6.0,
         help="requests/s before the mix changes",
     )

@@ -53,7 +53,7 @@ ENGINES_NUMBER, GPUS_EACH = 500, 2
 TENANTS, REGIONS = 40, 4
 REQUESTS_PER_MINUTE = 2_000 * MINUTE_S
 DRAWN_MINUTES = 6
-P99_MOST_S, PAGE_MOST_S = 0.5, 2.0
+P99_MAX_S, PAGE_MAX_S = 0.5, 2.0
 ROUNDS = 3
 SECOND_NS = 10**9
 DAY = Window(query.FROM_S * SECOND_NS, (query.FROM_S + DAY_S) * SECOND_NS)
@@ -83,11 +83,11 @@ def minute(rng: np.random.Generator) -> pa.Table:
     return table
 
 
-def fill(engine: Engine, most_bytes: float) -> float:
+def fill(engine: Engine, max_bytes: float) -> float:
     """Write the rollups of the day. Return their bytes.
 
     Raises:
-        SystemExit: the rollups take more than `most_bytes`.
+        SystemExit: the rollups take more than `max_bytes`.
     """
     rng = np.random.default_rng(11)
     label_sets = LabelSets()
@@ -104,7 +104,7 @@ def fill(engine: Engine, most_bytes: float) -> float:
             with writing(engine) as connection:
                 mark(connection, HOUR_S, [start])
                 mark(connection, HOUR_S, [start], SAMPLED)
-            if (used := size(engine)) > most_bytes:
+            if (used := size(engine)) > max_bytes:
                 raise SystemExit(f"{used / 1e9:.1f} GB are more than --most-gb allows")
     build_marked(engine, query.FROM_S + 2 * DAY_S)
     return size(engine)
@@ -189,24 +189,24 @@ def questions(engine: Engine) -> dict[str, tuple[Callable[[], object], float]]:
         (by, StatsQuestion(DAY, by=by, precision="sketch")) for by in (("tenant",), ("replica",))
     ]
     return {
-        "P99 of TTFT by minute": (partial(p99, engine, (), {}), P99_MOST_S),
-        "P99 of TTFT by minute and model": (partial(p99, engine, ("model",), {}), P99_MOST_S),
+        "P99 of TTFT by minute": (partial(p99, engine, (), {}), P99_MAX_S),
+        "P99 of TTFT by minute and model": (partial(p99, engine, ("model",), {}), P99_MAX_S),
         "P99 of TTFT by minute, of one tenant": (
             partial(p99, engine, (), {"tenant": "tenant-3"}),
-            P99_MOST_S,
+            P99_MAX_S,
         ),
-        "Overview: latencies and traffic": (lambda: trends.read(engine, DAY, {}), PAGE_MOST_S),
+        "Overview: latencies and traffic": (lambda: trends.read(engine, DAY, {}), PAGE_MAX_S),
         "Overview of one tenant": (
             lambda: trends.read(engine, DAY, {"tenant": "tenant-3"}),
-            PAGE_MOST_S,
+            PAGE_MAX_S,
         ),
         "Requests: percentiles and phases": (
             lambda: rollup_reads.read_rolled(engine, DAY, {}, "ttft_s", ("ttft_s",)),
-            PAGE_MOST_S,
+            PAGE_MAX_S,
         ),
-        "Cost": (lambda: read_spending(engine, DAY, {}, prices), PAGE_MOST_S),
+        "Cost": (lambda: read_spending(engine, DAY, {}, prices), PAGE_MAX_S),
         **{
-            f"statistics by {by[0]}": (partial(answer_stats, engine, question), PAGE_MOST_S)
+            f"statistics by {by[0]}": (partial(answer_stats, engine, question), PAGE_MAX_S)
             for by, question in stats
         },
     }
@@ -223,24 +223,24 @@ def main() -> int:
         engine = open_database(url)
         begin(engine)
         began = time.perf_counter()
-        used = fill(engine, given.most_gb * 1e9)
+        used = fill(engine, given.max_gb * 1e9)
         print(
             f"{given.database}: {DAY_S // MINUTE_S * REQUESTS_PER_MINUTE:,} requests in"
             f" {used / 1e9:.2f} GB of rollups, written in {time.perf_counter() - began:.0f} s",
             flush=True,
         )
-        for name, (ask, most_s) in questions(engine).items():
+        for name, (ask, max_s) in questions(engine).items():
             ask()
             began, server_began = time.process_time(), server_cpu_s(engine)
-            took_s, least_s = query.best(ask, ROUNDS)
+            took_s, min_s = query.best(ask, ROUNDS)
             cpu_s = (time.process_time() - began) / ROUNDS
             server_s = (server_cpu_s(engine) - server_began) / ROUNDS
-            missed += took_s > most_s
+            missed += took_s > max_s
             print(
-                f"{name:<38} {took_s:>6.2f} s (least {least_s:.2f}, CPU {cpu_s:.2f},"
+                f"{name:<38} {took_s:>6.2f} s (least {min_s:.2f}, CPU {cpu_s:.2f},"
                 f" CPU of the server {server_s:.2f})"
-                f"   limit {most_s:.1f} s"
-                f"{'   MISSED' if took_s > most_s else ''}",
+                f"   limit {max_s:.1f} s"
+                f"{'   MISSED' if took_s > max_s else ''}",
                 flush=True,
             )
         engine.dispose()

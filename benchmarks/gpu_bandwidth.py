@@ -28,7 +28,7 @@ DUTIES = (0.25, 0.5, 0.75, 1.0)
 BAR = 0.1
 LOOK_S = 1.0
 FIELD = "dram_bandwidth_bytes_per_s"
-LEAST_GIB = 0.5
+MIN_GIB = 0.5
 """Minimum size of the buffer in GiB: ten times the cache of the largest GPUs."""
 
 
@@ -136,15 +136,15 @@ def main(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument(
-        "--gib", type=float, default=1.0, help=f"memory to copy, in GiB, at least {LEAST_GIB:g}"
+        "--gib", type=float, default=1.0, help=f"memory to copy, in GiB, at least {MIN_GIB:g}"
     )
     parser.add_argument(
         "--seconds", type=int, default=5, help="number of reads at each duty cycle, one per second"
     )
     given = parser.parse_args(words)
-    if given.gib < LEAST_GIB or given.seconds < 1:
+    if given.gib < MIN_GIB or given.seconds < 1:
         parser.error(
-            f"--gib must be at least {LEAST_GIB:g}, because smaller buffers fit into caches; "
+            f"--gib must be at least {MIN_GIB:g}, because smaller buffers fit into caches; "
             "--seconds must be at least 1"
         )
     # Set this before PyTorch starts, so that PyTorch and the driver number the GPUs equally.

@@ -43,10 +43,10 @@ from store.rollups.tables import LABELS, MINUTE_S  # noqa: E402
 MODELS, MODELS_EACH = 20, 2
 RATES = (12_000, 120_000)
 """Requests per minute: 200 and 2,000 per second."""
-MINUTE_MOST_S = 6.0
+MINUTE_MAX_S = 6.0
 """Maximum CPU seconds to build the rollups of one minute: a tenth of a minute."""
-ANSWER_MOST_S = 2.0
-HOSTILE_MOST_MB = 300.0
+ANSWER_MAX_S = 2.0
+HOSTILE_MAX_MB = 300.0
 HOSTILE_REQUESTS = 60_000
 
 
@@ -106,7 +106,7 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
         f" {built_s / minutes / requests * 1e6:.1f} µs of CPU a request;"
         f" {loaded_s / minutes:.2f} s a minute to load {len(label_sets.known):,} label sets"
     )
-    missed = int(line("  CPU to build a minute", built_s / minutes, "s", MINUTE_MOST_S))
+    missed = int(line("  CPU to build a minute", built_s / minutes, "s", MINUTE_MAX_S))
     every = pa.concat_tables(shown)
     window = Window(query.FROM_S * 10**9, (query.FROM_S + minutes * MINUTE_S) * 10**9)
     for label in ("tenant", "replica"):
@@ -114,7 +114,7 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
         begun = time.process_time()
         answer = answer_stats(engine, question)
         took_s = time.process_time() - begun
-        missed += line(f"  CPU of statistics by {label}", took_s, "s", ANSWER_MOST_S)
+        missed += line(f"  CPU of statistics by {label}", took_s, "s", ANSWER_MAX_S)
         counts = every.group_by(label).aggregate([([], "count_all")]).to_pydict()
         truth = dict(zip(counts[label], counts["count_all"], strict=True))
         found = {group[label]: group["requests"] for group in answer.groups}
@@ -144,7 +144,7 @@ def hostile() -> bool:
     print(
         f"  {took_s / 3 / HOSTILE_REQUESTS * 1e6:.0f} µs of CPU a request, while measuring memory"
     )
-    return line("  memory of names and label sets", held_mb, "MB", HOSTILE_MOST_MB)
+    return line("  memory of names and label sets", held_mb, "MB", HOSTILE_MAX_MB)
 
 
 def main() -> int:

@@ -50,8 +50,8 @@ FROM_S = 1_763_596_800
 SHARES = (0.5, 0.9, 0.95, 0.99, 0.999)
 ROUNDS = 7
 BATCH_ROWS = 5_000
-MOST_S = 0.2
-ROWS_MOST_S = 1.0
+MAX_S = 0.2
+ROWS_MAX_S = 1.0
 MANY = 35
 MODELS, REPLICAS_EACH, TENANTS = 4, 4, 10
 
@@ -130,11 +130,11 @@ def best(work: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float
     return statistics.median(took), min(took)
 
 
-def line(what: str, took: tuple[float, float], most_s: float) -> None:
+def line(what: str, took: tuple[float, float], max_s: float) -> None:
     """Print the duration of a query and its limit."""
     print(
         f"{what:<66} {took[0] * 1e3:>7.0f} ms (least {took[1] * 1e3:.0f})"
-        f"   limit {most_s * 1e3:,.0f} ms: {took[0] / most_s:.2f} of it",
+        f"   limit {max_s * 1e3:,.0f} ms: {took[0] / max_s:.2f} of it",
         flush=True,
     )
 
@@ -165,10 +165,10 @@ def day(requests: int, folder: Path) -> None:
     line(
         "P50 to P99.9 of TTFT by minute and model, 24 h",
         best(ask_day(engine, ("model",), 60)),
-        MOST_S,
+        MAX_S,
     )
-    line("the same by minute and tenant", best(ask_day(engine, ("tenant",), 60)), MOST_S)
-    line("the same by model, over the whole day", best(ask_day(engine, ("model",), None)), MOST_S)
+    line("the same by minute and tenant", best(ask_day(engine, ("tenant",), 60)), MAX_S)
+    line("the same by model, over the whole day", best(ask_day(engine, ("model",), None)), MAX_S)
     engine.dispose()
 
 
@@ -207,9 +207,9 @@ def rows(number: int, folder: Path) -> None:
     print(f"the first query, which starts the reader process: {time.perf_counter() - began:.2f} s")
     for columns in (page, many):
         took = best(partial(request_columns, engine, ever, columns), rounds=5)
-        line(f"{number:,} rows of {len(columns)} columns as Arrow", took, ROWS_MOST_S)
+        line(f"{number:,} rows of {len(columns)} columns as Arrow", took, ROWS_MAX_S)
     took = best(lambda: request_table(engine, ever, columns=page), rounds=3)
-    line("the same 8, row by row (request_table)", took, ROWS_MOST_S)
+    line("the same 8, row by row (request_table)", took, ROWS_MAX_S)
     engine.dispose()
 
 

@@ -204,7 +204,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "--tokens",
         type=_two_numbers,
         default=(8, 80),
-        metavar="LEAST,MOST",
+        metavar="MIN,MAX",
         help="output tokens of a request (default 8,80)",
     )
     parser.add_argument(

@@ -31,10 +31,10 @@ from telemetry.billing_data import GAP_S, BillingData, GpuEnergySpans
 from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 
 MINUTE_S: Final = 60
-LEAST_BUCKETS: Final = 10
-LEAST_SPREAD: Final = 0.2
+MIN_BUCKETS: Final = 10
+MIN_SPREAD: Final = 0.2
 """Minimum difference between the largest and the smallest busy share, to fit a and b separately."""
-MOST_W: Final = 5_000.0
+MAX_W: Final = 5_000.0
 """Maximum plausible power of a GPU in watts. If a counter rose faster, the counter was reset."""
 J_PER_KWH: Final = 3.6e6
 
@@ -180,7 +180,7 @@ def _by_bucket(gpus: GpuEnergySpans, from_unix_ns: int, to_unix_ns: int) -> dict
     joules = intervals.differences(gpus.first_j, gpus.last_j)
     inside = np.minimum(end, to_unix_ns) - np.maximum(start, from_unix_ns)
     seconds = (end - start) / _NS
-    good = (inside > 0) & (joules >= 0) & (joules <= MOST_W * seconds)
+    good = (inside > 0) & (joules >= 0) & (joules <= MAX_W * seconds)
     share = inside[good] / (end - start)[good]
     place = intervals.begun_by()[good]
     replicas = list(dict.fromkeys(replica for replica, _ in gpus.gpus))
@@ -274,9 +274,9 @@ def _idle_w(joules: FloatArray, seconds: FloatArray, busy: FloatArray) -> tuple[
     Args:
         seconds: GPU-seconds (seconds × number of GPUs) in each minute or hour.
     """
-    if joules.size < LEAST_BUCKETS:
+    if joules.size < MIN_BUCKETS:
         return None, False
-    if busy.max() - busy.min() < LEAST_SPREAD:
+    if busy.max() - busy.min() < MIN_SPREAD:
         return None, False
     # One hour has the same influence on the fit as sixty minutes.
     weight = np.sqrt(seconds)

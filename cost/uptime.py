@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from telemetry.billing_data import COEFFICIENTS, GAP_S, WORK, EngineCounterSpans
 from telemetry.counter_series import CounterSeries, FloatArray, IntArray
-from telemetry.starts import MOST_LOADING_S, EngineStart
+from telemetry.starts import MAX_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
-MOST_PROCESSES: Final = 64
+MAX_PROCESSES: Final = 64
 """Maximum number of processes per engine that are checked for overlapping starts, because the check
 is slow. The processes with the most starts are checked."""
 _NS: Final = 10**9
@@ -295,7 +295,7 @@ def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
     by_process: dict[int, list[Sender]] = defaultdict(list)
     for each in senders:
         by_process[each.process].append(each)
-    often = sorted(by_process.values(), key=len, reverse=True)[:MOST_PROCESSES]
+    often = sorted(by_process.values(), key=len, reverse=True)[:MAX_PROCESSES]
     for several in (each for each in often if len(each) > 1):
         found = np.maximum(found, _senders_up(several, at_ns))
     return found
@@ -343,7 +343,7 @@ def presence(
 def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
     found: dict[Engine, list[tuple[int, int]]] = defaultdict(list)
     for each in starts:
-        if each.loading_s is not None and 0 < each.loading_s <= MOST_LOADING_S:
+        if each.loading_s is not None and 0 < each.loading_s <= MAX_LOADING_S:
             begun_ns = each.at_unix_ns - round(each.loading_s * _NS)
             found[each.replica, each.engine].append((begun_ns, each.at_unix_ns))
     return {

@@ -24,8 +24,8 @@ from diagnosis.latency.parts import PARTS, REASONING, selected_latency_s, split_
 from diagnosis.latency.risk_ratios import risk_ratios
 from diagnosis.latency.tail import (
     BODY_GROWTH_RATIOS,
+    MAX_WIDE_TAIL,
     MIN_TAIL_REQUESTS,
-    MOST_WIDE_TAIL,
     SHARES,
     SortedLatencies,
     interval,
@@ -256,7 +256,7 @@ def _share_that_grew(
     requests of the window that missed the objective.
     """
     longest = max(len(each) for each in tails)
-    widest = min(1.0, MOST_WIDE_TAIL / longest)
+    widest = min(1.0, MAX_WIDE_TAIL / longest)
     for wider in (*SHARES, 1.0):
         if share <= wider <= max(widest, share):
             now_s, baseline_s = (_tail_mean_s(each, wider) for each in tails)

@@ -23,7 +23,7 @@ from telemetry.cache_lookups import CacheResult
 from telemetry.printable import printable
 from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
 
-MOST_ERROR_CHARS: Final = 240
+MAX_ERROR_CHARS: Final = 240
 DEFAULT_TENANT_HEADER: Final = "x-tenant-id"
 
 
@@ -244,4 +244,4 @@ class _Sending:
         sentence = str(failure)
         for each in self._secrets:
             sentence = sentence.replace(each, HIDDEN)
-        return printable(sentence, MOST_ERROR_CHARS)
+        return printable(sentence, MAX_ERROR_CHARS)

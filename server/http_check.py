@@ -14,7 +14,7 @@ from server.client_access import OPEN, Access
 from telemetry.printable import printable
 
 TIMEOUT_S = 2.0
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 WIDEST_WHY = 200
 
 
@@ -43,16 +43,16 @@ def get(
     timeout_s: float = TIMEOUT_S,
     access: Access = OPEN,
     *,
-    most_bytes: int | None = None,
+    max_bytes: int | None = None,
 ) -> HttpResult:
     """Send a GET request. Errors are returned in the result, never raised.
 
     Args:
         timeout_s: time limit in seconds for the whole request, from the name lookup to the last
             byte.
-        most_bytes: maximum number of bytes to read, or None for `MOST_BYTES`.
+        max_bytes: maximum number of bytes to read, or None for `MAX_BYTES`.
     """
-    return _in_time(url, None, access.headers(), timeout_s, access, most_bytes)
+    return _in_time(url, None, access.headers(), timeout_s, access, max_bytes)
 
 
 def post(
@@ -72,7 +72,7 @@ def _in_time(
     headers: dict[str, str],
     timeout_s: float,
     access: Access,
-    most_bytes: int | None = None,
+    max_bytes: int | None = None,
 ) -> HttpResult:
     # A socket's timeout applies to each read, so a server that sends one byte per second would
     # block for ever. A name lookup has no timeout. Therefore the request runs in a thread, which is
@@ -80,7 +80,7 @@ def _in_time(
     answers: SimpleQueue[HttpResult] = SimpleQueue()
     threading.Thread(
         target=lambda: answers.put(
-            _ask(url, body, headers, timeout_s, access, most_bytes or MOST_BYTES)
+            _ask(url, body, headers, timeout_s, access, max_bytes or MAX_BYTES)
         ),
         daemon=True,
     ).start()
@@ -96,7 +96,7 @@ def _ask(
     headers: dict[str, str],
     timeout_s: float,
     access: Access,
-    most_bytes: int,
+    max_bytes: int,
 ) -> HttpResult:
     try:
         parts = urlsplit(url)
@@ -120,7 +120,7 @@ def _ask(
             return HttpResult(
                 response.status,
                 f"moved to {moved}" if moved else response.reason,
-                response.read(most_bytes).decode("utf-8", "replace"),
+                response.read(max_bytes).decode("utf-8", "replace"),
             )
         finally:
             connection.close()

@@ -86,7 +86,7 @@ RETENTION_QUIET_S = 3_600.0
 """Maximum seconds between two successful runs of retention. The limit is high, because the first
 run after an upgrade may compute thousands of rollups."""
 GRACE_S = 5.0
-MOST_NAMED = 16
+MAX_NAMED = 16
 PROBES = ("/healthz", "/readyz")
 """Paths for Kubernetes' probes. They require no token, and allow any Host header."""
 UNLEASED = (
@@ -112,7 +112,7 @@ class Arrivals:
 
     def __init__(self) -> None:
         self.replicas: set[str] = set()
-        """Names of the first `MOST_NAMED` replicas. The number is limited, because a sender can
+        """Names of the first `MAX_NAMED` replicas. The number is limited, because a sender can
         choose any number of names."""
         self.requests = 0
         self.simulated = False
@@ -126,12 +126,12 @@ class Arrivals:
         self.requests += len(rows)
         sources = set(zip(rows.column("source"), rows.column("replica"), strict=True))
         self.simulated |= any(source == Source.SIMULATOR for source, _ in sources)
-        if len(self.replicas) >= MOST_NAMED:
+        if len(self.replicas) >= MAX_NAMED:
             return
         names = {replica for source, replica in sources if source != Source.CLIENT}
         names |= {row.replica for row in samples}
         for name in sorted({name or NAMELESS for name in names} - self.replicas):
-            if len(self.replicas) < MOST_NAMED:
+            if len(self.replicas) < MAX_NAMED:
                 self.replicas.add(name)
                 self.news.set()
 

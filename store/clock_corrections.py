@@ -29,7 +29,7 @@ CORRECTIONS: Final = Table(
     info={KEPT_FIRST: True},
 )
 """The corrections, by the timestamp that the sender sent and the row's ids."""
-MOST_NS: Final = 2**53
+MAX_NS: Final = 2**53
 """Maximum stored correction, about 104 days: `clock_ahead_s` cannot represent larger ones exactly.
 The collector corrects by at most a day, or by the step of its own clock."""
 _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
@@ -78,8 +78,8 @@ def apply_trace_clock_corrections(
 
 
 def nanoseconds(ahead_s: float | None) -> int:
-    """Return a correction in nanoseconds, or 0 if there is none or if it is above `MOST_NS`."""
-    if ahead_s is None or abs(ahead_s) * 1e9 > MOST_NS:
+    """Return a correction in nanoseconds, or 0 if there is none or if it is above `MAX_NS`."""
+    if ahead_s is None or abs(ahead_s) * 1e9 > MAX_NS:
         return 0
     return round(ahead_s * 1e9)
 

@@ -9,7 +9,7 @@ how much its samples are corrected:
 - If a collector's measurement is within `CHANGED_NS` of the record, the collector corrects by the
   record, even if the measurement is too small to begin a correction.
 - A collector whose correction differs from the record by more than `CHANGED_NS` replaces it.
-- A measurement above `LEAST_NS` and within `CHANGED_NS` of the record supports the record. The
+- A measurement above `MIN_NS` and within `CHANGED_NS` of the record supports the record. The
   correction ends when a collector measures less, and no collector has supported the record for
   `SUPPORTED_NS`. The record is then 0.
 """
@@ -36,7 +36,7 @@ CHANGED_NS: Final = 2 * 10**9
 """If two corrections differ by more than this, the sender's clock has changed. Each collector's
 correction is within 1 s of its measurements (`TOLERANCE_NS` in
 `collector/rows/clock_correction.py`), so two can differ by 2 s."""
-LEAST_NS: Final = 5 * 10**8
+MIN_NS: Final = 5 * 10**8
 """A correction continues while the measured lead is above this value, half of the lead at which it
 begins (`TOLERANCE_NS`), so that a lead near this value does not switch the correction on and
 off."""
@@ -114,7 +114,7 @@ def _record(before: _Record, sent: _Sent, lead_ns: int | None) -> _Record:
         return _Record(own_ns, at_unix_ns)
     silent_ns = at_unix_ns - before.at_unix_ns
     measured_ns = own_ns or lead_ns
-    if measured_ns is not None and measured_ns > LEAST_NS and _near(before, measured_ns):
+    if measured_ns is not None and measured_ns > MIN_NS and _near(before, measured_ns):
         return _Record(before.ahead_ns, at_unix_ns) if silent_ns > _RENEWED_NS else before
     if before.ahead_ns and lead_ns is not None and silent_ns > SUPPORTED_NS:
         return _Record(0, at_unix_ns)

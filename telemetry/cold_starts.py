@@ -245,7 +245,7 @@ PARTS: Final = (
 """The parts of a start in order of time. Compilation, KV cache and warm-up can alternate."""
 
 
-MOST_LATER_NS: Final = 5 * 10**9
+MAX_LATER_NS: Final = 5 * 10**9
 """An engine's start event is at most this much later than the end of its cold start, because the
 process measures them with two clocks."""
 
@@ -255,5 +255,5 @@ def is_cold_start_of(cold_start: ColdStart, start: EngineStart) -> bool:
     return (
         (cold_start.replica, cold_start.engine) == (start.replica, start.engine)
         and cold_start.at_unix_ns <= start.at_unix_ns
-        and start.at_unix_ns <= cold_start.ready_unix_ns + MOST_LATER_NS
+        and start.at_unix_ns <= cold_start.ready_unix_ns + MAX_LATER_NS
     )

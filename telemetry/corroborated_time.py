@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Final
 
-from telemetry.engines import MOST_TRACKED
+from telemetry.engines import MAX_TRACKED
 
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
@@ -51,7 +51,7 @@ A stored time is at most a second later than its arrival (collector/rows/sender_
 PACE: Final = 2
 """Speed limit of the deletion clock, as a multiple of real time. 2 is the smallest integer with
 which it can catch up."""
-MOST_SENDERS: Final = MOST_TRACKED
+MAX_SENDERS: Final = MAX_TRACKED
 """Maximum number of senders, as in collector/rows/sender_clocks.py."""
 
 
@@ -136,7 +136,7 @@ class CorroboratedClock:
     def record_message(self, sender: str, newest_unix_ns: int) -> None:
         """Record the newest uncorrected timestamp of a message that has just arrived.
 
-        Call this only for senders with a unique name. Above `MOST_SENDERS`, a new sender replaces
+        Call this only for senders with a unique name. Above `MAX_SENDERS`, a new sender replaces
         the one that was silent longest, or is ignored while the clock is in doubt.
         """
         with self._lock:
@@ -150,9 +150,9 @@ class CorroboratedClock:
                     True,
                 )
                 self._senders.move_to_end(sender)
-            elif len(self._senders) < MOST_SENDERS or not self._uncorroborated:
+            elif len(self._senders) < MAX_SENDERS or not self._uncorroborated:
                 self._senders[sender] = _Sender(offset_ns, self._looked_ns)
-                if len(self._senders) > MOST_SENDERS:
+                if len(self._senders) > MAX_SENDERS:
                     self._senders.popitem(last=False)
             if self._uncorroborated:
                 self._decide()

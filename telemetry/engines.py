@@ -22,7 +22,7 @@ from telemetry.fields import (
 )
 from telemetry.requests import Source
 
-MOST_TRACKED: Final = 1_200
+MAX_TRACKED: Final = 1_200
 """Maximum number of replicas, of engines, and of senders that one collector tracks. Five collectors
 are enough for 5,000 replicas, even if a hash divides them unevenly."""
 HUNG_S: Final = 60

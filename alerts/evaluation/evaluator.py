@@ -160,8 +160,8 @@ class Evaluator:
         if self._keep_s is None:
             return oldest_s
         # Near the end of the retention, some of a step's requests may already be deleted.
-        least_s = now_s - self._keep_s + LONGEST_REQUEST_S
-        return max(oldest_s, least_s // EVALUATION_S * EVALUATION_S)
+        min_s = now_s - self._keep_s + LONGEST_REQUEST_S
+        return max(oldest_s, min_s // EVALUATION_S * EVALUATION_S)
 
     def _one(
         self, objective: Objective, goodput: GoodEvents, now_s: int, count: Count

@@ -37,7 +37,7 @@ from store.queries import Window, newest_request_unix_ns
 HOUR_S: Final = 3600
 REMEMBERED_HOURS: Final = 24
 """The hours with requests of each candidate are stored for this many hours."""
-MOST_CANDIDATES: Final = 20 * PLACES
+MAX_CANDIDATES: Final = 20 * PLACES
 """Maximum number of candidates per objective."""
 ACTIVITY_S: Final = 7 * 86_400
 """A week. Whether a group keeps its place depends on its hours with requests in the last week,
@@ -51,7 +51,7 @@ FIRST_S: Final = HOUR_S
 class Candidates:
     """The most active groups, with the hours in which they had requests."""
 
-    def __init__(self, most: int = MOST_CANDIDATES) -> None:
+    def __init__(self, most: int = MAX_CANDIDATES) -> None:
         self._most = most
         self._seen: dict[Group, tuple[set[int], int]] = {}
 

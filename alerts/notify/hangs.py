@@ -20,7 +20,7 @@ SEVERITY: Final = "page"
 SILENT_S: Final = 300
 """A hang is over if its replica has sent no sample for this many seconds. A sender retries within
 300 s (`tailspan_vllm.export.retry`), so the replica is gone by then."""
-MOST_OPEN: Final = 20
+MAX_OPEN: Final = 20
 """Maximum number of hangs with open notifications. The Overview page and the Prometheus rule also
 report further hangs."""
 
@@ -58,7 +58,7 @@ class Hangs:
         for name, open_rows in begun.items():
             if name not in hung and self._hang_ended(open_rows[0], found.reporting, now_s):
                 rows += self._ended(open_rows, now_s)
-        room = MOST_OPEN - len(begun)
+        room = MAX_OPEN - len(begun)
         for name, each in hung.items():
             if name in begun:
                 rows += self._missing_rows(begun[name], now_s)

@@ -13,8 +13,8 @@ from alerts import vocabulary
 from alerts.blindness import (
     EXPECTED,
     HIDING,
-    LEAST_LEFT_OUT,
     LOOKBACK_S,
+    MIN_LEFT_OUT,
     NO_PROBE,
     NONE_SELECTED,
 )
@@ -98,7 +98,7 @@ class OwnCounters:
         conditions = {}
         for reason in HIDING:
             hidden = excluded(f"{vocabulary.REASON}={quoted(reason)}")
-            least = LEAST_LEFT_OUT - 0.5  # increase() may return 4.9999
+            least = MIN_LEFT_OUT - 0.5  # increase() may return 4.9999
             conditions[reason] = f"{hidden} > {least}\nand {hidden} > {events}\n"
         conditions[NONE_SELECTED] = (
             f"sum(increase({vocabulary.REQUESTS}[{window}])) > {EXPECTED - 0.5}\n"
@@ -133,7 +133,7 @@ class ProbeCounters(OwnCounters):
         window = durations.render(LOOKBACK_S)
         results = f"sum(increase({vocabulary.PROBES}[{window}]))"
         events = OwnCounters(self.slo).events(window)
-        return {NO_PROBE: f"{results} > {LEAST_LEFT_OUT - 0.5}\nand {events} == 0\n"}
+        return {NO_PROBE: f"{results} > {MIN_LEFT_OUT - 0.5}\nand {events} == 0\n"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
+from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation, Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def time_around_call(span_id: str, trace: Sequence[ApplicationOperation]) -> Tim
     """
     spans = {each.span_id: _Span.of(each) for each in trace}
     call = spans.pop(span_id, None)
-    if call is None or len(spans) + 1 >= MOST_PER_TRACE:
+    if call is None or len(spans) + 1 >= MAX_PER_TRACE:
         return None
     mine = [each for each in spans.values() if each.process == call.process and not each.is_router]
     if all(each.operation is Operation.CALL for each in mine):

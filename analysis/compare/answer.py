@@ -29,7 +29,7 @@ from store.predictions import predictions
 from store.queries import Window, newest_unix_ns, request_count, request_table, sample_table
 from telemetry.requests import Source
 
-MOST_READ = 300_000
+MAX_READ = 300_000
 """Maximum number of requests to read on each side, which takes about a second."""
 IDENTITY = ("trace_id", "span_id")
 NOT_REPLAYED = "not replayed"
@@ -141,9 +141,9 @@ def decided(
 
 def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
     lead = _with_lead(side.window)
-    if number := too_many(engine, side.window, MOST_READ):
+    if number := too_many(engine, side.window, MAX_READ):
         raise CompareError(
-            f"{number:,} requests in one range; allowed: at most {MOST_READ:,}. Choose a shorter"
+            f"{number:,} requests in one range; allowed: at most {MAX_READ:,}. Choose a shorter"
             " range"
         )
     columns = [*COLUMNS, *question.columns, *(IDENTITY if question.overlap else ())]

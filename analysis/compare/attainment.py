@@ -14,7 +14,7 @@ import numpy as np
 from alerts.evaluation.request_verdicts import Verdict
 from alerts.evaluation.table_verdicts import VERDICTS, judge_table
 from alerts.objectives import Goodput, Objective
-from analysis.compare.decision import LEAST_COMPARED, LEAST_REQUESTS
+from analysis.compare.decision import MIN_COMPARED, MIN_REQUESTS
 from analysis.compare.expected_latency import ExpectedLatency
 from analysis.compare.matching import Group, Matches, is_in_range_before, match, near
 from analysis.compare.parts import joined_groups
@@ -91,7 +91,7 @@ def _parts(
             _, with_metric = side.requests.observed(metric, side.groups, known)
             rows &= np.isin(np.arange(known.size), with_metric)
         both.append(rows)
-    if min(rows.sum() for rows in both) < LEAST_REQUESTS:
+    if min(rows.sum() for rows in both) < MIN_REQUESTS:
         return None
     good = sides[0][0][both[0]].astype(np.float64)
     nearest = {}
@@ -115,7 +115,7 @@ def _parts(
         found = match(Group(was.group, closest[:cut]), Group(now.group, closest[cut:]))
         comparable &= near(found)
         nearest[terms] = found
-    if comparable.sum() < LEAST_REQUESTS or comparable.mean() < LEAST_COMPARED:
+    if comparable.sum() < MIN_REQUESTS or comparable.mean() < MIN_COMPARED:
         return None
 
     def share(of: Matches) -> float:

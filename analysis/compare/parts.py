@@ -22,7 +22,7 @@ from analysis.compare.matching import Group, Matches, is_in_range_before, match,
 from replay.arrivals import BoolArray, FloatArray, IntArray
 from telemetry.quantiles import nearest_rank
 
-LEAST_IN_GROUP: Final = 50
+MIN_IN_GROUP: Final = 50
 """Groups with fewer requests before the change are joined to one group."""
 REST: Final = -1
 NEW: Final = -2
@@ -109,7 +109,7 @@ def percentile(values: FloatArray, q: float) -> float:
 def joined_groups(before: Observed, after: Observed) -> tuple[Observed, Observed]:
     """Join the groups with few requests before the change to one group."""
     groups, counts = np.unique(before.group, return_counts=True)
-    kept = groups[counts >= LEAST_IN_GROUP]
+    kept = groups[counts >= MIN_IN_GROUP]
 
     def joined(side: Observed) -> Observed:
         small = np.where(np.isin(side.group, groups), REST, NEW)

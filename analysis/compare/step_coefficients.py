@@ -17,7 +17,7 @@ from analysis.compare.intervals import spread_of
 from analysis.corrected_prediction import small_sample_factor
 from diagnosis.inputs.servers import Samples
 from replay.arrivals import BoolArray, FloatArray, IntArray
-from replay.fit import COEFFICIENTS, LEAST_STEPS, non_negative
+from replay.fit import COEFFICIENTS, MIN_STEPS, non_negative
 from telemetry.quantiles import Z_95
 
 NAMES: Final = ("gamma", "alpha", "kappa", "beta", "delta")
@@ -113,7 +113,7 @@ def work_intervals_of(
 def coefficients_of(before: WorkIntervals, after: WorkIntervals) -> Coefficients | None:
     """Return the coefficients with their intervals, or None if there are too few time intervals."""
     for each in (before, after):
-        if each.busy_s.size < MIN_INTERVALS or each.work[:, 0].sum() < LEAST_STEPS:
+        if each.busy_s.size < MIN_INTERVALS or each.work[:, 0].sum() < MIN_STEPS:
             return None
     chance = np.random.default_rng(0)
     fits = [_fit(each) for each in (before, after)]

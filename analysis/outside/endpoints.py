@@ -31,7 +31,7 @@ COLUMNS: Final = (
     *("cost_usd", "certificate_ends_unix_s", *TIMES),
 )
 """The columns of probes that a summary needs."""
-MOST_FAILURES: Final = 3
+MAX_FAILURES: Final = 3
 ONE_INTERVAL: Final = 1.5
 """If the time between two rows is at least this many usual intervals, a probe between them is
 missing."""
@@ -183,7 +183,7 @@ def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[Failure]
         key = (row["error_type"] or row["outcome"], row["error"] or _NO_SENTENCE)
         found[key] += 1
         newest[key] = int(at[place])
-    return [Failure(*key, number, newest[key]) for key, number in found.most_common(MOST_FAILURES)]
+    return [Failure(*key, number, newest[key]) for key, number in found.most_common(MAX_FAILURES)]
 
 
 def _cache(

@@ -8,7 +8,7 @@ from cli.checks.newest_data import query_newest_data
 from telemetry.printable import printable
 
 _LOOKBACK_NS: Final = 600 * 10**9
-_MOST_NAMED: Final = 20
+_MAX_NAMED: Final = 20
 _WIDEST: Final = 120
 
 
@@ -23,7 +23,7 @@ def front_ends(url: str | None) -> Iterator[Finding]:
             engine, Window(max(0, newest - _LOOKBACK_NS), newest + 1)
         ),
     )
-    for replica in (found or [])[:_MOST_NAMED]:
+    for replica in (found or [])[:_MAX_NAMED]:
         yield Finding(
             "front end",
             True,

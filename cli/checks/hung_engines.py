@@ -13,7 +13,7 @@ from telemetry.engines import HUNG_REMEDY
 from telemetry.printable import printable
 
 _WIDEST: Final = 120
-_MOST_NAMED: Final = 20
+_MAX_NAMED: Final = 20
 
 UNFINISHED: Final = (
     "SLOs count these requests as bad when they exceed a latency threshold, otherwise when they"
@@ -35,7 +35,7 @@ def steps(url: str | None) -> Iterator[Finding]:
     finally:
         if engine is not None:
             engine.dispose()
-    for each in found.hung[:_MOST_NAMED]:
+    for each in found.hung[:_MAX_NAMED]:
         yield Finding("steps", False, sentence(each), HUNG_REMEDY)
     if found.replicas and not found.hung:
         yield Finding("steps", True, f"replicas that report: {found.replicas}; none hangs")
@@ -44,7 +44,7 @@ def steps(url: str | None) -> Iterator[Finding]:
 def hung_lines(engine: Engine, at_unix_ns: int) -> list[str]:
     """Return a line for each replica that hangs."""
     hung = progress(engine, at_unix_ns).hung
-    return [f"{sentence(each)}. {UNFINISHED} {HUNG_REMEDY}" for each in hung[:_MOST_NAMED]]
+    return [f"{sentence(each)}. {UNFINISHED} {HUNG_REMEDY}" for each in hung[:_MAX_NAMED]]
 
 
 def sentence(each: Hung) -> str:

@@ -8,8 +8,8 @@ from cli.checks.newest_data import query_newest_data
 from telemetry import time_text
 from telemetry.printable import printable
 
-_MOST_NAMED: Final = 20
-_MOST_SERVERS: Final = 4
+_MAX_NAMED: Final = 20
+_MAX_SERVERS: Final = 4
 _WIDEST: Final = 120
 _LOOKBACK_NS: Final = 600 * 10**9
 
@@ -25,13 +25,13 @@ def names(url: str | None) -> Iterator[Finding]:
     )
     if found is None or not found.engines:
         return
-    for each in found.shared[:_MOST_NAMED]:
+    for each in found.shared[:_MAX_NAMED]:
         starts = [
             f"process {server.process}, started {time_text.moment(server.started_unix_ns)} UTC"
             for server in each.servers
         ]
-        more = len(starts) - _MOST_SERVERS
-        listed = "; ".join(starts[:_MOST_SERVERS]) + (f"; and {more} more" if more > 0 else "")
+        more = len(starts) - _MAX_SERVERS
+        listed = "; ".join(starts[:_MAX_SERVERS]) + (f"; and {more} more" if more > 0 else "")
         yield Finding(
             "names",
             False,

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from analysis.starts import LABELS, MOST_LISTED, Start, StartsQuestion, answer_starts
+from analysis.starts import LABELS, MAX_LISTED, Start, StartsQuestion, answer_starts
 from cli.options.question import ask
 from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option, time_options
@@ -60,7 +60,7 @@ def starts(
             "from": found.window.from_unix_ns / 1e9,
             "to": found.window.to_unix_ns / 1e9,
             "number": found.number,
-            "most_listed": MOST_LISTED,
+            "most_listed": MAX_LISTED,
             "starts": [as_json(each) for each in found.starts],
         }
         click.echo(json.dumps(found_json, allow_nan=False))

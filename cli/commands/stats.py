@@ -9,7 +9,7 @@ import click
 from analysis.joined.stats import JOINED_DIMENSIONS
 from analysis.stats import (
     DIMENSIONS,
-    MOST_READ,
+    MAX_READ,
     PERCENTILES,
     UNROLLED,
     StatsAnswer,
@@ -64,7 +64,7 @@ Examples:
     default="auto",
     show_default=True,
     help="exact reads the requests. sketch reads rollups, within 1 %. auto is exact for up to"
-    f" {MOST_READ:,} requests if they are still stored.",
+    f" {MAX_READ:,} requests if they are still stored.",
 )
 @click.option(
     "--joined",

@@ -128,7 +128,7 @@ def what_if(
     Exit status 1: the range cannot be replayed, the replay does not reproduce it, or --find finds
     no value.
     """
-    from analysis.recorded_traffic import MOST_REQUESTS, NotReplayableError
+    from analysis.recorded_traffic import MAX_REQUESTS, NotReplayableError
     from analysis.trace_prediction import predict_trace
     from analysis.track_record import track_record
     from analysis.what_if import RESAMPLED, predict, read_for
@@ -169,7 +169,7 @@ def what_if(
             " --sweep, --find, --trace"
         )
     try:
-        trace = None if trace_file is None else read_trace(trace_file, block_tokens, MOST_REQUESTS)
+        trace = None if trace_file is None else read_trace(trace_file, block_tokens, MAX_REQUESTS)
     except TraceError as error:
         raise click.UsageError(f"--trace: {error}") from error
     selection = ask(**options)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cost.energy import GroupEnergy
     from cost.managed import BreakEven
 
-MOST_GROUPS = 40
-MOST_UNPRICED = 5
+MAX_GROUPS = 40
+MAX_UNPRICED = 5
 
 _HOW = {
     PricedBy.LEDGER: "by share of each engine step",
@@ -174,7 +174,7 @@ def _by_group(found: "CostAnswer") -> Iterator[str]:
     ]
     rows = []
     each_group = zip(bill.groups, found.group_energy, found.group_managed_usd, strict=True)
-    for group, drawn, managed_usd in list(each_group)[:MOST_GROUPS]:
+    for group, drawn, managed_usd in list(each_group)[:MAX_GROUPS]:
         labels = [
             time_text.moment(int(label or 0) * 10**9)[:16] if name == "hour" else text.label(label)
             for name, label in zip(bill.by, group.labels, strict=True)
@@ -200,8 +200,8 @@ def _by_group(found: "CostAnswer") -> Iterator[str]:
         return
     yield ""
     yield from text.table(header, rows, left=len(bill.by), keep=len(bill.by) + 4)
-    if len(bill.groups) > MOST_GROUPS:
-        yield f"… and {len(bill.groups) - MOST_GROUPS:,} more: --format json"
+    if len(bill.groups) > MAX_GROUPS:
+        yield f"… and {len(bill.groups) - MAX_GROUPS:,} more: --format json"
 
 
 def _watt_hours(drawn: "GroupEnergy | None") -> str:
@@ -320,11 +320,11 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
 
 
 def _unpriced(several: "Sequence[Unpriced]") -> Iterator[str]:
-    for each in several[:MOST_UNPRICED]:
+    for each in several[:MAX_UNPRICED]:
         requests = "1 request is" if each.requests == 1 else f"{each.requests:,} requests are"
         yield f"No price: {_why_unpriced(each)}; {requests} not in the bill."
-    if len(several) > MOST_UNPRICED:
-        yield f"… and {len(several) - MOST_UNPRICED:,} more servers."
+    if len(several) > MAX_UNPRICED:
+        yield f"… and {len(several) - MAX_UNPRICED:,} more servers."
     running = [each for each in several if each.wall_s]
     if len(running) < len(several):
         yield (

@@ -11,7 +11,7 @@ from cli.render.explanation import cause_lines
 from diagnosis.explanation import Verdict
 from diagnosis.question import Metric
 from store.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest
-from store.joined.read import MOST_ROWS
+from store.joined.read import MAX_ROWS
 from telemetry import time_text
 
 _LABELS: Final = ("model", "tenant")
@@ -47,7 +47,7 @@ def explanation_lines(found: JoinedExplanation, metric: Metric) -> Iterator[str]
         f" {text.count(found.baseline_requests)} in the baseline."
     )
     if found.truncated:
-        yield f"Only the newest {text.count(MOST_ROWS)} rows of a range were joined."
+        yield f"Only the newest {text.count(MAX_ROWS)} rows of a range were joined."
     if found.growth is not None:
         yield from _growth(found.growth, name)
     for pool in found.pools:

@@ -17,7 +17,7 @@ from collector.gpus.throttle_reasons import reasons_of
 from collector.normalise.values import MAX_TEXT_CHARS, MAX_TOTAL, RefusalError, count, finite, ratio
 from telemetry.gpus import GpuSource
 
-MOST_GPUS: Final = 1_024
+MAX_GPUS: Final = 1_024
 _MHZ: Final = 1_000_000
 _MIB: Final = 2**20
 _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -95,7 +95,7 @@ def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...
         if not uuid or sample.value != sample.value:  # NaN means unknown
             continue
         key = uuid, about.get("GPU_I_ID", "")
-        if key not in series and len(series) >= MOST_GPUS:
+        if key not in series and len(series) >= MAX_GPUS:
             continue
         series.setdefault(key, {})[sample.name] = sample.value
         labels.setdefault(key, {}).update(about)

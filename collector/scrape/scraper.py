@@ -17,7 +17,7 @@ from collector.normalise.values import EARLIEST_UNIX_NS
 from collector.scrape import exposition
 from collector.scrape.failure_reasons import DiscoveryError, Reason, ScrapeError
 from collector.scrape.fetch import Clients, fetch
-from collector.scrape.targets import MOST_TARGETS, Discovery, Target
+from collector.scrape.targets import MAX_TARGETS, Discovery, Target
 from collector.sink import Listener, Sink
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline, Source
@@ -30,7 +30,7 @@ REFRESH_S: Final = 5.0
 QUIET_S: Final = 300.0
 """Time without a successful discovery after which the task counts as stalled. A discovery takes
 5 s if DNS does not respond."""
-MOST_TIMEOUT_S: Final = 5.0
+MAX_TIMEOUT_S: Final = 5.0
 PLUGIN_PRECEDENCE_NS: Final = 60 * 10**9
 """If a replica's plugin sent a sample within this time, scrapes of the replica are not stored."""
 PROCESS: Final = 0
@@ -84,7 +84,7 @@ class Scraper(Listener):
         self._sink = sink
         self._listeners = listeners
         self._every_s = every_s
-        self._timeout_s = min(every_s, MOST_TIMEOUT_S)
+        self._timeout_s = min(every_s, MAX_TIMEOUT_S)
         self._clock_unix_ns = clock_unix_ns
         self._clients = Clients()
         self.task = Task("scrape", quiet_s=QUIET_S)
@@ -159,7 +159,7 @@ class Scraper(Listener):
                     _log.exception("scrape targets: %s failed", discovery.name)
                 self.lost[discovery.name] = type(error).__name__
         wanted = {target.url: target for found in self._found.values() for target in found}
-        now = set(list(wanted.values())[:MOST_TARGETS])
+        now = set(list(wanted.values())[:MAX_TARGETS])
         for target in now - self._states.keys():
             self._states[target] = TargetState(target)
         for target in self._states.keys() - now:

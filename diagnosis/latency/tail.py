@@ -26,7 +26,7 @@ BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
 percentile (key 0.25) or median (key 0.5). This detects a growth of the latency of all requests,
 which the tail alone does not show."""
 
-MOST_WIDE_TAIL: Final = 20_000
+MAX_WIDE_TAIL: Final = 20_000
 """Maximum number of requests in a widened tail. With more requests, the computation would take too
 long, because the growth of each request is divided into terms."""
 

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from exporters.definitions.series_types import Series
 from exporters.families import counter, gauge
 from exporters.format.text import Families, Family
-from telemetry.engines import MOST_TRACKED
+from telemetry.engines import MAX_TRACKED
 
 LEAD: Final = Series(
     "tailspan_clock_lead_seconds",
@@ -28,7 +28,7 @@ ROWS: Final = Series(
 )
 OVERFLOWS: Final = Series(
     "tailspan_clock_untracked_messages_total",
-    f"Messages of senders beyond the {MOST_TRACKED:,} tracked senders; each message is corrected"
+    f"Messages of senders beyond the {MAX_TRACKED:,} tracked senders; each message is corrected"
     " separately.",
 )
 JUMP: Final = Series(

@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Hashable
 from typing import Any, Final, Generic, TypeVar
 
 from exporters.definitions.series_types import OTHER
-from telemetry.engines import MOST_TRACKED
+from telemetry.engines import MAX_TRACKED
 
 LIMIT: Final = 200
 """Maximum number of models, and of tenants."""
-COMBINED_LIMIT: Final = MOST_TRACKED
+COMBINED_LIMIT: Final = MAX_TRACKED
 """Maximum number of replicas, of engines, of pairs of a model and a replica, and of pairs of a
 model and a tenant. `/metrics` of 1,000 replicas with one GPU each has 35 MB
 (`benchmarks/scrape.py`)."""

@@ -15,7 +15,7 @@ from store.rollups.marks import SECOND_NS
 from store.rollups.sample_rollups import known_from_unix_s, read_counter_spans
 from store.rollups.tables import LABELS
 from telemetry.billing_data import BillingData, CounterKey, EngineCounterSpans, GpuEnergySpans
-from telemetry.starts import MOST_LOADING_S
+from telemetry.starts import MAX_LOADING_S
 
 BASE: Final = ("replica", "outcome", "model")
 """The labels that every bill needs."""
@@ -51,7 +51,7 @@ def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) ->
         # An engine that started just after the window may have been loading in it.
         starts=(
             *in_force(engine, start),
-            *starts_between(engine, start + 1, end + int(MOST_LOADING_S) * SECOND_NS),
+            *starts_between(engine, start + 1, end + int(MAX_LOADING_S) * SECOND_NS),
         ),
         simulated=read.simulated or bool(engines.simulated.any()),
         apportioned=read.apportioned,

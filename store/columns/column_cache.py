@@ -31,7 +31,7 @@ from store.connections import reading
 from store.queries import Window
 
 CHUNK_NS: Final = 600 * 10**9
-MOST_ROWS: Final = 2_000_000
+MAX_ROWS: Final = 2_000_000
 
 _MAX_CHUNKS: Final = 14 * 144
 """Maximum number of chunks in a range, which is 14 days. Longer ranges are not cached."""
@@ -75,14 +75,14 @@ class ColumnCache:
         *,
         depends: Callable[[pa.Table], bool] | None = None,
         reach_ns: int = 0,
-        most_rows: int = MOST_ROWS,
+        max_rows: int = MAX_ROWS,
     ) -> None:
         self._engine = engine
         self._instant = instant
         self._read = read
         self._depends = depends
         self._reach = -(-reach_ns // CHUNK_NS)
-        self._most_rows = most_rows
+        self._max_rows = max_rows
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._lock = threading.Lock()
         self._one_reads = threading.Lock()
@@ -101,7 +101,7 @@ class ColumnCache:
         # Stamps before rows: if rows arrive in between, the next query reads the chunk again.
         stamps = self._stamps(first - self._reach, end + self._reach)
         wanted = [place for place in range(first, end) if stamps[place].rows]
-        if sum(stamps[place].rows for place in wanted) > self._most_rows:
+        if sum(stamps[place].rows for place in wanted) > self._max_rows:
             return None
         found = self._valid(wanted, stamps)
         if len(found) < len(wanted):
@@ -149,7 +149,7 @@ class ColumnCache:
                 self._kept[place] = each
                 self._kept.move_to_end(place)
             rows = sum(each.table.num_rows for each in self._kept.values())
-            while rows > self._most_rows:
+            while rows > self._max_rows:
                 _, oldest = self._kept.popitem(last=False)
                 rows -= oldest.table.num_rows
 

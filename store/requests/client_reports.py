@@ -11,7 +11,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from store.connections import reading
 from store.queries import BATCH_ROWS, Window
 from store.requests.best_source import NEAR_NS, not_from_a_cache, same_request
-from store.requests.operations import MOST_IN_SQL
+from store.requests.operations import MAX_IN_SQL
 from store.schema import PROBES, REQUESTS
 from telemetry.probes import SET_UP_PARTS, ProbeOutcome
 from telemetry.requests import Source
@@ -57,7 +57,7 @@ class RequestIds:
 
     def condition(self, columns: ReadOnlyColumnCollection[str, Any]) -> ColumnElement[bool]:
         """Return the condition of `has` in SQL. With many ids, it selects all rows."""
-        if len(self.trace_ids) + len(self.request_ids) > MOST_IN_SQL:
+        if len(self.trace_ids) + len(self.request_ids) > MAX_IN_SQL:
             return true()
         return or_(
             columns["trace_id"].in_(sorted(self.trace_ids)),

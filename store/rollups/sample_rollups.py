@@ -23,7 +23,7 @@ from telemetry.counter_series import FloatArray, IntArray
 BY_MINUTES_S: Final = 2 * DAY_S
 """Maximum length of a window that is read per minute. Idle energy can be computed only from
 minutes."""
-MOST_BY_MINUTES: Final = 1_000_000
+MAX_BY_MINUTES: Final = 1_000_000
 """Maximum number of engine minutes plus GPU minutes that are read.
 
 If a window has more, hours are read. A minute of an engine takes about 1 µs of CPU time
@@ -107,7 +107,7 @@ def read_counter_spans(
     if (
         last_hour > first_hour
         and end - start <= BY_MINUTES_S
-        and _estimated_minutes(engine, start, end) <= MOST_BY_MINUTES
+        and _estimated_minutes(engine, start, end) <= MAX_BY_MINUTES
     ):
         last_hour = first_hour
     if start < minutes_from:

@@ -1,6 +1,6 @@
 import pytest
 
-from alerts.blindness import EXPECTED, LEAST_LEFT_OUT, NONE_SELECTED, REASONS, blind_because
+from alerts.blindness import EXPECTED, MIN_LEFT_OUT, NONE_SELECTED, REASONS, blind_because
 from alerts.burnrate import Counts
 
 
@@ -11,8 +11,8 @@ from alerts.burnrate import Counts
         (0, {}, EXPECTED - 1, None),
         (1, {}, 10_000, None),
         (0, {"aborted": 1}, 10_000, None),
-        (4, {"unknown": LEAST_LEFT_OUT}, 9, "unknown"),
-        (3, {"unknown": LEAST_LEFT_OUT - 1}, 9, None),
+        (4, {"unknown": MIN_LEFT_OUT}, 9, "unknown"),
+        (3, {"unknown": MIN_LEFT_OUT - 1}, 9, None),
         (50, {"unknown": 50}, 100, None),
         (50, {"late": 51}, 101, "late"),
         (5, {"client_error": 90, "aborted": 90}, 200, None),

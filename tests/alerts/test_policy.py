@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from alerts.burnrate import detection_s
 from alerts.errors import DocumentError
-from alerts.policy import MOST_BAD_RATIO, POLICIES, built_in, policy_for, read_policy
+from alerts.policy import MAX_BAD_RATIO, POLICIES, built_in, policy_for, read_policy
 from telemetry import durations
 
 DAY_S = 86_400
@@ -97,5 +97,5 @@ def test_every_objective_pages_and_tickets_when_everything_fails(
     for pair in pairs:
         after_s = detection_s(pair, budget, Fraction(1))
         assert after_s is not None
-        assert after_s <= MOST_BAD_RATIO * pair.long_s
-        assert pair.factor >= min(Fraction(9, 10), MOST_BAD_RATIO / budget)
+        assert after_s <= MAX_BAD_RATIO * pair.long_s
+        assert pair.factor >= min(Fraction(9, 10), MAX_BAD_RATIO / budget)

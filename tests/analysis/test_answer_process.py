@@ -61,7 +61,7 @@ def printing(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[int
 
 
 def too_large(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[bytearray]:
-    yield bytearray(2 * answer_process.MOST_BYTES)
+    yield bytearray(2 * answer_process.MAX_BYTES)
 
 
 def test_the_newest_answer_is_returned_with_the_progress(engine: Engine) -> None:
@@ -125,7 +125,7 @@ def test_a_child_that_ends_early_leaves_its_newest_answer(
 def test_a_child_that_hangs_is_ended(
     engine: Engine, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer_process, "MOST_S", 1.0)
+    monkeypatch.setattr(answer_process, "MAX_S", 1.0)
     child(FOUND + "import time; time.sleep(600)")
     began_s = time.monotonic()
     assert answer_in_child(engine, printing) == ChildAnswer("first", "it took longer than 1 s")

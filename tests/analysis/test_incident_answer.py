@@ -13,7 +13,7 @@ from alerts.openslo.reader import load
 from analysis import incident_answer
 from analysis.incident import IncidentVerdict
 from analysis.incident_answer import (
-    MOST_BYTES,
+    MAX_BYTES,
     VERSION,
     StoredAnswer,
     store_verdict,
@@ -172,7 +172,7 @@ def test_the_sentence_names_the_time_and_an_older_version(
         ("answer", lambda text: text.replace("queue_budget", "no such part")),
         ("answer", lambda text: text.replace('"ttft"', '"speed"')),
         ("answer", lambda text: text.replace("0.89", "NaN")),
-        ("answer", lambda text: text + " " * MOST_BYTES),
+        ("answer", lambda text: text + " " * MAX_BYTES),
         ("answer", lambda text: text.replace('"now_s": 3.0', '"now_s": "3.0"')),
         ("question", lambda text: text.replace("900000000000", "900000000001")),
         ("question", lambda text: "null"),
@@ -208,7 +208,7 @@ def test_a_damaged_answer_is_ignored_with_one_line_in_the_log(
 def test_an_answer_that_is_too_long_is_not_stored(
     engine: Engine, objective: Callable[..., Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incident_answer, "MOST_BYTES", 100)
+    monkeypatch.setattr(incident_answer, "MAX_BYTES", 100)
     with pytest.raises(ValueError, match=r"the answer has .* bytes; allowed: 100"):
         store_verdict(engine, objective(), PAGE, VERDICT, 915)
 

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from analysis.starts import (
     LATER,
-    MOST_LISTED,
+    MAX_LISTED,
     Start,
     StartsQuestion,
     answer_starts,
@@ -109,11 +109,11 @@ def test_a_start_without_requests_is_listed(engine: Engine) -> None:
 
 def test_labels_select_starts_and_the_newest_are_listed(engine: Engine) -> None:
     with Writer(engine) as writer:
-        starts = [cold_start(n, replica="ab"[n % 2]) for n in range(2 * MOST_LISTED + 10)]
+        starts = [cold_start(n, replica="ab"[n % 2]) for n in range(2 * MAX_LISTED + 10)]
         writer.submit([], [], cold_starts=starts).result(10)
     found = answer_starts(engine, StartsQuestion(WINDOW, {"replica": "b"}))
-    assert found.number == MOST_LISTED + 5
-    assert [each.cold_start for each in found.starts] == starts[-2 * MOST_LISTED + 1 :: 2]
+    assert found.number == MAX_LISTED + 5
+    assert [each.cold_start for each in found.starts] == starts[-2 * MAX_LISTED + 1 :: 2]
     assert answer_starts(engine, StartsQuestion(WINDOW, {"model": "other"})).number == 0
 
 

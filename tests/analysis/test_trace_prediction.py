@@ -176,7 +176,7 @@ def test_shared_prefixes_of_a_trace_are_cached() -> None:
 def test_without_a_reproduced_window_there_is_no_prediction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("analysis.what_if.MOST_ERROR", {"p50": -1.0})
+    monkeypatch.setattr("analysis.what_if.MAX_ERROR", {"p50": -1.0})
     found = answer(trace(2.0)[0], draws=0)
     assert found.of_window.refused is not None
     assert found.predicted == {}

@@ -235,7 +235,7 @@ def test_a_flood_of_names_is_one_group(engine: Engine) -> None:
 def test_more_reports_than_are_read_are_stated(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.caches.MOST_READ", 5)
+    monkeypatch.setattr("analysis.caches.MAX_READ", 5)
     send(engine, *(span(number, HIT, at_unix_ns=AT + number * NS) for number in range(1, 21)))
     found = answer(engine)
     assert (found["reports"], found["reports_read"], found["total"]["hits"]) == (20, 5, 5)

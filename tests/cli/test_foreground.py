@@ -13,7 +13,7 @@ from cli import foreground
 from server import children, stack, supervised_children
 from server.explorer_launch import Launch
 from server.gpu_setup import GpuSetup
-from server.stack import MOST_NAMED, Ports, Stack
+from server.stack import MAX_NAMED, Ports, Stack
 from store.database import open_database
 from telemetry.installing import install_plugin
 from telemetry.requests import RequestTimeline
@@ -167,7 +167,7 @@ def test_many_servers_are_summed_up(up: RunUp, request_row: Row) -> None:
         up.stack.arrivals.on_stored([request_row(replica=f"r{n}") for n in range(100)], [])
         await up.waits_for("Messages about further servers")
 
-    assert up(play).count("Telemetry arrives from") == MOST_NAMED
+    assert up(play).count("Telemetry arrives from") == MAX_NAMED
 
 
 def test_a_dead_explorer_is_reported_and_the_other_parts_continue(

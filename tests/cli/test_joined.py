@@ -160,7 +160,7 @@ def test_rates_of_a_truncated_window_are_unknown(url: str, put: Callable[..., No
     put(*(row for number in range(4) for row in pair(number)))
     engine = open_database(url)
     question = StatsQuestion(Window(START_S * 10**9, (START_S + 600) * 10**9))
-    found = answer_joined_stats(engine, question, most_rows=4)
+    found = answer_joined_stats(engine, question, max_rows=4)
     engine.dispose()
     assert found.truncated
     assert found.groups[0]["requests"] == 2

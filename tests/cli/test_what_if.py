@@ -82,7 +82,7 @@ def test_too_few_requests_are_a_reason_and_exit_status_1(ask: Callable[..., Resu
 def test_too_many_requests_are_refused_before_they_are_read(
     ask: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.recorded_traffic.MOST_REQUESTS", 100)
+    monkeypatch.setattr("analysis.recorded_traffic.MAX_REQUESTS", 100)
     result = ask("--prompt", "2x")
     assert result.exit_code == 1
     assert "allowed: at most 100. Choose a shorter range." in result.stdout

@@ -91,7 +91,7 @@ def test_a_lost_account_is_replaced_by_the_step_models_estimate(request_row: Req
 def test_invented_sender_names_do_not_fill_the_memory(
     request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cost.pricing.MOST_ENGINES", 50)
+    monkeypatch.setattr("cost.pricing.MAX_ENGINES", 50)
     pricing = Pricing(PriceList())
     pricing.update(start(f"r{n}") for n in range(55))
     _priced(pricing, *(request_row(n, replica=f"q{n}") for n in range(55)))

@@ -17,7 +17,7 @@ from analysis.sign_in_file import load_sign_in
 from rig.ports import free_port
 from tests.ui import conftest as explorers
 from ui.frame.pages import FIRST, PAGES
-from ui.serving.routes import MOST_MESSAGE_BYTES, MOST_OPEN_OF_ONE
+from ui.serving.routes import MAX_MESSAGE_BYTES, MAX_OPEN_OF_ONE
 
 explorer = explorers.explorer
 database = explorers.database
@@ -125,7 +125,7 @@ def test_the_pages_of_one_address_are_limited(
 ) -> None:
     address = explorer(database())
     with ExitStack() as pages:
-        first, *_ = [pages.enter_context(stream(address)) for _ in range(MOST_OPEN_OF_ONE)]
+        first, *_ = [pages.enter_context(stream(address)) for _ in range(MAX_OPEN_OF_ONE)]
         assert refused(address) == 403
         assert httpx.get(f"{address}/").status_code == 200
         first.close()
@@ -145,7 +145,7 @@ def test_bad_messages_end_one_page(
 ) -> None:
     address = explorer(database())
     with stream(address) as other:
-        for message in (b"x" * (MOST_MESSAGE_BYTES + 1), b"\xff" * 100, "text"):
+        for message in (b"x" * (MAX_MESSAGE_BYTES + 1), b"\xff" * 100, "text"):
             with stream(address) as page:
                 page.send(message)
                 with pytest.raises(ConnectionClosed):

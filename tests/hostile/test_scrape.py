@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from collector.scrape.fetch import MOST_BYTES
+from collector.scrape.fetch import MAX_BYTES
 from rig.http_servers import ConnectionHandler, raw_server
 from rig.program import PATIENCE_S
 from server import http_check
@@ -37,7 +37,7 @@ def silent(_connection: socket.socket, _request: bytes, ending: threading.Event)
 
 def too_large(connection: socket.socket, _request: bytes, _ending: threading.Event) -> None:
     connection.sendall(OK + b"\r\n")
-    for _ in range(MOST_BYTES // 2**16 + 2):
+    for _ in range(MAX_BYTES // 2**16 + 2):
         connection.sendall(b"#" * 2**16)
 
 

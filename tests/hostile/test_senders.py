@@ -33,7 +33,7 @@ from exporters.prometheus import PrometheusExporter
 from exporters.self_metrics.clocks import ClockMetrics
 from exporters.totals.label_limits import COMBINED_LIMIT, LIMIT
 from exporters.totals.latest_starts import LatestStarts
-from exporters.totals.rooflines import MOST_ENGINES, RooflineMetrics
+from exporters.totals.rooflines import MAX_ENGINES, RooflineMetrics
 from store.database import open_database
 from store.queries import Window, request_table, sample_table
 from store.replicas.engine_starts import UNSEEN_NS, delete_starts, in_force
@@ -259,7 +259,7 @@ def test_invented_names_are_limited_and_counted(tailspan: Tailspan) -> None:
     last_sample = tailspan.series("tailspan_engine_last_sample_timestamp_seconds")
     assert len(last_sample) <= COMBINED_LIMIT
     assert any("real" in labels for labels in last_sample)
-    assert len(tailspan.rooflines._engines) <= MOST_ENGINES
+    assert len(tailspan.rooflines._engines) <= MAX_ENGINES
     held = tailspan.series("tailspan_exporter_label_values")
     assert held["replica",] <= COMBINED_LIMIT
     assert held["model",] <= LIMIT

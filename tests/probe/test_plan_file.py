@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from probe.errors import PlanError
-from probe.plan_file import MOST_FILE_BYTES, read_plan
+from probe.plan_file import MAX_FILE_BYTES, read_plan
 
 GOOD = """\
 region: eu-west
@@ -129,7 +129,7 @@ def test_hostile_files_are_refused_quickly(plan: Path) -> None:
     for written, error in (
         (bomb, "the alias *a is not allowed"),
         ("[" * 5_000, "nested too deeply"),
-        ("x" * (MOST_FILE_BYTES + 1), "more than 262,144 bytes"),
+        ("x" * (MAX_FILE_BYTES + 1), "more than 262,144 bytes"),
         ("- 1", "the file: [1]; allowed: a mapping of keys to values"),
         ("", "the file: None; allowed: a mapping"),
         ("!!python/object/apply:os.system [ls]", "not valid YAML"),

@@ -18,7 +18,7 @@ from tests.real.conftest import assert_parts_sum
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 DELAY_S = 0.3
-LEAST_TOKENS = 512
+MIN_TOKENS = 512
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def loading(start_module_vllm: Callable[..., Any], tmp_path_factory: pytest.Temp
         "kv_connector": "DelayedConnector",
         "kv_connector_module_path": "delayed_connector",
         "kv_role": "kv_both",
-        "kv_connector_extra_config": {"delay_s": DELAY_S, "least_tokens": LEAST_TOKENS},
+        "kv_connector_extra_config": {"delay_s": DELAY_S, "least_tokens": MIN_TOKENS},
     }
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     server = start_module_vllm("--kv-transfer-config", json.dumps(connector), PYTHONPATH=path)
@@ -59,7 +59,7 @@ def test_a_load_has_its_time_size_and_tier(loading: Any, tailspan: Any) -> None:
             continue
         assert DELAY_S <= row["kv_load_s"] <= row["queue_s"]
         loaded = row["external_cached_tokens"]
-        assert loaded > LEAST_TOKENS - 200
+        assert loaded > MIN_TOKENS - 200
         # 4 layers, keys and values, 2 heads of 64 numbers with 4 bytes each
         assert row["kv_loaded_bytes"] == loaded * 4 * 2 * 2 * 64 * 4
         assert row["kv_loaded_tier"] == "host"

@@ -269,8 +269,8 @@ def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
     assert long.first_token is not None
     # The decode needs one token of each step's budget: ten chunks of at most 511.
     step = ROOMY.step
-    least_s = 10 * step.base_s + 5110 * step.prefill_token_s
-    assert least_s < long.first_token - long.scheduled < least_s * 1.2
+    min_s = 10 * step.base_s + 5110 * step.prefill_token_s
+    assert min_s < long.first_token - long.scheduled < min_s * 1.2
     assert 0.02 < (beside.itl_max_s or 0.0) < 0.04
 
 

@@ -235,12 +235,12 @@ def test_a_long_line_is_not_read_to_its_end() -> None:
 def test_a_long_file_is_not_read_to_its_end() -> None:
     endless = _Endless(LINE.encode())
     with pytest.raises(TraceError, match=r"line 11: more than 10 requests; .*head -n 10 t\.jsonl"):
-        read_mooncake(endless, "t.jsonl", most_requests=10)  # type: ignore[arg-type]
+        read_mooncake(endless, "t.jsonl", max_requests=10)  # type: ignore[arg-type]
     assert endless.read_bytes < 20 * len(LINE)
 
 
 def test_all_hash_ids_together_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replay.mooncake.MOST_HASH_IDS", 3)
+    monkeypatch.setattr("replay.mooncake.MAX_HASH_IDS", 3)
     line = LINE.replace("}", ', "hash_ids": [3, 4]}')
     with pytest.raises(TraceError, match="line 2: hash_ids: more than 3 in all lines"):
         _read(line * 2)

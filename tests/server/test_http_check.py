@@ -73,7 +73,7 @@ def test_a_slow_response_times_out(stranger: Callable[..., str], manner: str, be
 def test_an_endless_answer_is_read_only_so_far(
     stranger: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_check, "MOST_BYTES", 10)
+    monkeypatch.setattr(http_check, "MAX_BYTES", 10)
     answer = http_check.get(stranger(b"HTTP/1.1 200 OK\r\n\r\n0123", "drip"), timeout_s=30)
     assert answer.body == "0123xxxxxx"
 

@@ -18,7 +18,7 @@ from collector.errors import ListenError
 from server import children, http_check
 from server.api.limits import ApiLimits
 from server.children import ChildError
-from server.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack
+from server.stack import MAX_NAMED, NAMELESS, Arrivals, Ports, Stack
 from store import dialects
 from store.alerting.notifications import read_notifications
 from store.connections import writing
@@ -185,7 +185,7 @@ def test_invented_names_do_not_fill_the_memory(request_row: Callable[..., Reques
         arrivals = Arrivals()
         arrivals.on_stored([request_row(replica=f"r{n}") for n in range(1_000)], [])
         arrivals.on_stored([request_row(replica="one more")], [])
-        assert len(arrivals.replicas) == MOST_NAMED
+        assert len(arrivals.replicas) == MAX_NAMED
         assert arrivals.requests == 1_001
 
     asyncio.run(run())

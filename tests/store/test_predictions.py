@@ -33,7 +33,7 @@ def test_old_predictions_and_all_but_the_newest_are_deleted(
         store_prediction(engine, replace(FIRST, asked_unix_ns=asked))
     delete_old_predictions(engine, 3)
     assert [each.asked_unix_ns for each in predictions(engine)] == [6, 5, 4, 3]
-    monkeypatch.setattr(kept, "MOST_STORED", 2)
+    monkeypatch.setattr(kept, "MAX_STORED", 2)
     delete_old_predictions(engine, 0)
     assert [each.asked_unix_ns for each in predictions(engine)] == [6, 5]
 

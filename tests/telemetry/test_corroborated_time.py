@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from telemetry.corroborated_time import (
     GAP_NS,
-    MOST_SENDERS,
+    MAX_SENDERS,
     PACE,
     SECOND_NS,
     STEP_NS,
@@ -127,7 +127,7 @@ def test_a_sender_that_is_new_since_the_jump_has_no_vote(world: World) -> None:
     world.right("a")
     world.error_ns = DAY_NS
     world.right("a")
-    world.same(*(f"made-up-{number}" for number in range(2 * MOST_SENDERS)))
+    world.same(*(f"made-up-{number}" for number in range(2 * MAX_SENDERS)))
     assert world.off_ns == 0
 
 
@@ -135,7 +135,7 @@ def test_invented_names_do_not_evict_a_witness_during_a_jump(world: World) -> No
     world.right("a")
     world.error_ns = DAY_NS
     world.right("a")
-    world.right(*(f"made-up-{number}" for number in range(2 * MOST_SENDERS)))
+    world.right(*(f"made-up-{number}" for number in range(2 * MAX_SENDERS)))
     world.wait(2 * STEPOUT_NS)
     assert world.off_ns == 0
 

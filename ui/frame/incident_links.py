@@ -16,7 +16,7 @@ from alerts.evaluation.group_places import expanded
 from alerts.explorer_links import PROBE_FILTERS, required
 from alerts.objectives import GoodProbes, Objective
 from analysis.incident import (
-    LEAST_EXPLAINED_S,
+    MIN_EXPLAINED_S,
     incident_at,
     read_questions,
     split_incident_name,
@@ -56,7 +56,7 @@ def find(
     if row is None:
         return _without_incident(view, f"SLO {name} has no such incident")
     if isinstance(objective.indicator, GoodProbes):
-        began_ns = (row.began_unix_s - LEAST_EXPLAINED_S) * SECOND_NS
+        began_ns = (row.began_unix_s - MIN_EXPLAINED_S) * SECOND_NS
         ended_ns = now_unix_ns if row.ended_unix_s is None else row.ended_unix_s * SECOND_NS
         seen = view.between(max(0, began_ns), max(began_ns + SECOND_NS, ended_ns))
         chosen = required(objective.indicator.where, PROBE_FILTERS)

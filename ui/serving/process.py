@@ -38,7 +38,7 @@ from ui.frame.pages import PAGES
 from ui.frame.read_cache import cached_evidence, opened
 from ui.serving.compiling import compile_later
 from ui.serving.connections import TimedProtocol
-from ui.serving.routes import HEALTH, MOST_MESSAGE_BYTES, Routes
+from ui.serving.routes import HEALTH, MAX_MESSAGE_BYTES, Routes
 from ui.sign_in.redirect import ReturnToPage
 
 HOUR_NS: Final = 3_600 * 10**9
@@ -72,7 +72,7 @@ def main() -> None:
         server_header=False,
         http=TimedProtocol,
         ws="websockets-sansio",
-        ws_max_size=MOST_MESSAGE_BYTES,
+        ws_max_size=MAX_MESSAGE_BYTES,
         ws_per_message_deflate=False,
     )
 

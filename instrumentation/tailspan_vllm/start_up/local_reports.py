@@ -14,7 +14,7 @@ from typing import Final
 
 from tailspan_vllm import guard
 
-MOST_WAITING: Final = 1024
+MAX_WAITING: Final = 1024
 """Number of connections that the kernel keeps, at most net.core.somaxconn."""
 
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -42,7 +42,7 @@ class LocalReports:
         self._end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._end.setblocking(False)
         self._end.bind(address)
-        self._end.listen(MOST_WAITING)
+        self._end.listen(MAX_WAITING)
 
     def __del__(self) -> None:
         """Close the listener if `read` was not called."""

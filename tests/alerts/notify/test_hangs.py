@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from alerts.notify import alertmanager, pagerduty, slack, webhook
 from alerts.notify.channels import Channel, Kind
-from alerts.notify.hangs import MOST_OPEN, SILENT_S, Hangs, open_hangs
+from alerts.notify.hangs import MAX_OPEN, SILENT_S, Hangs, open_hangs
 from alerts.notify.message import Message, Transition, dumps, loads
 from alerts.notify.message_text import text, title
 from alerts.notify.notifier import Notifier
@@ -143,13 +143,13 @@ def test_only_channels_for_pages_get_a_hang_and_a_new_channel_gets_the_open_one(
 
 def test_a_fleet_that_hangs_sends_a_bounded_number_of_pages(scene: Scene) -> None:
     """A sender could invent any number of replicas."""
-    for number in range(MOST_OPEN + 5):
+    for number in range(MAX_OPEN + 5):
         scene.sample(NOW_S, HUNG_S + 1, replica=f"r{number}")
-    assert len(scene.at(NOW_S)) == MOST_OPEN
-    assert len(scene.at(NOW_S + 1)) == MOST_OPEN
+    assert len(scene.at(NOW_S)) == MAX_OPEN
+    assert len(scene.at(NOW_S + 1)) == MAX_OPEN
     scene.sample(NOW_S + 2, 0.1, replica="r0")
-    assert len(scene.at(NOW_S + 2)) == MOST_OPEN + 1
-    assert len(scene.at(NOW_S + 3)) == MOST_OPEN + 2
+    assert len(scene.at(NOW_S + 2)) == MAX_OPEN + 1
+    assert len(scene.at(NOW_S + 3)) == MAX_OPEN + 2
 
 
 def test_an_end_is_not_sent_if_the_start_was_dropped(scene: Scene) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from alerts.notify.channels import Channel, Kind, Post
-from alerts.notify.http_post import MOST_BYTES, Answer, Sender, Verdict, retry_after_s
+from alerts.notify.http_post import MAX_BYTES, Answer, Sender, Verdict, retry_after_s
 from alerts.secrets import Secret
 from rig.http_servers import Reply
 
@@ -56,7 +56,7 @@ def test_a_redirect_is_not_followed(receiver: Any, channel: Make) -> None:
 
 
 def test_only_the_start_of_a_huge_answer_is_read(receiver: Any, channel: Make) -> None:
-    receiver.answers = [Reply(body=b"\x1b[2Jhello\n" + b"x" * 50 * MOST_BYTES)]
+    receiver.answers = [Reply(body=b"\x1b[2Jhello\n" + b"x" * 50 * MAX_BYTES)]
     answer = Sender(channel(url=receiver.url))(POST)
     assert answer.verdict is Verdict.DELIVERED
     assert answer.text.startswith("[2Jhello xxx")

@@ -9,7 +9,7 @@ from analysis.budget.answer import BudgetAnswer, BudgetQuestion, BudgetVerdict, 
 from analysis.budget.as_json import as_json
 from analysis.budget.budget import PARTS, Budget
 from analysis.budget.measured_parts import Extent, layers_of
-from analysis.budget.spending import least_requests, spend
+from analysis.budget.spending import min_requests, spend
 from store.queries import Window
 from store.writer import Writer
 from telemetry.application_operations import ApplicationOperation, Operation
@@ -152,7 +152,7 @@ def test_a_kept_budget_is_within(ask: Any) -> None:
 
 
 def test_too_few_requests_are_no_answer(ask: Any) -> None:
-    assert least_requests("p95") == 281
+    assert min_requests("p95") == 281
     found = ask(budget(), [served(n) for n in range(280)])
     assert found.verdict is BudgetVerdict.INSUFFICIENT_DATA
     assert found.spending is None

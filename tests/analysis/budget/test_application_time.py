@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.budget.application_time import TimeAroundCall, time_around_call
-from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
+from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation, Operation
 
 MS_NS = 10**6
 BASE_NS = 1_763_634_000_000_000_000
@@ -128,7 +128,7 @@ def test_what_is_not_known_is_none() -> None:
     assert time_around_call("missing", WORKFLOW) is None
     huge = [span(f"{number}", Operation.TOOL, number, number + 1) for number in range(900)]
     assert (
-        time_around_call("call", [*WORKFLOW, *huge[: MOST_PER_TRACE - len(WORKFLOW) - 1]])
+        time_around_call("call", [*WORKFLOW, *huge[: MAX_PER_TRACE - len(WORKFLOW) - 1]])
         is not None
     )
     assert time_around_call("call", [*WORKFLOW, *huge]) is None

@@ -167,7 +167,7 @@ def test_an_unknown_version_selects_nothing(canary: Engine) -> None:
 def test_too_many_requests_are_refused_before_they_are_read(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.compare.answer.MOST_READ", 10)
+    monkeypatch.setattr("analysis.compare.answer.MAX_READ", 10)
     with pytest.raises(CompareError, match="allowed: at most 10"):
         answer_compare(engine, CompareQuestion(Side(BEFORE), Side(AFTER)))
 

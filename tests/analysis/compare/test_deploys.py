@@ -74,7 +74,7 @@ def test_too_few_requests_say_how_many_are_missing(engine: Engine, deploy: Deplo
 def test_a_large_range_is_shortened_on_the_side_far_from_the_deploy(
     engine: Engine, deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deploys, "MOST_REQUESTS", 500)
+    monkeypatch.setattr(deploys, "MAX_REQUESTS", 500)
     after = deploy.after(AFTER.to_unix_ns)
     assert after is not None
     answer = compare_deploy(engine, deploy, after, ["ttft"])

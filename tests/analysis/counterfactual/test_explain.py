@@ -97,7 +97,7 @@ def test_without_causes_nothing_is_replayed(stored: Engine) -> None:
 def test_only_the_slowest_part_of_a_large_window_is_replayed(
     stored: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_REQUESTS", 300)
+    monkeypatch.setattr(module, "MAX_REQUESTS", 300)
     asked = question()
     window = module._slowest_part(stored, asked, 0.05)
     baseline = module._last_part(stored, asked)

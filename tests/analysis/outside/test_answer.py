@@ -249,9 +249,7 @@ def test_a_long_window_is_a_sample_with_all_failures(
     opened: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fixed schedule of the probes does not decide which of them are read."""
-    monkeypatch.setattr(
-        outside, "probe_sample", partial(store_probes.probe_sample, most_rows=2_000)
-    )
+    monkeypatch.setattr(outside, "probe_sample", partial(store_probes.probe_sample, max_rows=2_000))
     rng = np.random.default_rng(11)
     long = Window(START_S * NS, (START_S + 86_400) * NS)
     results: list[Probe] = []
@@ -277,7 +275,7 @@ def test_a_long_window_is_a_sample_with_all_failures(
         assert place.phases_s["late"] == pytest.approx(0.1, rel=0.15)
         assert place.cache is not None
         assert place.cache.pairs > 200
-    monkeypatch.setattr(outside, "probe_sample", partial(store_probes.probe_sample, most_rows=4))
+    monkeypatch.setattr(outside, "probe_sample", partial(store_probes.probe_sample, max_rows=4))
     outage = [replace(each, outcome=ProbeOutcome.ERROR) for each in results[:1_000]]
     found = answer_outside(opened(outage), OutsideQuestion(long, {}))
     assert found.read < 1_000

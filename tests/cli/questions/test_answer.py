@@ -149,7 +149,7 @@ def test_more_parameters_than_allowed_are_refused() -> None:
 def test_a_range_with_too_many_requests_is_refused(
     of_fleet: str, monkeypatch: pytest.MonkeyPatch, name: str, given: Pairs, refused: bool
 ) -> None:
-    monkeypatch.setattr(row_limit, "MOST_READ", 100)
+    monkeypatch.setattr(row_limit, "MAX_READ", 100)
     if not refused:
         answered(name, given)
         return
@@ -169,7 +169,7 @@ def test_a_range_with_too_many_requests_is_refused(
 def test_a_side_with_too_many_requests_is_refused(
     of_fleet: str, monkeypatch: pytest.MonkeyPatch, given: Pairs, parameter: str
 ) -> None:
-    monkeypatch.setattr(row_limit, "MOST_OF_SIDE", 100)
+    monkeypatch.setattr(row_limit, "MAX_OF_SIDE", 100)
     with pytest.raises(Refused, match="allowed: at most 100; ask about a shorter range") as caught:
         answered("compare", given)
     assert caught.value.problem["status"] == 422
@@ -179,11 +179,11 @@ def test_a_side_with_too_many_requests_is_refused(
 def test_an_answer_with_too_many_rows_or_characters_is_refused(
     of_fleet: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer, "MOST_LINES", 20)
+    monkeypatch.setattr(answer, "MAX_LINES", 20)
     with pytest.raises(Refused, match="over 20 objects; allowed: at most 20") as caught:
         answered("requests", [])
     assert caught.value.problem["status"] == 422
-    monkeypatch.setattr(answer, "MOST_CHARACTERS", 100)
+    monkeypatch.setattr(answer, "MAX_CHARACTERS", 100)
     with pytest.raises(Refused, match="over 100 characters"):
         answered("requests", [("limit", "1")])
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from collector.gpus.configured_owners import configured_owners_of
-from collector.gpus.owners import MOST_KNOWN, SILENT_NS, Owners
+from collector.gpus.owners import MAX_KNOWN, SILENT_NS, Owners
 from collector.gpus.reader import GpuReading
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -173,9 +173,9 @@ def test_a_silent_engine_is_forgotten(owners: Owners, present: WallClock) -> Non
 
 
 def test_invented_engines_do_not_fill_the_memory(owners: Owners, present: WallClock) -> None:
-    owners.on_stored([], [engine(f"r{n}", 10_000 + n) for n in range(MOST_KNOWN)])
+    owners.on_stored([], [engine(f"r{n}", 10_000 + n) for n in range(MAX_KNOWN)])
     owners.on_stored([], [engine("chat-0", 60)])
-    assert len(owners._engines) == MOST_KNOWN
+    assert len(owners._engines) == MAX_KNOWN
     present.unix_ns += SILENT_NS
     owners.on_stored([], [engine("chat-0", 60)])
     assert own(owners, reading(processes=frozenset({61}))) == {"GPU-1": ("chat-0", 0)}

@@ -1,7 +1,7 @@
 import pytest
 
 from collector.errors import ThrottledError
-from collector.limits.sender_limits import MESSAGE_BYTES, MOST_PEERS, Limits, Rates, sender
+from collector.limits.sender_limits import MAX_PEERS, MESSAGE_BYTES, Limits, Rates, sender
 
 
 class _Clock:
@@ -50,9 +50,9 @@ def test_empty_messages_are_counted_too() -> None:
 
 def test_memory_for_senders_is_bounded() -> None:
     rates = _rates(_Clock(), total=1e12)
-    for number in range(2 * MOST_PEERS):
+    for number in range(2 * MAX_PEERS):
         rates.charge(str(number), 0)
-    assert len(rates._peers) == MOST_PEERS
+    assert len(rates._peers) == MAX_PEERS
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan")])

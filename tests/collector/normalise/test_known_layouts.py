@@ -15,7 +15,7 @@ from tailspan_vllm import names
 from collector.drop_reasons import Skip
 from collector.normalise.batch import Batch
 from collector.normalise.engine_points import FIELDS, normalise_points
-from collector.normalise.known_layouts import MOST_FORMS, KnownLayouts
+from collector.normalise.known_layouts import MAX_FORMS, KnownLayouts
 from collector.normalise.layout_learning import learn
 from collector.normalise.number_positions import numbers_in
 from collector.normalise.otlp_envelope import MAX_PARTS, encoded_scopes
@@ -257,7 +257,7 @@ def test_an_unusual_message_is_read_point_by_point(
 
 
 def test_the_memory_for_layouts_is_limited() -> None:
-    layouts = KnownLayouts(most_bytes=200_000)
+    layouts = KnownLayouts(max_bytes=200_000)
     bodies = [
         engine_message(gauges={name: 1 if FIELDS[name].quantity == "count" else 0.5})
         for name in GAUGES
@@ -273,12 +273,12 @@ def test_the_memory_for_layouts_is_limited() -> None:
 def test_the_forms_of_one_length_are_limited() -> None:
     """A message is compared with few forms, whatever was sent before."""
     layouts = KnownLayouts()
-    bodies = [_moved(count) for count in range(3 * MOST_FORMS)]
+    bodies = [_moved(count) for count in range(3 * MAX_FORMS)]
     assert len(set(map(len, bodies))) == 1
     for body in bodies:
         layouts.add(learn(body, NOW_UNIX_NS))
         assert layouts.read(body, NOW_UNIX_NS) is not None
-    assert len(layouts) == MOST_FORMS
+    assert len(layouts) == MAX_FORMS
 
 
 def _moved(count: int) -> bytes:

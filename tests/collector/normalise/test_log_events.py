@@ -13,7 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue, KeyValu
 from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal, Skip
-from collector.normalise.log_events import MOST_ARGUMENTS, normalise_events
+from collector.normalise.log_events import MAX_ARGUMENTS, normalise_events
 from collector.rows.sender_clocks import SenderClocks
 from telemetry.starts import read
 
@@ -103,7 +103,7 @@ def test_a_start_without_a_key_is_refused(
     [
         ({"at_unix_ns": 0}, Refusal.INSTANT_OUT_OF_RANGE),
         ({"arguments": {"a": math.nan}}, Refusal.NOT_FINITE),
-        ({"arguments": {str(n): n for n in range(MOST_ARGUMENTS + 1)}}, Refusal.TOO_MANY_ARGUMENTS),
+        ({"arguments": {str(n): n for n in range(MAX_ARGUMENTS + 1)}}, Refusal.TOO_MANY_ARGUMENTS),
     ],
 )
 def test_an_impossible_start_is_refused(

@@ -16,7 +16,7 @@ from collector.normalise.engine_points import normalise_points
 from collector.normalise.layout_learning import Learned
 from collector.normalise.otlp_envelope import MAX_PARTS
 from collector.otlp import layout_reader
-from collector.otlp.layout_reader import MOST_AT_ONCE_BYTES, MOST_LEARNED_BYTES, LayoutReader
+from collector.otlp.layout_reader import MAX_AT_ONCE_BYTES, MAX_LEARNED_BYTES, LayoutReader
 from collector.otlp.message_reader import LocalReader
 from collector.signals import METRICS, TRACES, Signal
 from collector.testing import MemorySink
@@ -84,7 +84,7 @@ def test_large_messages_are_not_read_on_the_event_loop() -> None:
     for _ in range(2):
         reader.read(METRICS, engine_message(), False, NOW_UNIX_NS)
     gateway = b"".join(engine_message(replica=f"replica-{count}") for count in range(20))
-    assert len(gateway) > MOST_AT_ONCE_BYTES
+    assert len(gateway) > MAX_AT_ONCE_BYTES
     assert reader.read_known(METRICS, gateway, NOW_UNIX_NS) is None
     assert len(reader.read(METRICS, gateway, False, NOW_UNIX_NS).samples) == 20
     assert other.read_messages == 2
@@ -100,7 +100,7 @@ def test_large_messages_are_not_learned(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(layout_reader, "learn", note)
     reader = LayoutReader(LocalReader())
     large = engine_message(engines=60)
-    assert len(large) > MOST_LEARNED_BYTES
+    assert len(large) > MAX_LEARNED_BYTES
     for body in (large, gpu_message(gpus=150), engine_message()) * 3:
         reader.read(METRICS, body, False, NOW_UNIX_NS)
     assert set(learned) == {len(engine_message())}

@@ -155,7 +155,7 @@ def test_a_message_that_takes_too_long_ends_the_process(
     """The kernel ends the process, and the message is refused like any other that ends it."""
     starting(
         monkeypatch,
-        "import signal, sys, time; from collector.otlp import message_reader as r; r.MOST_S = 1;"
+        "import signal, sys, time; from collector.otlp import message_reader as r; r.MAX_S = 1;"
         "r.LocalReader.read = lambda *a: time.sleep(60);"
         "r.serve(sys.stdin.buffer, sys.stdout.buffer, None, signal.alarm)",
     )

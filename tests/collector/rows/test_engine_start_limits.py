@@ -5,8 +5,8 @@ from collector.normalise.batch import Batch
 from collector.rows.engine_start_limits import (
     ALL_BURST,
     ALL_REFILL_NS,
-    MOST_REMEMBERED,
-    MOST_REPLICAS,
+    MAX_REMEMBERED,
+    MAX_REPLICAS,
     REPLICA_BURST,
     REPLICA_REFILL_NS,
     EngineStartLimits,
@@ -70,17 +70,17 @@ def test_new_replica_names_do_not_raise_the_limit() -> None:
     limits = EngineStartLimits()
     several = [a_start(f"made-up-{number}") for number in range(60_000)]
     assert len(kept(limits, *several)) == ALL_BURST
-    assert len(limits._replicas) == MOST_REPLICAS
+    assert len(limits._replicas) == MAX_REPLICAS
     real = [a_start(f"real-{number}") for number in range(1_000)]
     assert len(kept(limits, *real, at_ns=NOW_NS + HOUR_NS)) == HOUR_NS // ALL_REFILL_NS
 
 
 def test_the_memory_per_replica_is_bounded() -> None:
     limits = EngineStartLimits()
-    for number in range(2 * MOST_REMEMBERED):
+    for number in range(2 * MAX_REMEMBERED):
         at_ns = NOW_NS + number * HOUR_NS
         assert kept(limits, a_start(engine=number, at_unix_ns=at_ns), at_ns=at_ns)
-    assert len(limits._replicas["a"].last) == MOST_REMEMBERED
+    assert len(limits._replicas["a"].last) == MAX_REMEMBERED
 
 
 def test_a_clock_that_goes_back_does_not_change_the_quota() -> None:

@@ -13,7 +13,7 @@ from collector.normalise.batch import Batch
 from collector.normalise.engine_points import normalise_points
 from collector.normalise.spans import normalise_spans
 from collector.rows.age_limit import AgeLimit
-from collector.rows.sender_clocks import MOST_SOURCES, OTHER, SILENT_NS, UNNAMED, SenderClocks
+from collector.rows.sender_clocks import MAX_SOURCES, OTHER, SILENT_NS, UNNAMED, SenderClocks
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import EngineSample
 from telemetry.request_rows import RequestRows
@@ -146,10 +146,10 @@ def test_invented_names_do_not_evict_a_senders_clock() -> None:
     clocks = SenderClocks()
     for after_s in range(4):
         arrives(clocks, request(after_s + 42.0, "real"), after_s=after_s)
-    for number in range(2 * MOST_SOURCES):
+    for number in range(2 * MAX_SOURCES):
         (kept,) = arrives(clocks, request(42.0, f"made-up-{number}"))
         assert kept.clock_ahead_s == 42.0
-    assert clocks.overflows == MOST_SOURCES + 1
+    assert clocks.overflows == MAX_SOURCES + 1
     (kept,) = arrives(clocks, request(-5.0, "real"))
     assert kept.clock_ahead_s == 42.0
     assert OTHER in [source.name for source in clocks.report()]
@@ -187,7 +187,7 @@ def test_a_repeated_row_is_corrected_as_the_first_time() -> None:
 
 def test_the_number_of_remembered_corrections_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fleet with a fast clock must not fill the memory."""
-    monkeypatch.setattr("collector.rows.sender_clocks.MOST_REPEATS", 3)
+    monkeypatch.setattr("collector.rows.sender_clocks.MAX_REPEATS", 3)
     clocks = SenderClocks()
     arrives(clocks, *(request(42.0 + place) for place in range(50)))
     assert len(clocks._set_back) == 3
@@ -260,9 +260,9 @@ def test_a_slow_clock_is_reported_and_not_corrected() -> None:
 
 def test_a_silent_sender_is_forgotten() -> None:
     clocks = SenderClocks()
-    for number in range(MOST_SOURCES):
+    for number in range(MAX_SOURCES):
         arrives(clocks, request(-1.0, f"replica-{number}"))
-    assert len(clocks.report()) == MOST_SOURCES
+    assert len(clocks.report()) == MAX_SOURCES
     arrives(clocks, request(-1.0, "last"), after_s=SILENT_NS / 1e9 + 1)
     assert [source.name for source in clocks.report()] == ["last"]
 

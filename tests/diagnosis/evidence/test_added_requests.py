@@ -9,7 +9,7 @@ import pytest
 
 from diagnosis.evidence import added_requests
 from diagnosis.evidence.added_requests import (
-    LEAST_REQUESTS,
+    MIN_REQUESTS,
     added_per_s,
     longer_than,
     outputs_were_added,
@@ -67,7 +67,7 @@ def test_a_higher_rate_adds_no_long_requests(rate: float) -> None:
 
 
 def test_too_few_requests_are_not_compared() -> None:
-    assert not were_added(lengths(LEAST_REQUESTS - 1, 1), lengths(500, 2), 1.0)
+    assert not were_added(lengths(MIN_REQUESTS - 1, 1), lengths(500, 2), 1.0)
 
 
 def requests_of(codes: Any, prompts: FloatArray, tenants: int) -> Requests:

@@ -87,7 +87,7 @@ def test_the_gauges_of_a_silent_prober_end_and_its_counts_stay() -> None:
 
 
 def test_endpoints_beyond_the_limit_are_counted(monkeypatch: Any) -> None:
-    monkeypatch.setattr(totals, "MOST_ENDPOINTS", 1)
+    monkeypatch.setattr(totals, "MAX_ENDPOINTS", 1)
     made = ProbeTotals()
     made.add([EXAMPLE, _next(1, endpoint="second")])
     assert _values(made)["tailspan_probe_unlisted_results_total", ()] == 1

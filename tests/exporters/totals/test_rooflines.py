@@ -137,7 +137,7 @@ def test_starts_are_asked_for_now_and_then(clock: Any, sample_row: Factory) -> N
 def test_engines_are_bounded(
     clock: Any, sample_row: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rooflines, "MOST_ENGINES", 3)
+    monkeypatch.setattr(rooflines, "MAX_ENGINES", 3)
     exporter = metrics(clock)
     exporter.on_stored([], [sample_row(replica=f"r{number}") for number in range(9)])
     assert len(exporter._engines) == 3
@@ -146,7 +146,7 @@ def test_engines_are_bounded(
 def test_one_engines_samples_are_bounded(
     clock: Any, sample_row: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporters.totals.rooflines.MOST_ROWS", 10)
+    monkeypatch.setattr("exporters.totals.rooflines.MAX_ROWS", 10)
     exporter = metrics(clock, a_start())
     for number in range(50):
         exporter.on_stored([], [sample_row(at_unix_ns=clock() - number % 3 * S)])

@@ -143,5 +143,5 @@ def test_scraped_and_traced_names_are_in_the_contract() -> None:
     held = {hook.what.partition(": ")[2].removesuffix("_total") for hook in HOOKS}
     scraped = {name for name in NAMES if name.startswith("vllm:") and "gpu_" not in name[:9]}
     assert {name.removesuffix("_total").removesuffix("_sum") for name in scraped} <= held
-    for names in (*VLLM.latencies.values(), VLLM.most_output_tokens):
+    for names in (*VLLM.latencies.values(), VLLM.max_output_tokens):
         assert held & set(names)

@@ -127,7 +127,7 @@ def test_the_amount_of_cached_data_is_limited(
     engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
     write(*(row(number) for number in range(30)))
-    columns = kept(engine, reading, most_rows=6)
+    columns = kept(engine, reading, max_rows=6)
     assert columns.table(stretches(0, 3)) is None
     columns.table(stretches(0, 1))
     columns.table(stretches(1, 2))
@@ -175,7 +175,7 @@ def test_cached_evidence_equals_the_evidence(
         )
         assert ours.engines["steps_total"].to_pylist() == plain.engines["steps_total"].to_pylist()
         assert ours.samples_every_s is None
-    monkeypatch.setattr(evidences, "MOST_SAMPLES", 400)
+    monkeypatch.setattr(evidences, "MAX_SAMPLES", 400)
     thinned = EvidenceCache(engine, wanted).read(stretches(0, 2), {})
     assert thinned.samples_every_s is not None
     assert 0 < thinned.engines.num_rows < 700

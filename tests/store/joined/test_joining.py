@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.joined.grouping import MOST_HOPS, base_id
+from store.joined.grouping import MAX_HOPS, base_id
 from store.joined.joined_request import JOINED_PHASES, JoinedBasis, JoinedBy, JoinedRequest, Role
 from store.joined.joining import Outside, joined_requests
 from store.joined.roles import stated_roles
@@ -257,7 +257,7 @@ def test_ten_thousand_rows_of_one_trace_are_each_in_one_request() -> None:
     assert sorted(hop.row["span_id"] for each in found for hop in each.hops) == sorted(
         row["span_id"] for row in rows
     )
-    assert max(len(each.hops) for each in found) == MOST_HOPS
+    assert max(len(each.hops) for each in found) == MAX_HOPS
 
 
 def test_a_client_that_repeats_its_ids_has_one_request_per_answer() -> None:

@@ -53,7 +53,7 @@ def test_the_longest_report_of_a_start_is_read(engine: Engine, keep: Callable[..
 def test_a_crash_loop_is_read_up_to_a_limit(
     engine: Engine, keep: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cold_starts, "MOST", 3)
+    monkeypatch.setattr(cold_starts, "MAX_STARTS", 3)
     keep(*(cold_start(number) for number in range(9)))
     found = cold_starts_between(engine, START_NS, START_NS + 3_600 * S)
     assert [each.at_unix_ns // S for each in found] == [START_NS // S + n for n in (6, 7, 8)]

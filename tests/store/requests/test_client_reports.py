@@ -5,7 +5,7 @@ from sqlalchemy import Engine
 
 from store.queries import Window
 from store.requests.client_reports import Reports, RequestIds
-from store.requests.operations import MOST_IN_SQL
+from store.requests.operations import MAX_IN_SQL
 from store.writer import Writer
 from telemetry.requests import Basis, RequestTimeline, Source
 
@@ -13,7 +13,7 @@ START_NS = 1_763_634_000 * 10**9
 WINDOW = Window(START_NS, START_NS + 600 * 10**9)
 
 
-@pytest.mark.parametrize("others", [0, MOST_IN_SQL])
+@pytest.mark.parametrize("others", [0, MAX_IN_SQL])
 def test_only_the_reports_of_the_wanted_requests_are_read(
     engine: Engine, request_row: Callable[..., RequestTimeline], others: int
 ) -> None:

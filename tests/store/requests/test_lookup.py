@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from store.database import open_database
-from store.requests.lookup import LONGEST, MOST, find_requests, oldest_request_unix_ns
+from store.requests.lookup import MAX_ID_CHARS, MAX_MATCHES, find_requests, oldest_request_unix_ns
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
 
@@ -41,9 +41,9 @@ def test_a_request_is_found_by_any_of_its_names(engine: Engine, request_row: Row
 
 def test_a_trace_names_all_its_requests_in_order(engine: Engine, request_row: Row) -> None:
     trace = "ef" * 16
-    fill(engine, [request_row(number, trace_id=trace) for number in range(MOST + 3)])
+    fill(engine, [request_row(number, trace_id=trace) for number in range(MAX_MATCHES + 3)])
     found = find_requests(engine, trace)
-    assert found.num_rows == MOST
+    assert found.num_rows == MAX_MATCHES
     received = found["received_unix_ns"].to_pylist()
     assert received == sorted(received)
 
@@ -103,7 +103,7 @@ def test_the_row_of_the_better_source_is_found(engine: Engine, request_row: Row)
 
 
 @pytest.mark.parametrize(
-    "words", ["", "  ", "nobody", "%", "_", "x" * (LONGEST + 1), "'; --", "\0"]
+    "words", ["", "  ", "nobody", "%", "_", "x" * (MAX_ID_CHARS + 1), "'; --", "\0"]
 )
 def test_unknown_words_find_no_request(engine: Engine, request_row: Row, words: str) -> None:
     fill(engine, [request_row(1)])

@@ -147,7 +147,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "hours":
         monkeypatch.setattr(sample_rollups, "BY_MINUTES_S", 0)
     elif request.param == "many engines":
-        monkeypatch.setattr(sample_rollups, "MOST_BY_MINUTES", 0)
+        monkeypatch.setattr(sample_rollups, "MAX_BY_MINUTES", 0)
 
 
 @pytest.mark.usefixtures("by")
@@ -336,6 +336,6 @@ def test_a_long_window_of_many_engines_is_read_by_the_hour(
     assert set(
         np.diff(np.unique(read_billing_data(engine, EVER).engines.bucket_unix_s)).tolist()
     ) & {60}
-    monkeypatch.setattr(sample_rollups, "MOST_BY_MINUTES", 30)
+    monkeypatch.setattr(sample_rollups, "MAX_BY_MINUTES", 30)
     many = read_billing_data(engine, EVER).engines.bucket_unix_s
     assert not (many[(many > many.min()) & (many < many.max())] % HOUR_S).any()

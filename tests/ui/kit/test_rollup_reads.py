@@ -40,7 +40,7 @@ def engine(rolled_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Return a copy of the database, from which a page reads at most 100 requests."""
     shutil.copy(rolled_up, tmp_path / "tailspan.db")
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
-    monkeypatch.setattr(rollup_reads, "MOST_READ", 100)
+    monkeypatch.setattr(rollup_reads, "MAX_READ", 100)
     yield engine
     engine.dispose()
 
@@ -88,7 +88,7 @@ def test_a_range_without_stored_requests_is_shown_from_rollups(engine: Engine) -
 
 
 def test_few_requests_are_read_one_by_one(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollup_reads, "MOST_READ", 6_000)
+    monkeypatch.setattr(rollup_reads, "MAX_READ", 6_000)
     found = read_requests(engine, WINDOW, {})
     assert found.rolled is None
     assert found.requests.num_rows == 6_000

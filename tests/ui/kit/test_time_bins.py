@@ -13,7 +13,7 @@ def test_bins_cover_the_window_and_no_more(start: int, length: int, requests: in
     end = bins.first_unix_ns + bins.count * bins.width_ns
     assert bins.first_unix_ns <= start < bins.first_unix_ns + bins.width_ns
     assert end - bins.width_ns < start + length <= end
-    assert bins.count <= time_bins.MOST_BINS + 2
+    assert bins.count <= time_bins.MAX_BINS + 2
 
 
 def test_bins_stay_where_they_are_as_the_window_moves() -> None:

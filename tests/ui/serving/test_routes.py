@@ -133,7 +133,7 @@ def test_pages_are_limited_for_one_address_and_for_all() -> None:
         return socket, str(socket.sent[0]["type"])
 
     async def scenario() -> None:
-        routes = Routes(streamlit, most=3, most_of_one=2)
+        routes = Routes(streamlit, most=3, max_of_one=2)
         first, answer = await opened(routes, "a")
         assert answer == "websocket.accept"
         assert (await opened(routes, "a"))[1] == "websocket.accept"

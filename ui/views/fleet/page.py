@@ -93,7 +93,7 @@ def _replicas(context: Context, found: FleetData) -> None:
             dated=context.length_s > DAY_S,
             has_gpus=found.has_gpus,
         )
-        _replicas_not_drawn(fleet.replicas[table.MOST :])
+        _replicas_not_drawn(fleet.replicas[table.MAX_REPLICAS :])
     _one_measure(context, found)
     with chapter("Bottleneck", BOUND_HELP):
         st.html(roofline.as_html(found.bounds))

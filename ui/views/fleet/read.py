@@ -33,7 +33,7 @@ from ui.views.fleet.replicas import Facts, Fleet, fleet, imbalance_of, traffic_o
 from ui.views.fleet.roofline import Bound
 from ui.views.fleet.starts import Starts, shown_starts
 
-MOST_BINS: Final = 96
+MAX_BINS: Final = 96
 FIRST_OF: Final = 4
 """Maximum number of starts whose first requests are examined, with a query each."""
 ENGINE_COLUMNS: Final = (*grid.ENGINE_COLUMNS, *roofline.ENGINE_COLUMNS)
@@ -148,12 +148,12 @@ def _fleet(
 
 
 def _bins(window: Window, samples: Downsampled) -> Bins:
-    """Return at most `MOST_BINS` bins, at least as wide as the interval between the samples."""
+    """Return at most `MAX_BINS` bins, at least as wide as the interval between the samples."""
     length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
-    least_s = max(1, samples.every_s if samples.one_in > 1 else 1)
+    min_s = max(1, samples.every_s if samples.one_in > 1 else 1)
     width_s = next(
-        (each for each in WIDTHS_S if length_s / each <= MOST_BINS and each >= least_s),
-        WIDTHS_S[-1] * max(1, -(-int(length_s) // WIDTHS_S[-1] // MOST_BINS)),
+        (each for each in WIDTHS_S if length_s / each <= MAX_BINS and each >= min_s),
+        WIDTHS_S[-1] * max(1, -(-int(length_s) // WIDTHS_S[-1] // MAX_BINS)),
     )
     return bins_of_width(window.from_unix_ns, window.to_unix_ns, width_s * SECOND_NS)
 

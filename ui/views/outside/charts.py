@@ -11,8 +11,8 @@ from store.queries import Window
 from ui.kit import charts, colours, wording
 from ui.views.outside.words import name
 
-MOST_BARS: Final = 24
-MOST_LINES: Final = len(colours.ENGINES)
+MAX_BARS: Final = 24
+MAX_LINES: Final = len(colours.ENGINES)
 
 PHASES: Final = {
     "late": ("late", "#8a8f98", "the prober started later than planned"),
@@ -30,7 +30,7 @@ PHASES: Final = {
 
 def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
     """Draw the mean total wait of each endpoint and region, divided into phases."""
-    shown = [p for p in endpoints if p.phases_s is not None][:MOST_BARS]
+    shown = [p for p in endpoints if p.phases_s is not None][:MAX_BARS]
     rows = [wording.for_plotly(name(p), 60) for p in shown]
     figure = go.Figure()
     for key, (title, colour, meaning) in PHASES.items():
@@ -122,7 +122,7 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
 
     A place is an endpoint as seen from a region. Return None if no probe failed.
     """
-    shown = [p for p in answer.endpoints if p.answered < p.sent][:MOST_BARS]
+    shown = [p for p in answer.endpoints if p.answered < p.sent][:MAX_BARS]
     if not shown:
         return None
     rows = [wording.for_plotly(name(p), 40) for p in shown]
@@ -152,11 +152,11 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
 
 
 def drawn_endpoints(endpoints: Sequence[EndpointResults]) -> list[EndpointResults]:
-    """Return at most `MOST_LINES` places to draw as lines, in the order of the table.
+    """Return at most `MAX_LINES` places to draw as lines, in the order of the table.
 
     Places with more failures are preferred, and then places with more probes.
     """
-    ranked = sorted(endpoints, key=lambda p: (p.answered - p.sent, -p.sent))[:MOST_LINES]
+    ranked = sorted(endpoints, key=lambda p: (p.answered - p.sent, -p.sent))[:MAX_LINES]
     return [p for p in endpoints if p in ranked]
 
 

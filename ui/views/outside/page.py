@@ -31,7 +31,7 @@ PHASES_HELP: Final = (
 )
 TIME_HELP: Final = (
     "The median whole wait of probes that the model answered. At most "
-    f"{charts.MOST_LINES} lines are drawn, first those of the endpoints with the most failures. "
+    f"{charts.MAX_LINES} lines are drawn, first those of the endpoints with the most failures. "
     "An endpoint without answers has no line."
 )
 FAILURES_HELP: Final = (

@@ -11,7 +11,7 @@ from analysis.outside.outside import answer_outside
 from store.probes import newest_probe_unix_ns, probe_label_values
 from store.queries import Window
 
-MOST_OPTIONS: Final = 500
+MAX_OPTIONS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def read_outside(engine: Engine, window: Window, equals: Mapping[str, str | None
     return OutsideData(
         answer,
         {
-            label: probe_label_values(engine, window, label)[:MOST_OPTIONS]
+            label: probe_label_values(engine, window, label)[:MAX_OPTIONS]
             for label in ("region", "endpoint")
         },
         None if answer.places else newest_probe_unix_ns(engine, equals),

@@ -13,7 +13,7 @@ from ui.kit.wide_table import wide_table
 
 UNKNOWN: Final = wording.UNKNOWN
 DAY_S: Final = 86_400
-MOST_NAMED: Final = 3
+MAX_NAMED: Final = 3
 """Maximum number of places that a sentence names. A place is an endpoint as seen from a region."""
 _NS: Final = 10**9
 
@@ -61,9 +61,9 @@ def _worst(endpoints: Sequence[EndpointResults]) -> str:
     worst = [p for p in endpoints if p.success_ratio == lowest]
     if lowest == 1 or len(ratios) == 1:
         return ""
-    names = ", ".join(wording.for_html(name(p), 80) for p in worst[:MOST_NAMED])
-    if len(worst) > MOST_NAMED:
-        names += f" and {len(worst) - MOST_NAMED:,} more"
+    names = ", ".join(wording.for_html(name(p), 80) for p in worst[:MAX_NAMED])
+    if len(worst) > MAX_NAMED:
+        names += f" and {len(worst) - MAX_NAMED:,} more"
     if len(worst) == 1:
         (p,) = worst
         return f" Worst: {names}, {p.sent - p.answered:,} of {p.sent:,} probes failed."

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from store.replicas.hung_replicas import Hung, progress
 from ui.kit import wording
 
-MOST: Final = 5
+MAX_LISTED: Final = 5
 """Maximum number of replicas that the notice names. The notice only counts the others."""
 
 
@@ -26,10 +26,10 @@ def sentence(hung: Sequence[Hung]) -> str:
         f"Replica {wording.for_html(each.replica)} has"
         f" <b>{wording.counted(each.in_flight, 'request')}</b> running, but {each.no_step_text}"
         f" for <b>{wording.span(each.last_step_age_s)}</b>."
-        for each in hung[:MOST]
+        for each in hung[:MAX_LISTED]
     ]
-    if len(hung) > MOST:
-        sentences.append(f"Other replicas that hang: {len(hung) - MOST}.")
+    if len(hung) > MAX_LISTED:
+        sentences.append(f"Other replicas that hang: {len(hung) - MAX_LISTED}.")
     sentences.append(
         "SLOs count a running request as bad as soon as it exceeds a latency threshold."
         " Other requests count when they end."

@@ -13,7 +13,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from store.errors import StoreError
-from store.requests.lookup import MOST
+from store.requests.lookup import MAX_MATCHES
 from ui.frame import freshness, navigation, no_data
 from ui.frame.address import link, pasted, request_link
 from ui.frame.context import Context
@@ -35,7 +35,7 @@ AGAIN_WORDS_S: Final = 30
 """Seconds between two searches for a request that was not found by its id."""
 SHOWN: Final = "asked_in_address"
 """Session key: the request's id in the address when the text field was set last."""
-MOST_LISTED: Final = 6
+MAX_LISTED: Final = 6
 """Maximum number of requests in the list of delaying requests. The chart shows more."""
 
 LIFE_HELP: Final = (
@@ -185,7 +185,7 @@ def _unknown(engine: Engine, reference: RequestKey | str, zone: tzinfo) -> None:
 def _list_of_matches(
     rows: Sequence[Mapping[str, Any]], request_id: str, view: View, zone: tzinfo
 ) -> None:
-    many = f"at least {MOST}" if len(rows) >= MOST else str(len(rows))
+    many = f"at least {MAX_MATCHES}" if len(rows) >= MAX_MATCHES else str(len(rows))
     shown_id = wording.for_html(request_id, 80)
     listed = "".join(
         f"<tr><td><a href='{html.escape(link(replace(view, request=_key(row))))}' target='_self'>"
@@ -271,7 +271,7 @@ def _neighbours(found: RequestDetails, view: View, whole_s: float) -> None:
         chart(charts.neighbours(found.neighbours.drawn, whole_s), "neighbours", alt=sentence)
         if found.account.by_tenant:
             st.html(words.tenant_delays(found.account.by_tenant))
-        costly = [each for each in found.neighbours.drawn if each.cost_s > 0][:MOST_LISTED]
+        costly = [each for each in found.neighbours.drawn if each.cost_s > 0][:MAX_LISTED]
         if costly:
             st.html(_delayers(costly, view))
 

@@ -27,7 +27,7 @@ from ui.kit.columns import floats, instants
 from ui.kit.sections import chapter
 from ui.kit.terms import LATENCY_NAMES, TERMS, term
 from ui.views.requests import budget, charts, engines, words
-from ui.views.requests.read import MOST_JOINED_ROWS, RequestsData, read_requests
+from ui.views.requests.read import MAX_JOINED_ROWS, RequestsData, read_requests
 
 
 def read(context: Context) -> RequestsData:
@@ -107,9 +107,9 @@ def _joined_section(context: Context, found: RequestsData) -> None:
     known.sort(key=lambda each: -(each.e2e_s if by_e2e else each.ttft_s or 0.0))
     with chapter("Joined requests", JOINED_HELP):
         latency = "E2E" if by_e2e else "TTFT"
-        most = MOST_JOINED_ROWS if found.joined.truncated else None
+        most = MAX_JOINED_ROWS if found.joined.truncated else None
         st.html(f"<p class='note'>{words.joined(len(joined), latency, most)}</p>")
-        shown = known[:MOST_JOINED]
+        shown = known[:MAX_JOINED]
         address = partial(request_link, context.view)
         st.html(joined_tables.requests_table(shown, address, context.zone))
 
@@ -130,7 +130,7 @@ PHASES_HELP: Final = (
 )
 
 
-MOST_JOINED: Final = 10
+MAX_JOINED: Final = 10
 
 JOINED_HELP: Final = (
     "Prefill and decode are on different servers. A joined request is one request of a user, with "

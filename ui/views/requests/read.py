@@ -19,7 +19,7 @@ from ui.kit.rollup_reads import Rolled, read_rolled
 from ui.kit.store_reads import COLUMNS, is_simulated, store_errors, without_ttft_of_whole_answers
 from ui.views.requests import engines
 
-MOST_JOINED_ROWS: Final = 20_000
+MAX_JOINED_ROWS: Final = 20_000
 """Maximum number of rows to join, in about a second. The rows that were received last are
 joined."""
 
@@ -75,7 +75,7 @@ def read_requests(
             simulated=is_simulated(engine, window) if rolled is None else rolled.simulated,
             rolled=rolled,
             joined=(
-                read_joined(engine, window, equals, MOST_JOINED_ROWS)
+                read_joined(engine, window, equals, MAX_JOINED_ROWS)
                 if rolled is None
                 else NO_JOINED
             ),

@@ -30,7 +30,7 @@ from ui.kit.time_bins import SECOND_NS
 from ui.views.root_cause import heatmap, increase, words
 from ui.views.root_cause.read import RootCauseData, read_root_cause, stored_answers
 
-MOST_STORED: Final = 20
+MAX_STORED: Final = 20
 """Maximum number of incidents whose stored answers are read: the latest in the range."""
 INCREASE_HELP: Final = (
     "By how much each part of the slow requests' latency grew from the baseline to the range, in "
@@ -68,7 +68,7 @@ def _read(context: Context, baseline: Window | None) -> RootCauseData:
     with store_errors():
         known = known_incidents(context.engine, span)
         stored = stored_answers(
-            context.engine, context.objectives.parsed, within(span, known)[-MOST_STORED:]
+            context.engine, context.objectives.parsed, within(span, known)[-MAX_STORED:]
         )
     which = tuple((row.slo, row.severity, row.began_unix_s, row.ended_unix_s) for row in known)
     objectives = context.objectives

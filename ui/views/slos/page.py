@@ -20,7 +20,7 @@ from ui.frame.read_cache import shared
 from ui.frame.view import STEPS
 from ui.kit import slo_cards, slo_text, wording
 from ui.kit.fact_grid import fact_grid
-from ui.kit.judged_requests import MOST_JUDGED, judged, judged_window
+from ui.kit.judged_requests import MAX_JUDGED, judged, judged_window
 from ui.kit.sections import chapter
 from ui.kit.store_reads import is_simulated, store_errors
 from ui.kit.terms import TERMS
@@ -259,7 +259,7 @@ def _effect_section(context: Context, changed: Objectives) -> None:
         newest = judged_window(engine, window)
         counts = [(each, *_counts(engine, each, newest)) for each in found]
     start, end = (wording.clock(each, zone) for each in (newest.from_unix_ns, newest.to_unix_ns))
-    part = "" if newest == window else f": the newest {MOST_JUDGED:,} requests"
+    part = "" if newest == window else f": the newest {MAX_JUDGED:,} requests"
     st.html(
         f"<div class='why'><p><b>Effect on the selected range</b>, {start} to {end}{part}</p>"
         f"{changes.lines(counts)}</div>"

@@ -21,11 +21,11 @@ from store.queries import Window, newest_unix_ns
 from ui.kit.store_reads import is_simulated
 
 _log: Final = logging.getLogger(__name__)
-MOST_REPLAYED: Final = 500_000
+MAX_REPLAYED: Final = 500_000
 """Maximum number of requests to replay for the intervals of a sweep, in about 5 s of CPU time. An
 interval needs several draws, which are replays of resampled traffic. With many requests, there are
 fewer draws."""
-LEAST_DRAWS: Final = 8
+MIN_DRAWS: Final = 8
 """Minimum number of draws for an interval. With fewer draws, the error of their standard deviation
 is more than 25 %."""
 
@@ -125,8 +125,8 @@ def _keep(
 def _swept(recorded: Recorded, question: WhatIfQuestion, text: str) -> Swept:
     over = sweep_of(text)
     each_draw = recorded.requests.num_rows * (len(over.values) + 1)
-    draws = min(RESAMPLED, MOST_REPLAYED // each_draw)
-    intervals = draws >= LEAST_DRAWS
+    draws = min(RESAMPLED, MAX_REPLAYED // each_draw)
+    intervals = draws >= MIN_DRAWS
     points = sweep(recorded, question, over, draws if intervals else 0)
     config = recorded.engines[0].model.engine
     return Swept(over.name, points, over.present(config, recorded.replicas), intervals)

@@ -99,7 +99,7 @@ def test_the_most_expensive_groups_have_colours_and_the_rest_is_merged() -> None
     step = Step(0, HOUR_NS, line(), costs_at(1.0, *rows))
     figure = charts.payers_over_time([step], "tenant", Window(0, HOUR_NS), UTC)
     assert [trace.name for trace in figure.data][-1] == charts.REST
-    assert len(figure.data) == charts.MOST_PAYERS
+    assert len(figure.data) == charts.MAX_PAYERS
     assert sum(trace.y[0] for trace in figure.data) == pytest.approx(sum(range(1, 21)))
 
 

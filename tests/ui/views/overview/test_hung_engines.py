@@ -6,7 +6,7 @@ from store.replicas.hung_replicas import Hung
 from telemetry.engines import EngineSample
 from tests.ui.conftest import fill
 from tests.ui.opening import Open, markup
-from ui.views.overview.hung_engines import MOST, sentence
+from ui.views.overview.hung_engines import MAX_LISTED, sentence
 
 
 def test_the_notice_gives_replica_requests_and_time() -> None:
@@ -19,8 +19,8 @@ def test_the_notice_gives_replica_requests_and_time() -> None:
 
 
 def test_the_notice_is_bounded() -> None:
-    text = sentence([Hung(f"r{number}", 1, 99.0, 95.0) for number in range(MOST + 2)])
-    assert text.count("Replica ") == MOST
+    text = sentence([Hung(f"r{number}", 1, 99.0, 95.0) for number in range(MAX_LISTED + 2)])
+    assert text.count("Replica ") == MAX_LISTED
     assert "Other replicas that hang: 2." in text
 
 

@@ -41,7 +41,7 @@ def test_rollups_equal_the_rows(
     minute_ns = 60 * NS
     rows = trends.read(engine, WINDOW, {}, minute_ns)
     build_marked(engine, time.time_ns() // NS)
-    monkeypatch.setattr(trends, "MOST_READ", 10)
+    monkeypatch.setattr(trends, "MAX_READ", 10)
     rolled = trends.read(engine, WINDOW, {}, minute_ns)
     assert rolled.rolled
     assert not rows.rolled

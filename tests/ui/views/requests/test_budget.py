@@ -66,7 +66,7 @@ def test_too_few_or_too_many_requests_are_said(
     engine = open_database(url)
     build_marked(engine, time.time_ns() // 10**9 + 7_200)
     engine.dispose()
-    monkeypatch.setattr(rollup_reads, "MOST_READ", 10)
+    monkeypatch.setattr(rollup_reads, "MAX_READ", 10)
     assert "too many requests to divide each" in markup(page(url, budget="code", last="1h"))
 
 

@@ -55,7 +55,7 @@ def test_more_requests_than_are_read_are_shown_from_rollups(
     engine = open_database(url)
     build_marked(engine, time.time_ns() // 10**9 + 7_200)
     engine.dispose()
-    monkeypatch.setattr(rollup_reads, "MOST_READ", 100)
+    monkeypatch.setattr(rollup_reads, "MAX_READ", 100)
     test = page(url, last="1h")
     assert "3,000 requests" in markup(test)
     assert "within 1 %" in markup(test)

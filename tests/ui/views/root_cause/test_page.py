@@ -122,7 +122,7 @@ def test_partly_read_samples_are_noted(
     ]
     url = database(incident(START_S * 10**9), reported)
     assert "Of the samples" not in markup(page(url, **LINK))
-    monkeypatch.setattr(evidence, "MOST_SAMPLES", 100)
+    monkeypatch.setattr(evidence, "MAX_SAMPLES", 100)
     st.cache_resource.clear()
     assert "Samples were read for 16 s in every" in markup(page(url, **LINK))
 

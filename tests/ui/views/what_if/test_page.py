@@ -139,7 +139,7 @@ def test_a_wrong_sweep_is_named(page: Open, url: str) -> None:
 def test_a_sweep_of_many_requests_has_no_intervals(
     page: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read, "MOST_REPLAYED", 1_000)
+    monkeypatch.setattr(read, "MAX_REPLAYED", 1_000)
     shown = markup(page(url, **RANGE, sweep="max_num_seqs=64,128"))
     assert "There are no intervals" in shown
 
