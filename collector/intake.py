@@ -274,7 +274,7 @@ class Intake:
                 self._queue.load(reservation.peer, -rows)
                 if self._queue.has_work() and not self._stopping:
                     self._thread.submit(self._queue.run)
-            self._counters.kept(signal, batch)
+            self._counters.count_stored(signal, batch)
             if self._forward is not None:
                 self._forward(signal.http_path, whole, json)
             return signal.answer(batch)
@@ -300,19 +300,19 @@ class Intake:
                 leads_ns=batch.leads_ns,
             )
         except Exception as error:
-            self._counters.unstored(signal, batch, Unstored.STORE_BUSY)
+            self._counters.count_unstored(signal, batch, Unstored.STORE_BUSY)
             self._store_failed_at = self._clock()
             raise BusyError(f"the store accepts no rows at the moment: {error}") from error
         try:
             await self._commits.wait(future)
         except ValueError as error:
-            self._counters.unstored(signal, batch, Unstored.STORE_REFUSED)
+            self._counters.count_unstored(signal, batch, Unstored.STORE_REFUSED)
             _log.warning(
                 "the store refused a batch of %d %s: %s", batch.accepted, signal.name, error
             )
             raise StoreRefusedError(f"the store cannot store these rows: {error}") from error
         except (Exception, asyncio.CancelledError) as error:
-            self._counters.unstored(signal, batch, Unstored.STORE_FAILED)
+            self._counters.count_unstored(signal, batch, Unstored.STORE_FAILED)
             if self._stopping:
                 raise StoppingError from error
             self._store_failed_at = self._clock()

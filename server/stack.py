@@ -87,14 +87,14 @@ RETENTION_QUIET_S = 3_600.0
 run after an upgrade may compute thousands of rollups."""
 GRACE_S = 5.0
 MAX_NAMED = 16
-PROBES = ("/healthz", "/readyz")
+KUBERNETES_PROBE_PATHS = ("/healthz", "/readyz")
 """Paths for Kubernetes' probes. They require no token, and allow any Host header."""
-UNLEASED = (
+NO_LEASES_WARNING = (
     "ClickHouse has no transactions, so collectors cannot agree which of them evaluates objectives,"
     " sends notifications and computes rollups. Run only one `tailspan up` on this database, or set"
     " --state-url to a PostgreSQL database."
 )
-NAMELESS = "a server without a name (service.instance.id)"
+UNNAMED_SERVER = "a server without a name (service.instance.id)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Arrivals:
             return
         names = {replica for source, replica in sources if source != Source.CLIENT}
         names |= {row.replica for row in samples}
-        for name in sorted({name or NAMELESS for name in names} - self.replicas):
+        for name in sorted({name or UNNAMED_SERVER for name in names} - self.replicas):
             if len(self.replicas) < MAX_NAMED:
                 self.replicas.add(name)
                 self.news.set()
@@ -337,8 +337,10 @@ class Stack:
             self._api = WorkerPool(environment, api)
             scraped = with_api_paths(scraped, api_app(self._api, Readers(access.roles)))
         if access.tokens is not None:
-            scraped = BearerGate(scraped, access.tokens, PROBES, role_paths=PREFIX)
-        scraped = HostGate(scraped, access.hosts or AllowedHosts(), open_paths=PROBES)
+            scraped = BearerGate(scraped, access.tokens, KUBERNETES_PROBE_PATHS, role_paths=PREFIX)
+        scraped = HostGate(
+            scraped, access.hosts or AllowedHosts(), open_paths=KUBERNETES_PROBE_PATHS
+        )
         scraped = ProblemGate(scraped, PREFIX)
         self.metrics = AsgiHost(
             scraped,
@@ -376,7 +378,7 @@ class Stack:
             self.forgotten_rows = await asyncio.to_thread(delete_simulation, self._engine)
             self._loop = asyncio.get_running_loop()
             if not self._leases.exclusive:
-                _print_if_read(UNLEASED, True)
+                _print_if_read(NO_LEASES_WARNING, True)
             await asyncio.to_thread(self._keeper.start)
             self.supervisor.add(self._keeper.task)
             if self._notifying is not None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Column, Connection, Table, Text, select
 
 from store import dialects
-from store.schema import KEPT_FIRST, METADATA
+from store.schema import KEEP_FIRST, METADATA
 
 CORRECTIONS: Final = Table(
     "clock_corrections",
@@ -26,7 +26,7 @@ CORRECTIONS: Final = Table(
     Column("trace_id", Text, primary_key=True),
     Column("span_id", Text, primary_key=True),
     Column("ahead_ns", BigInteger, nullable=False),
-    info={KEPT_FIRST: True},
+    info={KEEP_FIRST: True},
 )
 """The corrections, by the timestamp that the sender sent and the row's ids."""
 MAX_NS: Final = 2**53

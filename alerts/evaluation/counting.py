@@ -81,7 +81,7 @@ class Count(Protocol):
         """Return the verdict counts of the requests that ended in (from, to]."""
 
 
-def once(count: Count) -> Count:
+def cached(count: Count) -> Count:
     """Return `count` with a cache, so that the groups of an objective share one query per time
     range."""
     known: dict[tuple[object, ...], list[SloCount]] = {}
@@ -105,11 +105,11 @@ def once(count: Count) -> Count:
 
 
 def by_second() -> Count:
-    """Return a function that counts in steps of one second, with a cache as in `once`.
+    """Return a function that counts in steps of one second, with a cache as in `cached`.
 
     It serves instants that are not the end of a step of 15 s.
     """
-    count_cached = once(count_requests)
+    count_cached = cached(count_requests)
 
     def count(
         engine: Engine,

@@ -29,9 +29,9 @@ from alerts.evaluation.counting import (
     SETTLED_S,
     Count,
     Tally,
+    cached,
     count_requests,
     first_counted_range,
-    once,
     read_tally,
     store_tally,
 )
@@ -124,7 +124,7 @@ class Evaluator:
             each_group: tuple[Objective, ...] = (objective,)
             if objective.indicator.by:
                 each_group = self.places.update(objective, now_s)
-            count = once(self._count)
+            count = cached(self._count)
             for each in each_group:
                 assert isinstance(each.indicator, GoodEvents)
                 changed += self._one(each, each.indicator, now_s, count)

@@ -32,7 +32,11 @@ from store.rollups.buckets import (
     sums_of,
 )
 from store.rollups.coded_labels import CodedLabels, LabelSet
-from store.rollups.hidden import Hidden, Unnamed, hidden
+from store.rollups.incomplete_groups import (
+    IncompleteGroups,
+    UnnamedRequests,
+    find_incomplete_groups,
+)
 from store.rollups.label_storage import known_values, lack_names, meaning, named_from
 from store.rollups.marks import SECOND_NS, whole_from_unix_s
 from store.rollups.names import OTHER
@@ -81,7 +85,7 @@ class Rollups:
     """The group of each label set, by its number."""
     _meanings: dict[int, dict[int, LabelSet]] = field(default_factory=dict)
     """The label sets of each grouping that was read."""
-    _unnamed: dict[LabelSet, Unnamed] = field(default_factory=dict)
+    _unnamed: dict[LabelSet, UnnamedRequests] = field(default_factory=dict)
     """The requests with `_other` in a label, by the values of the query's labels."""
     _older: bool = False
     """Whether buckets of an older version were read, from the grouping with all labels."""
@@ -102,16 +106,16 @@ class Rollups:
         """Return the time before which requests were deleted and only rollups remain."""
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
-    def hidden(self) -> Hidden:
+    def hidden(self) -> IncompleteGroups:
         """Return the requests that may be missing from groups, and these groups.
 
         Call `sums` first.
         """
         grouping = self._grouping()
         if (missing := self._not_visible(grouping)) > 0 or self._may_lack_names():
-            return Hidden(requests=missing, groups=frozenset(self.groups))
+            return IncompleteGroups(requests=missing, groups=frozenset(self.groups))
         if not self._unnamed:
-            return Hidden()
+            return IncompleteGroups()
         # A value is `_other` because it is not stored by name, or because there was no place for
         # its label set. The second reason is impossible in the label that a grouping adds to
         # `COMMON`, and in the model of the second grouping.
@@ -125,7 +129,9 @@ class Rollups:
             named_from_unix_s = since.get(value or "") if labels[at] == label else None
             return named_from_unix_s is not None and named_from_unix_s <= first_unix_s
 
-        return hidden(self._unnamed, self.groups, tuple(self.equals.values()), named)
+        return find_incomplete_groups(
+            self._unnamed, self.groups, tuple(self.equals.values()), named
+        )
 
     def _may_lack_names(self) -> bool:
         """Return whether visible requests may be missing from the label sets that a reader may see.
@@ -294,8 +300,8 @@ class Rollups:
             found.tolist(), requests.tolist(), first.tolist(), strict=True
         ):
             key = tuple(labels[number][at] for at in positions)
-            before = self._unnamed.get(key, Unnamed(0, start))
-            self._unnamed[key] = Unnamed(
+            before = self._unnamed.get(key, UnnamedRequests(0, start))
+            self._unnamed[key] = UnnamedRequests(
                 before.requests + int(more), min(before.first_unix_s, start)
             )
 

@@ -9,7 +9,7 @@ import yaml
 
 from dashboards.annotations import annotations
 from dashboards.boards import BOARDS
-from dashboards.building import build
+from dashboards.grafana_json import build
 from dashboards.panels import Board
 
 each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)

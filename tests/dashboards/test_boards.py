@@ -5,8 +5,8 @@ import pytest
 
 from alerts import vocabulary
 from dashboards.boards import BOARDS
-from dashboards.building import build, text
 from dashboards.cost import BOARD
+from dashboards.grafana_json import build, text
 from dashboards.panels import Board, Kind, Unit
 from dashboards.variables import VARIABLES
 from exporters.definitions.cost_series import ENGINE_COST, ENGINE_IDLE_COST, WASTED

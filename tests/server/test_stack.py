@@ -18,7 +18,7 @@ from collector.errors import ListenError
 from server import children, http_check
 from server.api.limits import ApiLimits
 from server.children import ChildError
-from server.stack import MAX_NAMED, NAMELESS, Arrivals, Ports, Stack
+from server.stack import MAX_NAMED, UNNAMED_SERVER, Arrivals, Ports, Stack
 from store import dialects
 from store.alerting.notifications import read_notifications
 from store.connections import writing
@@ -171,7 +171,7 @@ def test_a_server_is_news_once(request_row: Callable[..., RequestTimeline]) -> N
         arrivals = Arrivals()
         arrivals.on_stored([request_row(replica="a"), request_row()], [])
         assert arrivals.news.is_set()
-        assert arrivals.replicas == {"a", NAMELESS}
+        assert arrivals.replicas == {"a", UNNAMED_SERVER}
         arrivals.news.clear()
         arrivals.on_stored([request_row(replica="a")], [])
         assert not arrivals.news.is_set()

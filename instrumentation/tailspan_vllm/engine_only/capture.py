@@ -22,7 +22,7 @@ from tailspan_vllm.export.sender import Sender
 from tailspan_vllm.request.exchange import Flight
 from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record import Outcome, RequestRecord
-from tailspan_vllm.request.record_builder import PREEMPTIONS_KEPT
+from tailspan_vllm.request.record_builder import PREEMPTIONS_LIMIT
 from tailspan_vllm.request.text_limits import bounded_text
 from tailspan_vllm.settings import Settings
 
@@ -140,7 +140,7 @@ class EngineCapture:
     def preempted(self, request_id: str) -> None:
         """Record a preemption."""
         flight = self._open.get(request_id)
-        if flight is not None and len(flight.preempted_at) < PREEMPTIONS_KEPT:
+        if flight is not None and len(flight.preempted_at) < PREEMPTIONS_LIMIT:
             flight.preempted_at.append(time.monotonic())
         if self._state is not None:
             self._state.add(names.ENGINE_PREEMPTIONS, 1)

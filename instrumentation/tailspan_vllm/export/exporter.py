@@ -16,7 +16,7 @@ from tailspan_vllm.export.engine_starts import EngineStarts
 from tailspan_vllm.export.export_log import ExportLog
 from tailspan_vllm.export.in_flight_reports import BuildInFlight, InFlightReports
 from tailspan_vllm.export.outbox import Outbox
-from tailspan_vllm.export.reader import SAMPLES_KEPT
+from tailspan_vllm.export.reader import SAMPLES_LIMIT
 from tailspan_vllm.export.retry import Backoff
 from tailspan_vllm.export.span_queue import Drops, SpanQueue
 from tailspan_vllm.export.transport import Outcome, post_to
@@ -53,7 +53,7 @@ class Exporter:
             lambda _count, _reason: None,  # totals are cumulative, so no count is needed
             partial(reports.note, "metrics"),
         )
-        self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_LIMIT)
         self._starts = EngineStarts(self._send_events)
         self._in_flight = InFlightReports(self._send_events)
 
@@ -80,7 +80,7 @@ class Exporter:
 
     @guard.catch_exceptions("send_samples")
     def send_samples(self, samples: deque[Sample]) -> None:
-        """Send samples, or keep the latest `SAMPLES_KEPT` while the collector is unreachable."""
+        """Send samples, or keep the latest `SAMPLES_LIMIT` while the collector is unreachable."""
         while samples:
             self._samples.append(samples.popleft())
         self._metrics.send(self._samples)

@@ -26,7 +26,7 @@ JOIN_S: Final = 2.0
 
 CPUS: Final = os.cpu_count()
 
-SAMPLES_KEPT: Final = 600
+SAMPLES_LIMIT: Final = 600
 """Maximum number of samples that wait for an unreachable collector. Dropping the oldest samples
 loses no counts, because totals are cumulative."""
 
@@ -41,7 +41,7 @@ class Reader:
         self.engines: dict[int, EngineState] = {}
         """The engines to sample each second, by number. The reader adds engines that it finds only
         through the link."""
-        self.samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        self.samples: deque[Sample] = deque(maxlen=SAMPLES_LIMIT)
         self.in_flight: Callable[[], InFlight | None] = lambda: None
         """Returns the requests in flight, or None if this process does not capture them."""
         self.served: float | None = None

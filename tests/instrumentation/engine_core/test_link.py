@@ -32,7 +32,7 @@ from tailspan_vllm.engine_core.link_messages import (
     encode_sample,
     request_of,
 )
-from tailspan_vllm.engine_core.queue_waits import Waited
+from tailspan_vllm.engine_core.queue_waits import QueueWait
 from tailspan_vllm.engine_core.step_billing import Bill
 from tailspan_vllm.engine_core.step_ledger import Account
 from tailspan_vllm.engine_state.hardware import Machine
@@ -53,7 +53,7 @@ ACCOUNT = Account(
     prefill=Parts(1.0, 2.0, 3.0, 4.0, 5.0),
     decode=Parts(6.0, 7.0, 8.0, 9.0, 10.0),
     itl_max_s=1.5,
-    waited=Waited(99.125, QueueParts(0.5, 0.0, 0.25, 4.0, 0.125), HeldParts(0.5, 2.0, 1.0)),
+    waited=QueueWait(99.125, QueueParts(0.5, 0.0, 0.25, 4.0, 0.125), HeldParts(0.5, 2.0, 1.0)),
     others_prefill_tokens_max=512,
     external_cached_tokens=64,
     bill=Bill(2.5, 0.125),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tailspan_vllm import guard
 from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
-from tailspan_vllm.engine_core.queue_waits import Hold, Obstacle
+from tailspan_vllm.engine_core.queue_waits import HoldReason, Obstacle
 
 
 class Waiting(list[Any]):
@@ -87,7 +87,7 @@ def test_held_requests_are_found_in_every_version() -> None:
     newer = scheduler(held, free, running=4, deferred_waiting={"held": held}.values())
     older = scheduler(free, running=4, skipped_waiting=[held])
     for seen in (newer, older):
-        assert QueueObstacles(seen).held() == {"held": Hold.KV_LOAD}
+        assert QueueObstacles(seen).held() == {"held": HoldReason.KV_LOAD}
         assert obstacle(seen) is Obstacle.SEATS
     before = QueueObstacles(scheduler(held))
     assert before.held() == {}
@@ -111,7 +111,7 @@ def test_the_first_eligible_request_is_measured() -> None:
     assert obstacle(seen) is Obstacle.KV
 
 
-def holds(*waiting: Any, **more: Any) -> dict[str, Hold]:
+def holds(*waiting: Any, **more: Any) -> dict[str, HoldReason]:
     return dict(QueueObstacles(scheduler(deferred_waiting=waiting, **more)).held())
 
 
@@ -121,14 +121,14 @@ def test_a_request_waits_for_its_grammar_until_it_is_compiled(status: str) -> No
     waiting = request(
         "r", status=status, structured_output_request=SimpleNamespace(_grammar=compiling)
     )
-    assert holds(waiting) == {"r": Hold.GRAMMAR}
+    assert holds(waiting) == {"r": HoldReason.GRAMMAR}
     compiling.set_result(None)
     assert holds(waiting) == {}
 
 
 def test_a_request_loads_its_cache_until_the_connector_has_finished() -> None:
     loading = request("r", status=LOADING)
-    assert holds(loading) == {"r": Hold.KV_LOAD}
+    assert holds(loading) == {"r": HoldReason.KV_LOAD}
     assert holds(loading, finished_recving_kv_req_ids={"r"}) == {}
 
 
@@ -147,9 +147,11 @@ def test_a_request_waits_for_its_adapter_while_others_use_all_slots() -> None:
     seen = scheduler(deferred_waiting=[ada, bob, plain], lora_config=config)
     seen.running = [request("running", lora=1)]
     watch = QueueObstacles(seen)
-    assert watch.held() == {"bob": Hold.ADAPTER}
+    assert watch.held() == {"bob": HoldReason.ADAPTER}
     seen.running = []
-    assert watch.held() == {"bob": Hold.ADAPTER}  # the batch is read again only if it has changed
+    assert watch.held() == {
+        "bob": HoldReason.ADAPTER
+    }  # the batch is read again only if it has changed
     watch.batch_changed()
     assert watch.held() == {}
 
@@ -157,14 +159,14 @@ def test_a_request_waits_for_its_adapter_while_others_use_all_slots() -> None:
 def test_a_request_may_be_held_for_another_reason() -> None:
     """A connector looks up a request's cache, and a session waits for its next input."""
     looked_up, session = request("r"), request("s", status="WAITING_FOR_STREAMING_REQ")
-    assert holds(looked_up, session) == {"s": Hold.OTHER}
-    assert holds(looked_up, session, connector=object()) == dict.fromkeys("rs", Hold.OTHER)
+    assert holds(looked_up, session) == {"s": HoldReason.OTHER}
+    assert holds(looked_up, session, connector=object()) == dict.fromkeys("rs", HoldReason.OTHER)
 
 
 def test_reasons_that_cannot_be_read_leave_the_held_time_known() -> None:
     before = guard.failures["held"]
     watch = QueueObstacles(scheduler(deferred_waiting=[SimpleNamespace(request_id="r")]))
-    assert watch.held() == {"r": Hold.OTHER}
+    assert watch.held() == {"r": HoldReason.OTHER}
     assert not watch.holds_known
-    assert watch.held() == {"r": Hold.OTHER}
+    assert watch.held() == {"r": HoldReason.OTHER}
     assert guard.failures["held"] == before + 1

@@ -11,7 +11,7 @@ from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
 from tailspan_vllm.request.record import RequestRecord
-from tailspan_vllm.request.record_builder import PREEMPTIONS_KEPT
+from tailspan_vllm.request.record_builder import PREEMPTIONS_LIMIT
 from tailspan_vllm.request.text_limits import TEXT_LIMIT
 
 RESOURCE = Resource({"service.name": "vllm"})
@@ -144,7 +144,7 @@ def test_every_metric_has_a_unit() -> None:
 
 def test_a_span_at_every_limit_fits_in_the_queue() -> None:
     text = "\U0001f600" * TEXT_LIMIT
-    instants = [100.3] * PREEMPTIONS_KEPT
+    instants = [100.3] * PREEMPTIONS_LIMIT
     record = a_record(
         **dict.fromkeys(("request_id", "lora", "route", "tenant", "error_type", "config"), text),
         preempted_at=instants,

@@ -236,7 +236,7 @@ def _answer(context: Context, explanation: Explanation, found: RootCauseData) ->
         reason = place if explanation.causes or explanation.others else None
     if thinned := data_sources.thinned_samples(found.samples_every_s):
         st.html(f"<p class='note'>{thinned}</p>")
-    _shape(context, explanation, found)
+    _heatmap_section(context, explanation, found)
     if explanation.verdict is Verdict.INSUFFICIENT_DATA:
         _longer_range_link(view)
     elif explanation.verdict is Verdict.NO_INCIDENT:
@@ -251,10 +251,10 @@ def _answer(context: Context, explanation: Explanation, found: RootCauseData) ->
     return headline, reason
 
 
-def _shape(context: Context, explanation: Explanation, found: RootCauseData) -> None:
+def _heatmap_section(context: Context, explanation: Explanation, found: RootCauseData) -> None:
     """Draw the whole distribution of the latency, and let the reader drag over a part of it."""
     view, zone = context.view, context.zone
-    shape = found.shape(view.latency)
+    shape = found.heatmap(view.latency)
     if shape is None:
         return
     name = LATENCY_NAMES[view.latency]

@@ -47,7 +47,7 @@ IncidentKey = tuple[str, str, int]
 METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
 
 
-class Shape(NamedTuple):
+class Heatmap(NamedTuple):
     """The data of the heatmap, which is drawn before the explanation."""
 
     grid: Distribution
@@ -82,7 +82,7 @@ class RootCauseData:
     network: Sequence[NetworkTimes]
     stored: Mapping[IncidentKey, StoredAnswer] = field(default_factory=dict)
     _answers: dict[tuple[Metric, tuple[str, ...]], Explanation] = field(default_factory=dict)
-    _shapes: dict[Metric, Shape | None] = field(default_factory=dict)
+    _heatmaps: dict[Metric, Heatmap | None] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -163,17 +163,17 @@ class RootCauseData:
         found = windows_of(self._question(Metric.TTFT))
         return found[0] if len(found) == 1 else self.window
 
-    def shape(self, latency: str) -> Shape | None:
+    def heatmap(self, latency: str) -> Heatmap | None:
         """Return the numbers of requests by time and latency, and the servers' state.
 
         Return None if the latency is unknown for all requests.
         """
         metric = METRICS[latency]
-        if metric not in self._shapes:
-            self._shapes[metric] = self._shape(metric)
-        return self._shapes[metric]
+        if metric not in self._heatmaps:
+            self._heatmaps[metric] = self._heatmap(metric)
+        return self._heatmaps[metric]
 
-    def _shape(self, metric: Metric) -> Shape | None:
+    def _heatmap(self, metric: Metric) -> Heatmap | None:
         whole = self.whole
         grid = distribution(
             self.requests.received_unix_ns,
@@ -181,7 +181,7 @@ class RootCauseData:
             whole.from_unix_ns,
             whole.to_unix_ns,
         )
-        return None if grid is None else Shape(grid, state_lines(self.servers.engines, grid.bins))
+        return None if grid is None else Heatmap(grid, state_lines(self.servers.engines, grid.bins))
 
     def slowest_unix_ns(self, latency: str) -> list[int]:
         """Return when the window's slowest requests were received, the slowest first."""

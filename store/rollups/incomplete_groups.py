@@ -15,7 +15,7 @@ from store.rollups.names import OTHER
 
 
 @dataclass(frozen=True, slots=True)
-class Unnamed:
+class UnnamedRequests:
     """Requests with `_other` in some labels: their number, and the start of the first bucket."""
 
     requests: int
@@ -23,7 +23,7 @@ class Unnamed:
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class IncompleteGroups:
     """The requests of a query's result that rollups store with `_other` in a label.
 
     Attributes:
@@ -37,12 +37,12 @@ class Hidden:
     groups: frozenset[LabelSet] = frozenset()
 
 
-def hidden(
-    unnamed: Mapping[LabelSet, Unnamed],
+def find_incomplete_groups(
+    unnamed: Mapping[LabelSet, UnnamedRequests],
     groups: Sequence[LabelSet],
     equals: LabelSet,
     named: Callable[[int, str | None, int], bool],
-) -> Hidden:
+) -> IncompleteGroups:
     """Find the groups that may be incomplete.
 
     Args:
@@ -80,4 +80,6 @@ def hidden(
                 if found and not any(named(at, wanted[at], found.first_unix_s) for at in replaced):
                     incomplete.add(group)
                     matching.add(values)
-    return Hidden(other, sum(unnamed[each].requests for each in matching), frozenset(incomplete))
+    return IncompleteGroups(
+        other, sum(unnamed[each].requests for each in matching), frozenset(incomplete)
+    )
