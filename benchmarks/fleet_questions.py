@@ -38,7 +38,7 @@ from store.rollups.buckets import Bucket, nearest_ranks  # noqa: E402
 from store.rollups.counter_spans import CounterSpans  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
 from store.rollups.label_storage import store_label_sets  # noqa: E402
-from store.rollups.marks import SAMPLED, begin, mark  # noqa: E402
+from store.rollups.marks import SAMPLE_ROLLUPS, begin, mark  # noqa: E402
 from store.rollups.queries import rollups  # noqa: E402
 from store.rollups.request_rollups import buckets_of  # noqa: E402
 from store.rollups.sample_rollups import SampleRollups  # noqa: E402
@@ -103,7 +103,7 @@ def fill(engine: Engine, max_bytes: float) -> float:
         if start % HOUR_S == 0:
             with writing(engine) as connection:
                 mark(connection, HOUR_S, [start])
-                mark(connection, HOUR_S, [start], SAMPLED)
+                mark(connection, HOUR_S, [start], SAMPLE_ROLLUPS)
             if (used := size(engine)) > max_bytes:
                 raise SystemExit(f"{used / 1e9:.1f} GB are more than --most-gb allows")
     build_marked(engine, query.FROM_S + 2 * DAY_S)

@@ -36,7 +36,7 @@ from store.rollups.bucket_builder import build_marked  # noqa: E402
 from store.rollups.buckets import nearest_ranks  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
 from store.rollups.label_storage import store_label_sets  # noqa: E402
-from store.rollups.marks import REQUESTED, begin, mark, mark_minutes  # noqa: E402
+from store.rollups.marks import REQUEST_ROLLUPS, begin, mark, mark_minutes  # noqa: E402
 from store.rollups.queries import rollups  # noqa: E402
 from store.rollups.request_rollups import buckets_of  # noqa: E402
 from store.rollups.storage import store_buckets  # noqa: E402
@@ -185,7 +185,7 @@ def rows(number: int, folder: Path) -> None:
         with writing(engine) as connection:
             dialects.of(engine).inserting(engine, REQUESTS)(connection, values)
             marking = time.process_time()
-            mark_minutes(connection, REQUESTED, values)
+            mark_minutes(connection, REQUEST_ROLLUPS, values)
             marks_s += time.process_time() - marking
         took_s += time.process_time() - began
     began = time.process_time()

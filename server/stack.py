@@ -63,7 +63,7 @@ from server.scrape_setup import ScrapeSetup
 from server.supervised_children import Ends, SupervisedExplorer, SupervisedSimulator, first_past_s
 from server.supervision import Supervisor
 from store import dialects
-from store.database import folder, shown, urls
+from store.database import folder, masked_url, urls
 from store.leases import EVALUATION, NOTIFICATION, RETENTION, Leases
 from store.replicas.engine_starts import in_force
 from store.rollups.label_storage import exported_tenants
@@ -183,8 +183,8 @@ class Stack:
         clock: CorroboratedClock | None = None,
     ) -> None:
         state = separate_state(engine)
-        self.database = shown(engine)
-        self.state = None if state is None else shown(state)
+        self.database = masked_url(engine)
+        self.state = None if state is None else masked_url(state)
         self.host = host
         self.access = access
         self.simulate = simulate

@@ -22,10 +22,10 @@ from store.clock_corrections import CORRECTIONS
 from store.connections import reading, writing
 from store.rollups.bucket_builder import LAG_S, Failed, settle_some
 from store.rollups.marks import (
-    REQUESTED,
-    SAMPLED,
+    REQUEST_ROLLUPS,
+    SAMPLE_ROLLUPS,
     SECOND_NS,
-    Rolled,
+    RollupSource,
     no_longer_whole,
     pending,
     whole_from_unix_s,
@@ -65,13 +65,13 @@ _DELETED: Final = 0
 """The time of the last deletion is in the row of `STATE` with this `width_s`, which no bucket
 has."""
 
-_ROLLED: Final = {REQUESTS: REQUESTED, SAMPLES: SAMPLED, GPUS: SAMPLED}
-_KEPT: Final[dict[Rolled, Sequence[Sequence[Table]]]] = {
-    REQUESTED: [(ROLLUPS, BINS)],
-    SAMPLED: [(kind.rollups,) for kind in KINDS],
+_ROLLED: Final = {REQUESTS: REQUEST_ROLLUPS, SAMPLES: SAMPLE_ROLLUPS, GPUS: SAMPLE_ROLLUPS}
+_KEPT: Final[dict[RollupSource, Sequence[Sequence[Table]]]] = {
+    REQUEST_ROLLUPS: [(ROLLUPS, BINS)],
+    SAMPLE_ROLLUPS: [(kind.rollups,) for kind in KINDS],
 }
 """The tables of rollups, grouped by buckets."""
-_KINDS: Final = {REQUESTED: "requests", SAMPLED: "samples"}
+_KINDS: Final = {REQUEST_ROLLUPS: "requests", SAMPLE_ROLLUPS: "samples"}
 
 _log = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ def delete_older_rollups(
                 _forget_buckets(engine, tables, MINUTE_S, until_s)
     if keep_hours_ns is not None:
         before = (now_unix_ns - keep_hours_ns) // SECOND_NS // HOUR_S * HOUR_S
-        no_longer_whole(engine, DAY_S, before, SAMPLED)
+        no_longer_whole(engine, DAY_S, before, SAMPLE_ROLLUPS)
         for tables in (each for kept in _KEPT.values() for each in kept):
             _forget_buckets(engine, tables, HOUR_S, before)
         with writing(engine) as connection:
@@ -225,7 +225,7 @@ def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
 
 
 def _deletable_until_s(
-    engine: Engine, rolled: Rolled, widths_s: Sequence[int], before_s: int, overdue_s: int
+    engine: Engine, rolled: RollupSource, widths_s: Sequence[int], before_s: int, overdue_s: int
 ) -> int:
     """Return the time before which data can be deleted.
 

@@ -23,7 +23,7 @@ from store.clock_corrections import apply_trace_clock_corrections
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
 from store.probes import LONGEST_S
 from store.requests.in_flight import remove_ended, store_reports
-from store.rollups.marks import REQUESTED, SAMPLED, mark_minutes
+from store.rollups.marks import REQUEST_ROLLUPS, SAMPLE_ROLLUPS, mark_minutes
 from store.row_values import (
     Single,
     checked_values,
@@ -267,7 +267,7 @@ class Writer:
                 )
                 if requests:
                     self._add_requests(connection, requests)
-                    mark_minutes(connection, REQUESTED, requests)
+                    mark_minutes(connection, REQUEST_ROLLUPS, requests)
                     mark_steps(connection, (each.requests for each in group))
                 if in_flight:
                     store_reports(connection, in_flight)
@@ -289,7 +289,7 @@ class Writer:
                     self._add_lookups(connection, lookups)
                 if cold_starts:
                     self._add_cold_starts(connection, cold_starts)
-                mark_minutes(connection, SAMPLED, samples, gpus)
+                mark_minutes(connection, SAMPLE_ROLLUPS, samples, gpus)
         except Exception as error:  # the thread continues
             failure = _failure(self._engine, group, error)
             failure.__cause__ = error

@@ -17,9 +17,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from store.database import DEFAULT_URL, STATE_USE, TELEMETRY_USE, Use, database_file
+from store.database import (
+    DEFAULT_URL,
+    STATE_DATABASE,
+    TELEMETRY_DATABASE,
+    DatabasePurpose,
+    database_file,
+)
 from store.errors import StoreError
-from store.private_files import FILE_MODE, FOLDER_MODE, tighten
+from store.private_files import FILE_MODE, FOLDER_MODE, restrict_modes
 
 _SQLITE: Final = b"SQLite format 3\0"
 """The first bytes of every SQLite database. Source: sqlite.org, Database File Format, 1.3."""
@@ -29,7 +35,7 @@ _LONGEST: Final = 4_096
 
 @contextmanager
 def sole_writer(
-    url: str, report: Callable[[str], None], use: Use = TELEMETRY_USE
+    url: str, report: Callable[[str], None], purpose: DatabasePurpose = TELEMETRY_DATABASE
 ) -> Iterator[None]:
     """Lock a database for writing until the end of the `with` block.
 
@@ -42,12 +48,12 @@ def sole_writer(
         StoreError: another process has the lock (the message contains the process id), or the
             folder cannot be used.
     """
-    file = database_file(url, use)
+    file = database_file(url, purpose)
     if file is None:
         yield
         return
     real = Path(os.path.realpath(file))
-    _check_format(real, file, use)
+    _check_format(real, file, purpose)
     try:
         real.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         lock = os.open(
@@ -59,13 +65,13 @@ def sole_writer(
             " this user can write to"
         ) from error
     try:
-        _lock(lock, file, report, use)
+        _lock(lock, file, report, purpose)
         # Any other folder may contain files of other programs.
         ours = [file.parent] if file == database_file(DEFAULT_URL) else []
         database_files = [
             real.with_name(real.name + end) for end in ("", "-wal", "-shm", "-journal")
         ]
-        tighten([*ours, *database_files, lock_file(real)], report)
+        restrict_modes([*ours, *database_files, lock_file(real)], report)
         yield
     finally:
         os.close(lock)
@@ -73,7 +79,7 @@ def sole_writer(
 
 def check_two_files(url: str, state_url: str) -> None:
     """Check that a database and its separate state database are not the same file."""
-    file, state = database_file(url), database_file(state_url, STATE_USE)
+    file, state = database_file(url), database_file(state_url, STATE_DATABASE)
     if file is not None and state is not None and file.resolve() == state.resolve():
         raise StoreError(
             f"{file} is both the database and the state database; leave --state-url out to keep the"
@@ -81,7 +87,7 @@ def check_two_files(url: str, state_url: str) -> None:
         )
 
 
-def _check_format(real: Path, file: Path, use: Use) -> None:
+def _check_format(real: Path, file: Path, purpose: DatabasePurpose) -> None:
     """Raise StoreError if a file is not a SQLite database."""
     try:
         with real.open("rb") as opened:
@@ -89,7 +95,9 @@ def _check_format(real: Path, file: Path, use: Use) -> None:
     except OSError:
         return  # a missing file
     if start not in (b"", _SQLITE):
-        raise StoreError(f"{file} is not a SQLite database; set another file with {use.options}")
+        raise StoreError(
+            f"{file} is not a SQLite database; set another file with {purpose.options}"
+        )
 
 
 def lock_file(database: Path) -> Path:
@@ -97,13 +105,13 @@ def lock_file(database: Path) -> Path:
     return database.with_name(database.name + ".lock")
 
 
-def _lock(lock: int, file: Path, report: Callable[[str], None], use: Use) -> None:
+def _lock(lock: int, file: Path, report: Callable[[str], None], purpose: DatabasePurpose) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise StoreError(
             f"another process writes the database {file}: {_holder(lock)}. Stop that process, or"
-            f" set another database with {use.options}"
+            f" set another database with {purpose.options}"
         ) from error
     except OSError as error:
         # Some network file systems have no locks.

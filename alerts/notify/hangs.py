@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from alerts.notify.channels import Channel
 from alerts.notify.message import Hang, Message, Transition, dumps, loads
 from store.alerting.notifications import HANG, Notification, read_hangs, store_notifications
-from store.replicas.hung_replicas import Hung, progress, reported_since
+from store.replicas.hung_replicas import HungReplica, progress, reported_since
 
 SEVERITY: Final = "page"
 SILENT_S: Final = 300
@@ -73,7 +73,7 @@ class Hangs:
             return True
         return not reported_since(self._engine, replica, (now_s - SILENT_S) * 10**9)
 
-    def _begun(self, hung: Hung, now_s: int) -> list[Notification]:
+    def _begun(self, hung: HungReplica, now_s: int) -> list[Notification]:
         url = self._explorer_url()
         message = Message(
             transition=Transition.FIRING,

@@ -37,7 +37,7 @@ _NS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecisionResult:
     """The decision on a question."""
 
     question: CompareQuestion
@@ -49,7 +49,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class CompareAnswer(Decided):
+class CompareAnswer(DecisionResult):
     """The decision on a question, with independent evidence that the server changed."""
 
     coefficients: Coefficients | None
@@ -123,7 +123,7 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 
 def decided(
     sides: Sequence[Chosen], question: CompareQuestion, processes: Processes | None
-) -> Decided:
+) -> DecisionResult:
     """Decide whether the latency of a question is worse. Pure."""
     criteria = Criteria(
         QUANTILES[question.quantile], question.margin, question.looks, floor_of(question.metric)
@@ -136,7 +136,7 @@ def decided(
         restart = effect_of(processes, question, sides[0], criteria)
         criteria = replace(criteria, restart_half=restart.log_half)
     sizes = before.at_s.size, after.at_s.size
-    return Decided(question, decide(before, after, criteria), *sizes, restart)
+    return DecisionResult(question, decide(before, after, criteria), *sizes, restart)
 
 
 def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:

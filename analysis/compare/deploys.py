@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.objectives import Goodput, Objective
-from analysis.compare.answer import Decided, decided, read_sides, too_many
+from analysis.compare.answer import DecisionResult, decided, read_sides, too_many
 from analysis.compare.decision import MIN_REQUESTS, QUANTILES
 from analysis.compare.processes import read_processes
 from analysis.compare.question import CompareQuestion, Side
@@ -63,7 +63,7 @@ class DeployAnswer:
     deploy: Deploy
     before: Window
     after: Window
-    found: Sequence[Decided]
+    found: Sequence[DecisionResult]
 
 
 def latest_deploy(engine: Engine, window: Window) -> Deploy | None:
@@ -104,7 +104,7 @@ def compare_deploy(
     return DeployAnswer(deploy, before, after, found)
 
 
-def missing(found: Decided) -> int:
+def missing(found: DecisionResult) -> int:
     """Return how many further requests after the deploy a verdict needs."""
     return max(0, min_requests(found.question.quantile) - found.requests_after)
 
@@ -118,5 +118,5 @@ def _length_ns(window: Window) -> int:
     return window.to_unix_ns - window.from_unix_ns
 
 
-def _rank(found: Decided) -> tuple[int, float]:
+def _rank(found: DecisionResult) -> tuple[int, float]:
     return _ORDER.index(found.decision.verdict), -(found.decision.change_ratio or 0.0)

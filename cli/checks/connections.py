@@ -31,7 +31,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
     Old telemetry is a failure only with `server_expected`.
     """
     from store.columns.request_columns import slow_because
-    from store.database import open_database, shown
+    from store.database import masked_url, open_database
     from store.errors import DatabaseMissing, StoreError
     from store.queries import newest_unix_ns
 
@@ -50,7 +50,9 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
     finally:
         if engine is not None:
             engine.dispose()
-    yield Finding("database", True, f"{shown(engine)} opens, and this version can use its schema")
+    yield Finding(
+        "database", True, f"{masked_url(engine)} opens, and this version can use its schema"
+    )
     if state is not None:
         yield state
     if slow:
@@ -65,7 +67,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
 
 def _state(engine: Engine) -> Finding | None:
     from store.alerting.incidents import read_overlapping
-    from store.database import shown
+    from store.database import masked_url
     from store.errors import StoreUnavailable
     from store.state import separate_state
 
@@ -75,8 +77,8 @@ def _state(engine: Engine) -> Finding | None:
     try:
         read_overlapping(engine, 0, 1)
     except StoreUnavailable as error:
-        return Finding("state database", False, f"{shown(state)}: {error}")
-    return Finding("state database", True, f"{shown(state)} belongs to this database")
+        return Finding("state database", False, f"{masked_url(state)}: {error}")
+    return Finding("state database", True, f"{masked_url(state)} belongs to this database")
 
 
 def prices(url: str | None, path: Path | None) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from cli.checks.findings import Finding
 from cli.options.shared import state_url
-from store.replicas.hung_replicas import Hung, progress
+from store.replicas.hung_replicas import HungReplica, progress
 from telemetry.engines import HUNG_REMEDY
 from telemetry.printable import printable
 
@@ -47,7 +47,7 @@ def hung_lines(engine: Engine, at_unix_ns: int) -> list[str]:
     return [f"{sentence(each)}. {UNFINISHED} {HUNG_REMEDY}" for each in hung[:_MAX_NAMED]]
 
 
-def sentence(each: Hung) -> str:
+def sentence(each: HungReplica) -> str:
     """Return a sentence about a replica that hangs."""
     requests = "1 request" if each.in_flight == 1 else f"{each.in_flight:,} requests"
     return (

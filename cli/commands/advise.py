@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from cli.options.question import ask, question_options
+from cli.options.question import open_selection, question_options
 from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import objectives_option, prices_option
 
@@ -51,7 +51,7 @@ def advise(
     from cli.render import advice as render
     from replay.edits import Edits
 
-    selection = ask(**options)
+    selection = open_selection(**options)
     question = replay_question(selection, Edits(), objectives, prices)
     try:
         recorded = read_for(selection.engine, question)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from analysis.budget.budget_file import PRESETS
-from cli.options.question import ask, question_options
+from cli.options.question import open_selection, question_options
 
 OVER: Final = 1
 """Exit status if the budget is exceeded, so that a pipeline stops."""
@@ -58,7 +58,7 @@ def budget(form: str, file: Path | None, preset: str | None, **options: Any) -> 
         planned = preset_of(preset or "chat") if file is None else read_budget(file)
     except DocumentError as error:
         raise click.UsageError(str(error)) from error
-    selection = ask(**options)
+    selection = open_selection(**options)
     answer = answer_budget(
         selection.engine, BudgetQuestion(planned, selection.window, selection.equals)
     )

@@ -19,7 +19,7 @@ from analysis.caches import (
     answer_caches,
 )
 from cli.options.price_files import prices_of
-from cli.options.question import ask, dimensions_of
+from cli.options.question import dimensions_of, open_selection
 from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option, prices_option, time_options
 from cli.render import caches as caches_text
@@ -79,7 +79,7 @@ def caches(
     """
     dimensions = dimensions_of(by, LABELS, "lookups")
     in_force = prices_of(prices)
-    selection = ask(last, start, end, where, database, LABELS)
+    selection = open_selection(last, start, end, where, database, LABELS)
     question = CachesQuestion(selection.window, in_force, dimensions, selection.equals)
     found = answer_caches(selection.engine, question)
     if form == "json":

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from cli.options import time_range
-from cli.options.question import ask, equals_of, question_options
+from cli.options.question import equals_of, open_selection, question_options
 from cli.options.replay_question import replaying
 from cli.options.shared import objectives_option
 from store.queries import Window
@@ -145,7 +145,7 @@ def compare(
         known = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
-    selection = ask(**options)
+    selection = open_selection(**options)
     labels = [
         equals_of(where, SIDE_LABELS, option)
         for option, where in (("--before-where", before_where), ("--after-where", after_where))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cli.options.price_files import own_peaks, prices_of
-from cli.options.question import ask, dimensions_of, where_option
+from cli.options.question import dimensions_of, open_selection, where_option
 from cli.options.settings import config_option
 from cli.options.shared import (
     database_option,
@@ -106,7 +106,7 @@ def cost(
         in_force_objectives = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
-    selection = ask(last, start, end, where, database, LABELS)
+    selection = open_selection(last, start, end, where, database, LABELS)
     question = CostQuestion(
         selection.window,
         in_force,

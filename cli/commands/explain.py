@@ -18,7 +18,7 @@ from analysis.joined.explain import explain_joined, joined_explanation_json, wit
 from cli.commands import explain_incident, explain_request
 from cli.commands.explain_incident import incident_explained, objectives_at, verdict_lines
 from cli.options import time_range
-from cli.options.question import Selection, ask, nothing_found, question_options, silence
+from cli.options.question import Selection, nothing_found, open_selection, question_options, silence
 from cli.options.replay_question import print_compiling, replay_progress
 from cli.options.shared import objectives_option
 from cli.render import text
@@ -144,7 +144,7 @@ def explain(
     _refuse_together(incident)
     if by_size and (incident is not None or _is_on_command_line("objectives")):
         raise click.UsageError("--by-size ignores the objectives; omit --incident and --objectives")
-    selection = ask(**options)
+    selection = open_selection(**options)
     if incident is not None:
         chosen = Metric(metric) if _is_on_command_line("metric") else None
         why = incident_explained(

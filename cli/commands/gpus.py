@@ -118,11 +118,11 @@ async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]"
     readers = setup.readers()
     sampler = GpuSampler(readers.all, setup.owners(receives_engines=False), keep)  # type: ignore[arg-type]
     try:
-        await asyncio.gather(*(sampler.ask(reader) for reader in readers.all))
+        await asyncio.gather(*(sampler.read(reader) for reader in readers.all))
         if any(state.up for state in sampler.report()):
             await asyncio.sleep(SAMPLE_GAP_S)
             samples.clear()
-            await asyncio.gather(*(sampler.ask(reader) for reader in readers.all))
+            await asyncio.gather(*(sampler.read(reader) for reader in readers.all))
         return samples, sampler.report()
     finally:
         await readers.close()

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from cli.options.question import ask
+from cli.options.question import open_selection
 from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option, time_options
 from cli.render import outside as outside_text
@@ -54,7 +54,7 @@ def outside(
     from analysis.outside.as_json import as_json
     from analysis.outside.outside import answer_outside
 
-    selection = ask(last, start, end, where, database, LABELS)
+    selection = open_selection(last, start, end, where, database, LABELS)
     found = answer_outside(selection.engine, OutsideQuestion(selection.window, selection.equals))
     if form == "json":
         click.echo(json.dumps(as_json(found), allow_nan=False))

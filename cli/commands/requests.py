@@ -9,7 +9,7 @@ import click
 import pyarrow as pa
 
 from cli.commands import joined_requests
-from cli.options.question import Selection, ask, nothing_found, question_options, silence
+from cli.options.question import Selection, nothing_found, open_selection, question_options, silence
 from cli.render import text
 from store import queries
 from store.requests.network_time import networks
@@ -89,7 +89,7 @@ def requests(form: str, limit: int | None, sort: str, joined: bool, **options: A
     values.
     """
     order_by = joined_requests.order_of(sort) if joined else _order_by(sort)
-    selection = ask(**options)
+    selection = open_selection(**options)
     if limit is None and form == "text":
         limit = TEXT_LIMIT
     if joined:

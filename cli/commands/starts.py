@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from analysis.starts import LABELS, MAX_LISTED, Start, StartsQuestion, answer_starts
-from cli.options.question import ask
+from cli.options.question import open_selection
 from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option, time_options
 from cli.render import starts as starts_text
@@ -53,7 +53,7 @@ def starts(
     they are first used. The command lists the shapes whose first request was slower than all of at
     least 19 later requests of the same shape. A shape is a range of prompt tokens to compute.
     """
-    selection = ask(last, start, end, where, database, LABELS)
+    selection = open_selection(last, start, end, where, database, LABELS)
     found = answer_starts(selection.engine, StartsQuestion(selection.window, selection.equals))
     if form == "json":
         found_json = {

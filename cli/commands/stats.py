@@ -17,7 +17,13 @@ from analysis.stats import (
     answer_stats,
 )
 from cli.commands.joined_stats import print_joined_stats
-from cli.options.question import ask, dimensions_of, nothing_found, question_options, silence
+from cli.options.question import (
+    dimensions_of,
+    nothing_found,
+    open_selection,
+    question_options,
+    silence,
+)
 from cli.render import text
 from store.rollups.names import OTHER
 from telemetry.requests import Source
@@ -107,7 +113,7 @@ def stats(
         JOINED_DIMENSIONS if joined else DIMENSIONS,
         "joined requests" if joined else "requests",
     )
-    selection = ask(**options)
+    selection = open_selection(**options)
     if joined:
         print_joined_stats(selection, form, dimensions, precision)
         return

@@ -217,7 +217,7 @@ def up(
     from server.memory import limit_allocator_memory
     from server.retention_task import RetentionPeriods
     from server.stack import Ports, Stack
-    from store.database import STATE_USE, default_state_url, default_url, open_database
+    from store.database import STATE_DATABASE, default_state_url, default_url, open_database
     from store.writer_lock import check_two_files, sole_writer
 
     announce_file()
@@ -282,7 +282,7 @@ def up(
     click.get_current_context().with_resource(sole_writer(url, click.echo))
     if separate_state is not None:
         check_two_files(url, separate_state)
-        own_state = sole_writer(separate_state, click.echo, STATE_USE)
+        own_state = sole_writer(separate_state, click.echo, STATE_DATABASE)
         click.get_current_context().with_resource(own_state)
     engine = open_database(url, separate_state, report=click.echo)
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)

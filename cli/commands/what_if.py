@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from cli.options.prediction_storage import try_store_answer
-from cli.options.question import ask, question_options
+from cli.options.question import open_selection, question_options
 from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import block_size_option, objectives_option, prices_option
 
@@ -172,7 +172,7 @@ def what_if(
         trace = None if trace_file is None else read_trace(trace_file, block_tokens, MAX_REQUESTS)
     except TraceError as error:
         raise click.UsageError(f"--trace: {error}") from error
-    selection = ask(**options)
+    selection = open_selection(**options)
     question = replay_question(selection, edits, objectives, prices)
     try:
         recorded = read_for(selection.engine, question)

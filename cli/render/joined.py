@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from analysis.cause_sentences import NAMES
-from analysis.joined.explain import Growth, JoinedExplanation, Pool
+from analysis.joined.explain import JoinedExplanation, Pool, TailGrowth
 from analysis.joined.words import PHASE_NAMES, servers_listed
 from cli.render import text
 from cli.render.explanation import cause_lines
@@ -57,7 +57,7 @@ def explanation_lines(found: JoinedExplanation, metric: Metric) -> Iterator[str]
     yield "All servers, where a joined request counts once per server:"
 
 
-def _growth(growth: Growth, name: str) -> Iterator[str]:
+def _growth(growth: TailGrowth, name: str) -> Iterator[str]:
     which = "all" if growth.slowest_share == 1.0 else f"the slowest {growth.slowest_share:.0%}"
     was, now = text.seconds(growth.baseline_s), text.seconds(growth.now_s)
     yield f"The user's {name} of {which}: {now}, was {was}."

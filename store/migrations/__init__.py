@@ -127,7 +127,7 @@ def announce_to(engine: Engine, schema: Schema) -> None:
     announce(engine, schema.revision.name, schema.head())
 
 
-def bring_up_to_date(
+def upgrade_schema(
     engine: Engine, name: str, report: Callable[[str], None], schema: Schema = TELEMETRY
 ) -> None:
     """Create a schema, or run its missing revisions.

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine
 from store import dialects
 from store.connections import writing
 from store.errors import LeaseLost, StoreError
-from store.rollups.marks import Rolled, begin, mark, marked, unmark, whole_from_unix_s
+from store.rollups.marks import RollupSource, begin, mark, marked, unmark, whole_from_unix_s
 from store.rollups.request_rollups import RequestRollups
 from store.rollups.sample_rollups import SampleRollups
 from store.rollups.tables import HOUR_S, MINUTE_S, WIDTHS_S
@@ -32,7 +32,7 @@ class _AlreadyBuilt(Exception):  # noqa: N818 -- the name states the condition
 class RollupBuilder(Protocol):
     """Builds the buckets of one kind of rows."""
 
-    of: Rolled
+    of: RollupSource
 
     def build(self, width_s: int, start_unix_s: int) -> Any:
         """Build a bucket from the existing data."""
@@ -57,7 +57,7 @@ class BuildResult:
     defect: Exception | None = None
 
 
-Failed = set[tuple[Rolled, int, int]]
+Failed = set[tuple[RollupSource, int, int]]
 """Buckets that cannot be built, as kind of rows, width in seconds, and start in unix seconds."""
 
 

@@ -22,7 +22,7 @@ from store.rollups.buckets import (
 from store.rollups.coded_labels import LabelSet
 from store.rollups.label_sets import LabelSets, number_of
 from store.rollups.label_storage import label_sets_since, load_names, store_label_sets
-from store.rollups.marks import REQUESTED, SECOND_NS, Rolled
+from store.rollups.marks import REQUEST_ROLLUPS, SECOND_NS, RollupSource
 from store.rollups.names import ALIVE_S
 from store.rollups.storage import load_buckets, store_buckets
 from store.rollups.tables import HOUR_S, LABELS, MINUTE_S, QUANTITIES
@@ -45,7 +45,7 @@ _EARLIEST_NS: Final = -(2**63)
 class RequestRollups:
     """Builds buckets of requests, and keeps the known label sets."""
 
-    of: Rolled = REQUESTED
+    of: RollupSource = REQUEST_ROLLUPS
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

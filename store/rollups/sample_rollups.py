@@ -14,7 +14,7 @@ from store import dialects
 from store.connections import reading
 from store.queries import Window
 from store.rollups.counter_spans import CounterSpans, SpanOwners, end_to_end, joined, of_samples
-from store.rollups.marks import SAMPLED, SECOND_NS, Rolled, pending, whole_from_unix_s
+from store.rollups.marks import SAMPLE_ROLLUPS, SECOND_NS, RollupSource, pending, whole_from_unix_s
 from store.rollups.plan import down, neighbours, up
 from store.rollups.sample_tables import AMOUNT, INSTANT, KINDS, Kind, first_of, last_of
 from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
@@ -37,7 +37,7 @@ edges."""
 class SampleRollups:
     """Builds buckets of samples."""
 
-    of: Rolled = SAMPLED
+    of: RollupSource = SAMPLE_ROLLUPS
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -87,7 +87,7 @@ class SampleRollups:
 
 def known_from_unix_s(engine: Engine) -> int | None:
     """Return the time since which engine time is stored, or None if there are no rollups yet."""
-    return whole_from_unix_s(engine, DAY_S, SAMPLED)
+    return whole_from_unix_s(engine, DAY_S, SAMPLE_ROLLUPS)
 
 
 def read_counter_spans(
@@ -97,11 +97,11 @@ def read_counter_spans(
     start = window.from_unix_ns // SECOND_NS - _EDGE_S
     end = window.to_unix_ns // SECOND_NS + _EDGE_S
     rows_from, minutes_from = (
-        whole_from_unix_s(engine, width_s, SAMPLED) for width_s in (MINUTE_S, HOUR_S)
+        whole_from_unix_s(engine, width_s, SAMPLE_ROLLUPS) for width_s in (MINUTE_S, HOUR_S)
     )
     if rows_from is None or minutes_from is None:
         return [of_samples(engine, kind, start, end) for kind in kinds]
-    marked = pending(engine, MINUTE_S, max(start, rows_from), end, SAMPLED)
+    marked = pending(engine, MINUTE_S, max(start, rows_from), end, SAMPLE_ROLLUPS)
     first_hour = up(start, HOUR_S)
     last_hour = down(end, HOUR_S)
     if (
@@ -115,7 +115,7 @@ def read_counter_spans(
         first_hour = down(start, HOUR_S)
         last_hour = max(last_hour, min(up(end, HOUR_S), minutes_from))
     unmade = {
-        *pending(engine, HOUR_S, max(first_hour, minutes_from), last_hour, SAMPLED),
+        *pending(engine, HOUR_S, max(first_hour, minutes_from), last_hour, SAMPLE_ROLLUPS),
         *(down(minute, HOUR_S) for minute in marked),
     }
     unmade = {hour for hour in unmade if first_hour <= hour < last_hour}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine
 
-from analysis.first_minute import GIVE_UP_S, Arriving, FirstMinute, arriving
+from analysis.first_minute import GIVE_UP_S, BackfillProgress, FirstMinute, backfill_progress
 from store.alerting.incidents import store_evaluation
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
@@ -31,11 +31,11 @@ def test_the_share_is_that_of_the_past_up_to_the_newest_request(
     engine: Engine, store: Callable[[int], None]
 ) -> None:
     """The share is between 0 and 1."""
-    assert arriving(engine, PAST, TO_S * NS) == Arriving(1_000, 0.0)
+    assert backfill_progress(engine, PAST, TO_S * NS) == BackfillProgress(1_000, 0.0)
     store(FROM_S + 250)
-    assert arriving(engine, PAST, TO_S * NS) == Arriving(1_000, 0.25)
+    assert backfill_progress(engine, PAST, TO_S * NS) == BackfillProgress(1_000, 0.25)
     store(TO_S + 5)
-    assert arriving(engine, PAST, (TO_S + 5) * NS) == Arriving(1_000, 1.0)
+    assert backfill_progress(engine, PAST, (TO_S + 5) * NS) == BackfillProgress(1_000, 1.0)
 
 
 def test_the_past_is_complete_when_it_is_evaluated(
@@ -44,14 +44,14 @@ def test_the_past_is_complete_when_it_is_evaluated(
     """An evaluation from an earlier run does not count, because its incidents are different."""
     store(TO_S - 1)
     store_evaluation(engine, "chat", FROM_S, [])
-    assert arriving(engine, PAST, TO_S * NS) is not None
+    assert backfill_progress(engine, PAST, TO_S * NS) is not None
     store_evaluation(engine, "chat", TO_S - 20, [])
-    assert arriving(engine, PAST, TO_S * NS) is None
+    assert backfill_progress(engine, PAST, TO_S * NS) is None
 
 
 def test_a_missing_past_is_not_waited_for_indefinitely(engine: Engine) -> None:
     """The page then shows a message about the missing past."""
-    assert arriving(engine, PAST, (TO_S + GIVE_UP_S + 1) * NS) is None
+    assert backfill_progress(engine, PAST, (TO_S + GIVE_UP_S + 1) * NS) is None
 
 
 def test_only_a_process_started_with_a_simulated_fleet_asks() -> None:

@@ -221,9 +221,9 @@ def test_a_scraper_with_a_token_is_admitted_and_logs_no_token(
                     labels["__token_file__"] = token
                 path.write_text(json.dumps([group]))
                 scraper = Scraper([File(path)], sink)
-                await scraper.look()
+                await scraper.discover()
                 (state,) = scraper.report()
-                await scraper.ask(state.target)
+                await scraper.scrape(state.target)
                 assert state.up is up
                 assert state.failures == ({} if up else {Reason.UNAUTHORISED: 1})
 

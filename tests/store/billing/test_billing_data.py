@@ -16,7 +16,7 @@ from store.connections import writing
 from store.queries import Window
 from store.retention import delete_older
 from store.rollups.bucket_builder import build_marked
-from store.rollups.marks import SAMPLED
+from store.rollups.marks import SAMPLE_ROLLUPS
 from store.writer import Writer
 from telemetry.billing_data import COEFFICIENTS
 from telemetry.engines import EngineSample
@@ -77,7 +77,9 @@ def test_deleted_samples_limit_the_bills_start(engine: Engine, request_row: Requ
         read_billing_data(engine, Window(HOUR_S * NS, (HOUR_S + 60) * NS)).engines_from_unix_ns == 0
     )
     with writing(engine) as connection:
-        dialects.of(engine).remove(connection, SAMPLED.state, SAMPLED.state.c.width_s > 0)
+        dialects.of(engine).remove(
+            connection, SAMPLE_ROLLUPS.state, SAMPLE_ROLLUPS.state.c.width_s > 0
+        )
     for _ in range(2):
         found = read_billing_data(engine, Window(HOUR_S * NS, (HOUR_S + 3_600) * NS))
         assert found.cells.sums["billed_s"].sum() == 8.0

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, select
 
 from rig.postgresql import PASSWORD, PostgreSQL
-from store.database import open_database, shown
+from store.database import masked_url, open_database
 from store.errors import StoreError, StoreUnavailable
 from store.queries import Window, request_count, request_table
 from store.requests.best_source import counts
@@ -54,8 +54,8 @@ def test_a_failed_login_shows_no_password(
 
 
 def test_the_url_that_is_shown_has_neither_password_nor_options(engine: Engine) -> None:
-    assert shown(engine).startswith("postgresql+psycopg://tailspan:***@127.0.0.1:")
-    assert shown(engine).endswith("/postgres")
+    assert masked_url(engine).startswith("postgresql+psycopg://tailspan:***@127.0.0.1:")
+    assert masked_url(engine).endswith("/postgres")
 
 
 def test_a_schema_with_foreign_tables_is_refused(new_url: Callable[[], str]) -> None:

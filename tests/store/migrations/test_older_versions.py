@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from store import migrations
 from store.database import folder, open_database
 from store.errors import StoreError, StoreUnavailable
-from store.migrations import STATE, TELEMETRY, Schema, alembic_config, bring_up_to_date
+from store.migrations import STATE, TELEMETRY, Schema, alembic_config, upgrade_schema
 from store.queries import Window, request_table
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
@@ -150,10 +150,10 @@ def test_no_upgrade_takes_the_schema_away_from_a_running_collector(
         with pytest.raises(
             StoreError, match=rf"older Tailspan \(schema {head}\) use it .*unchanged. Stop all"
         ):
-            bring_up_to_date(upgrading, "it", print, removes)
+            upgrade_schema(upgrading, "it", print, removes)
         writer.submit([request_row(2)], []).result(10)
         old.dispose()  # as if the server had closed the connections
-        bring_up_to_date(upgrading, "it", print, removes)
+        upgrade_schema(upgrading, "it", print, removes)
         with pytest.raises(StoreUnavailable, match=r"9999 or newer can"):
             writer.submit([request_row(3)], []).result(10)
         elsewhere.submit([request_row(2)], []).result(10)  # another schema of the same database

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from store.replicas.hung_replicas import RECENT_NS, Hung, progress
+from store.replicas.hung_replicas import RECENT_NS, HungReplica, progress
 from telemetry.engines import HUNG_S, EngineSample
 
 Samples = Callable[..., EngineSample]
@@ -33,7 +33,7 @@ def test_a_hung_replica_is_found(engine: Engine, write: Write, sample_row: Sampl
     )
     found = progress(engine, NOW_NS)
     assert found.replicas == 3
-    assert found.hung == (Hung("a", 12, 100.0, 95.0),)
+    assert found.hung == (HungReplica("a", 12, 100.0, 95.0),)
 
 
 @pytest.mark.parametrize(("age_s", "hangs"), [(HUNG_S, False), (HUNG_S + 0.1, True)])

@@ -19,7 +19,7 @@ from store.retention import delete_older, delete_older_rollups
 from store.rollups import sample_rollups
 from store.rollups.bucket_builder import build_marked
 from store.rollups.counter_spans import CounterSpans, end_to_end, joined
-from store.rollups.marks import SAMPLED, begin, marked, pending
+from store.rollups.marks import SAMPLE_ROLLUPS, begin, marked, pending
 from store.rollups.sample_rollups import read_counter_spans
 from store.rollups.sample_tables import ENGINES, KINDS, SAMPLE_MARKS
 from store.rollups.tables import HOUR_S, MINUTE_S
@@ -162,12 +162,12 @@ def test_rollups_and_pending_rows_equal_all_rows(
     for window, expected in of_rows.items():
         same(results(engine, window), expected)
     assert build_marked(engine, START_S + 3_700).built > 5  # some minutes of the first hour
-    assert pending(engine, MINUTE_S, 0, LATER_S, SAMPLED)
+    assert pending(engine, MINUTE_S, 0, LATER_S, SAMPLE_ROLLUPS)
     for window, expected in of_rows.items():
         same(results(engine, window), expected)
     build_marked(engine, LATER_S)
     for width_s in (MINUTE_S, HOUR_S):
-        assert pending(engine, width_s, 0, LATER_S, SAMPLED) == []
+        assert pending(engine, width_s, 0, LATER_S, SAMPLE_ROLLUPS) == []
     for window, expected in of_rows.items():
         same(results(engine, window), expected)
 
@@ -187,7 +187,7 @@ def test_late_samples_count_at_once(
     with writing(engine) as connection:
         for kind in KINDS:
             dialects.of(engine).remove(connection, kind.rollups, kind.rollups.c.width_s > 0)
-        for table in (SAMPLED.state, SAMPLED.marks):
+        for table in (SAMPLE_ROLLUPS.state, SAMPLE_ROLLUPS.marks):
             dialects.of(engine).remove(connection, table, table.c.width_s > 0)
     same(results(engine), before)
 
@@ -224,7 +224,7 @@ def test_a_bill_is_kept_after_samples_and_minutes_are_deleted(
     assert read_billing_data(engine, EVER).engines_from_unix_ns == 0
     write(sample_row(replica="a", at_unix_ns=(START_S + 60) * S))  # refused as too late
     build_marked(engine, LATER_S)
-    assert marked(engine, MINUTE_S, SAMPLED) == {}
+    assert marked(engine, MINUTE_S, SAMPLE_ROLLUPS) == {}
     same(results(engine), of_rows)
     delete_older_rollups(engine, 20 * DAY_S * S, 400 * DAY_S * S, LATER_S * S)
     assert kept(engine, MINUTE_S) == 0

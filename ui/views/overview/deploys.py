@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from analysis.compare.answer import Decided
+from analysis.compare.answer import DecisionResult
 from analysis.compare.deploys import (
     QUANTILE,
     Deploy,
@@ -124,7 +124,7 @@ def _minute(at_unix_ns: int, window: Window, zone: tzinfo) -> str:
     return at if last.startswith(day) else f"{day} {at}"
 
 
-def _findings(found: Sequence[Decided]) -> list[str]:
+def _findings(found: Sequence[DecisionResult]) -> list[str]:
     few = [each for each in found if missing(each)]
     decided = [each for each in found if not missing(each)]
     sentences = [f"{short_finding(each)}." for each in decided[:MAX_SENTENCES]]
@@ -133,7 +133,7 @@ def _findings(found: Sequence[Decided]) -> list[str]:
     return [sentences[0], *map(first_upper, sentences[1:])]
 
 
-def _too_few(found: Decided) -> str:
+def _too_few(found: DecisionResult) -> str:
     latency = LATENCY_NAMES[LATENCIES[found.question.metric]]
     return (
         f"{wording.counted(found.requests_after, 'request')} with a known {latency} arrived;"

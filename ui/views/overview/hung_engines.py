@@ -6,7 +6,7 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from store.replicas.hung_replicas import Hung, progress
+from store.replicas.hung_replicas import HungReplica, progress
 from ui.kit import wording
 
 MAX_LISTED: Final = 5
@@ -20,7 +20,7 @@ def show(engine: Engine, now_unix_ns: int) -> None:
         st.html(f"<p class='headline answer bad'>{sentence(hung)}</p>")
 
 
-def sentence(hung: Sequence[Hung]) -> str:
+def sentence(hung: Sequence[HungReplica]) -> str:
     """Return the notice as HTML, with external text escaped."""
     sentences = [
         f"Replica {wording.for_html(each.replica)} has"

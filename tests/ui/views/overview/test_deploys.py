@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from analysis.compare.answer import Decided
+from analysis.compare.answer import DecisionResult
 from analysis.compare.decision import Decision
 from analysis.compare.deploys import Deploy, DeployAnswer
 from analysis.compare.intervals import Interval
@@ -38,7 +38,7 @@ def decided(
     change: float,
     reasons: Sequence[str] = (),
     after: int = 800,
-) -> Decided:
+) -> DecisionResult:
     found = Decision(
         verdict,
         *(1.0, 1.0 + change),
@@ -47,12 +47,12 @@ def decided(
         *(1.0, 800.0),
         reasons=reasons,
     )
-    return Decided(
+    return DecisionResult(
         CompareQuestion(Side(BEFORE), Side(AFTER), metric, "p99"), found, 3_000, after, None
     )
 
 
-def deploy_sentence(*found: Decided, view: View | None = None) -> str:
+def deploy_sentence(*found: DecisionResult, view: View | None = None) -> str:
     answer = DeployAnswer(DEPLOY, BEFORE, AFTER, found)
     return sentence(DEPLOY, answer, view or View(), AFTER, UTC)
 
