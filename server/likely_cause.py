@@ -48,7 +48,7 @@ diagnosis before the replay has normal priority, because it takes only about a s
 
 ComputeVerdict = Callable[[Objective, IncidentRow, int], IncidentVerdict]
 """A slow function that returns the verdict on an incident at an instant in unix seconds. It raises
-StoreError if the database cannot be read, and AskError for other failures."""
+StoreError if the database cannot be read, and VerdictError for other failures."""
 Key = tuple[str, str, int]
 
 _log = logging.getLogger(__name__)

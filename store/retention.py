@@ -20,7 +20,7 @@ from sqlalchemy import Column, Engine, Table, and_, func, select
 from store import dialects
 from store.clock_corrections import CORRECTIONS
 from store.connections import reading, writing
-from store.rollups.bucket_builder import LAG_S, Failed, settle_some
+from store.rollups.bucket_builder import LAG_S, Failed, build_some_marked
 from store.rollups.marks import (
     REQUEST_ROLLUPS,
     SAMPLE_ROLLUPS,
@@ -216,7 +216,7 @@ def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
     defect: Exception | None = None
     try:
         while True:
-            done = settle_some(engine, until_unix_s + LAG_S, _BUCKETS_AT_ONCE, failed)
+            done = build_some_marked(engine, until_unix_s + LAG_S, _BUCKETS_AT_ONCE, failed)
             defect = defect or done.defect
             if not done.remaining or time.monotonic() > deadline_s:
                 return defect

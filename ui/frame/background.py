@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from store.access.restricted import cache_key
 from store.errors import StoreError
-from ui.frame.read_cache import KEPT_READERS
+from ui.frame.read_cache import MAX_CACHED_READERS
 
 MAX_KEPT: Final = 50
 """Maximum number of answers to keep. They are small, without a row per request."""
@@ -96,7 +96,7 @@ def background(engine: Engine) -> Background:
     return found
 
 
-@st.cache_resource(max_entries=KEPT_READERS, show_spinner=False)
+@st.cache_resource(max_entries=MAX_CACHED_READERS, show_spinner=False)
 def _of(url: str) -> Background:
     del url  # part of Streamlit's cache key
     return Background()

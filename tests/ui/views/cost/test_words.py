@@ -178,7 +178,7 @@ def test_the_break_even_has_its_evidence(kept: SustainableRate, expected: str) -
     shown = words.against(found, line())
     assert expected in shown
     assert "the rate now is 2" in shown
-    assert expected in cost_text.kept_in_words(even)
+    assert expected in cost_text.compliance_text(even)
 
 
 def test_loading_is_a_part_of_the_sentence_and_of_the_chart() -> None:
