@@ -69,7 +69,7 @@ def shortens(answer: WhatIfAnswer, metric: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Advised:
+class AdviceAnswer:
     """All levers: those that help first, sorted by gain relative to effort."""
 
     metric: str
@@ -86,7 +86,7 @@ def advise(
     metric: str,
     draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
-) -> Advised:
+) -> AdviceAnswer:
     """Replay each lever that applies to the engines of the window.
 
     Args:
@@ -105,10 +105,10 @@ def advise(
     answers = predict_each(recorded, question, alternatives, draws, progress, draws_for)
     for answer in answers:
         if answer.refused is not None:
-            return Advised(metric, [], answer.refused, unknown)
+            return AdviceAnswer(metric, [], answer.refused, unknown)
     found = [Advice(*each, metric) for each in zip(levers, answers, strict=True)]
     found.sort(key=lambda each: (not each.helps, (each.gain.value or 0.0) / each.lever.effort))
-    return Advised(metric, found, None, unknown)
+    return AdviceAnswer(metric, found, None, unknown)
 
 
 def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:

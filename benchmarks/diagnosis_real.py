@@ -136,7 +136,7 @@ def recorded(causes: Sequence[str], seed: int, severity: float, into: Path) -> l
         seed=seed,
         severity=severity,
         before_s=46.0,
-        under_s=44.0,
+        during_s=44.0,
         log_line=lambda text: print(f"{time.monotonic() - begun:5.0f} s  {text}", flush=True),
     )
 

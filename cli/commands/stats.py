@@ -28,7 +28,7 @@ from cli.render import text
 from store.rollups.names import OTHER
 from telemetry.requests import Source
 
-LESS = {
+SOURCE_NOTES = {
     Source.NATIVE: "from the engine's native spans; vLLM's omit aborted and refused requests",
     Source.CLIENT: "from clients only: their latencies include the network",
 }
@@ -162,7 +162,7 @@ def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | Non
         )
     if found.simulated:
         click.echo("simulated data")
-    for source, less in LESS.items():
+    for source, less in SOURCE_NOTES.items():
         if number := found.sources.get(source.value):
             click.echo(f"{number:,} {less}")
     click.echo()

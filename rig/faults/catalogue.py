@@ -51,6 +51,6 @@ def faults_of(causes: Sequence[str], seed: int, severity: float) -> list[Fault]:
         first, *others = name.split(AND)
         fault = made(first, usual)
         for other in others:
-            fault = together(fault, made(other, fault.under))
+            fault = together(fault, made(other, fault.during))
         found.append(fault)
     return found

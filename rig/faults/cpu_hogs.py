@@ -52,7 +52,7 @@ def noisy_neighbour(draw: random.Random, severity: float, usual: Traffic) -> Fau
         cause="noisy_neighbour",
         metric="tpot",
         usual=usual,
-        under=usual,
+        during=usual,
         disturb=hogs,
         notes={"hogs": hogs.count},
     )

@@ -8,4 +8,4 @@ from rig.faults.traffic import Traffic
 
 def no_incident(draw: random.Random, severity: float, usual: Traffic) -> Fault:
     """Draw the same traffic again."""
-    return Fault(cause="no_incident", metric="ttft", usual=usual, under=usual)
+    return Fault(cause="no_incident", metric="ttft", usual=usual, during=usual)

@@ -161,7 +161,7 @@ def record(
     seed: int,
     severity: float,
     before_s: float,
-    under_s: float,
+    during_s: float,
     log_line: Callable[[str], None],
 ) -> list[Path]:
     """Record each fault into its own folder inside `folder`, and return these folders."""
@@ -180,7 +180,7 @@ def record(
                     baseline = record_interval(server, usual, f"{seed}/before", before_s)[0]
                     for fault in same:
                         log_line(f"  {fault.cause} …")
-                        truths.append(_suffer(server, fault, baseline, seed, severity, under_s))
+                        truths.append(_suffer(server, fault, baseline, seed, severity, during_s))
                 time.sleep(EXPORTED_S)
         for truth in truths:
             case = folder / truth.cause
@@ -197,14 +197,14 @@ def _suffer(
     baseline: RecordedInterval,
     seed: int,
     severity: float,
-    under_s: float,
+    during_s: float,
 ) -> Truth:
     if fault.arguments_after is not None:
         server.restart(fault.arguments_after)
         server.warm_up()
     wait_for_quiet()
     with fault.disturb(server, random.Random(f"{seed}/disturb")):
-        window, answered, failed = record_interval(server, fault.under, f"{seed}/under", under_s)
+        window, answered, failed = record_interval(server, fault.during, f"{seed}/under", during_s)
     if fault.delayed:
         window = replace(window, ended_s=max(window.ended_s, time.time()))
     return Truth(

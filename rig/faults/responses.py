@@ -15,7 +15,7 @@ def longer_outputs(draw: random.Random, severity: float, usual: Traffic) -> Faul
         cause="longer_outputs",
         metric="e2e",
         usual=usual,
-        under=replace(usual, output_tokens=(int(low * times), int(high * times))),
+        during=replace(usual, output_tokens=(int(low * times), int(high * times))),
         notes={"tokens_ratio": times},
     )
 
@@ -38,6 +38,6 @@ def network_or_client(draw: random.Random, severity: float, usual: Traffic) -> F
         # store this much.
         arguments=("--max-num-seqs", "32", "--max-logprobs", "100"),
         usual=replace(usual, extra=(reports,)),
-        under=replace(usual, extra=(replace(reports, read_bytes_per_s=bytes_per_s),)),
+        during=replace(usual, extra=(replace(reports, read_bytes_per_s=bytes_per_s),)),
         notes={"read_bytes_per_s": bytes_per_s},
     )

@@ -22,7 +22,7 @@ def explained(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict
     # Twice the visible severity, because each fault must act several times in 15 s.
     faults = [FAULTS[cause](random.Random(cause), 2.0, USUAL) for cause in CAUSES]
     cases = record(
-        faults, folder, seed=0, severity=2.0, before_s=15.0, under_s=15.0, log_line=lambda _: None
+        faults, folder, seed=0, severity=2.0, before_s=15.0, during_s=15.0, log_line=lambda _: None
     )
     return {case.name: judged(case) for case in cases}
 

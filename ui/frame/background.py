@@ -19,7 +19,7 @@ from store.access.restricted import cache_key
 from store.errors import StoreError
 from ui.frame.read_cache import MAX_CACHED_READERS
 
-MAX_KEPT: Final = 50
+MAX_ANSWERS: Final = 50
 """Maximum number of answers to keep. They are small, without a row per request."""
 _log: Final = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Background:
                 return kept.running
             if kept.version == version:
                 return None
-            while len(self._kept) > MAX_KEPT:
+            while len(self._kept) > MAX_ANSWERS:
                 self._kept.popitem(last=False)
             kept.version = version
             kept.running = self._pool.submit(self._compute, kept, compute)

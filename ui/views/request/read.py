@@ -37,7 +37,7 @@ LIKE: Final = ("model", "route")
 """A request is compared only with requests that have the same values of these labels."""
 _RECORDED: Final = "recorded_request"
 """Session key: the last request that was written to the audit log."""
-KEPT_NS: Final = 60 * 10**9
+CACHE_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
 """Maximum time between two samples of an engine."""
@@ -103,7 +103,7 @@ def missing(engine: Engine) -> Missing:
 
 
 def _minute() -> int:
-    return time.time_ns() // KEPT_NS
+    return time.time_ns() // CACHE_NS
 
 
 def _candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:

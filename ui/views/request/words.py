@@ -103,8 +103,8 @@ def _share_of(some: int, others: int) -> str:
 def less(row: Mapping[str, Any]) -> str | None:
     """Return a sentence about what the row's source does not report, or None."""
     source = Source(row["source"]) if row["source"] else None
-    if source in data_sources.LESS:
-        return f"This request is {data_sources.LESS[source]}."
+    if source in data_sources.SOURCE_NOTES:
+        return f"This request is {data_sources.SOURCE_NOTES[source]}."
     if row["outcome"] == Outcome.REJECTED:
         return "It did not reach an engine, so it has no queue, prefill or decode."
     split = ("queue_seats_s", "prefill_own_s", "decode_own_s")

@@ -18,7 +18,7 @@ from ui.frame.navigation import choice
 from ui.kit import wording
 from ui.kit.sections import chapter, chart
 from ui.views.what_if import charts, record, words
-from ui.views.what_if.read import Present, WhatIfData, read_what_if
+from ui.views.what_if.read import PresentConfig, WhatIfData, read_what_if
 
 HELP: Final = (
     "The requests of the range are replayed twice, once unchanged and once with the change, on a "
@@ -128,7 +128,7 @@ def show(context: Context, found: WhatIfData) -> None:
         record.complete(context, place)
 
 
-def _controls(present: Present, change: str, sweep: str) -> None:
+def _controls(present: PresentConfig, change: str, sweep: str) -> None:
     """Draw the controls, with the values of the change, or else the present values."""
     state = st.session_state
     # Set the controls only after a change. Otherwise a refresh of a live page would replace values
@@ -175,7 +175,7 @@ def _controls(present: Present, change: str, sweep: str) -> None:
             st.form_submit_button("Reset", key="what_if_reset", on_click=_reset)
 
 
-def _set_controls(present: Present, change: str, sweep: str) -> None:
+def _set_controls(present: PresentConfig, change: str, sweep: str) -> None:
     given, more = _changes_by_control(change)
     for key, value in {
         "max_num_seqs": int(given.get("max_num_seqs", present.max_num_seqs)),
@@ -218,7 +218,7 @@ _WITH_CONTROLS: Final = (
 
 
 @choice
-def _predict(present: Present) -> None:
+def _predict(present: PresentConfig) -> None:
     state = st.session_state
     chosen: list[tuple[str, Any, Any]] = [
         ("max_num_seqs", state["what_if_max_num_seqs"], present.max_num_seqs),

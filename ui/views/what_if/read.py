@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
-from analysis.advice import Advised, advise
+from analysis.advice import AdviceAnswer, advise
 from analysis.cost import engines_usd_per_hour
 from analysis.recorded_traffic import NotReplayableError, Recorded
 from analysis.stored_predictions import store_answer
@@ -31,7 +31,7 @@ is more than 25 %."""
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class PresentConfig:
     """The present configuration, with which the controls begin."""
 
     max_num_seqs: int
@@ -41,7 +41,7 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepAnswer:
     """The predictions for the values of a sweep."""
 
     name: str
@@ -54,11 +54,11 @@ class Swept:
 class WhatIfData:
     """The data of the page. `problem` is the reason why nothing can be predicted."""
 
-    present: Present | None
+    present: PresentConfig | None
     answer: WhatIfAnswer | None
     """The prediction of one change, if the reader chose a change and no sweep."""
-    swept: Swept | None
-    advised: Advised | None
+    swept: SweepAnswer | None
+    advised: AdviceAnswer | None
     """The changes to try, if the reader chose neither a change nor a sweep."""
     problem: str | None
     newest_unix_ns: int | None
@@ -122,19 +122,19 @@ def _keep(
         _log.warning("a prediction is not kept: %s", error)
 
 
-def _swept(recorded: Recorded, question: WhatIfQuestion, text: str) -> Swept:
+def _swept(recorded: Recorded, question: WhatIfQuestion, text: str) -> SweepAnswer:
     over = sweep_of(text)
     each_draw = recorded.requests.num_rows * (len(over.values) + 1)
     draws = min(RESAMPLED, MAX_REPLAYED // each_draw)
     intervals = draws >= MIN_DRAWS
     points = sweep(recorded, question, over, draws if intervals else 0)
     config = recorded.engines[0].model.engine
-    return Swept(over.name, points, over.present(config, recorded.replicas), intervals)
+    return SweepAnswer(over.name, points, over.present(config, recorded.replicas), intervals)
 
 
-def _present_values(recorded: Recorded) -> Present:
+def _present_values(recorded: Recorded) -> PresentConfig:
     config = recorded.engines[0].model.engine
-    return Present(
+    return PresentConfig(
         config.max_num_seqs,
         config.max_num_batched_tokens,
         config.enable_prefix_caching,
