@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
             seed=options.seed,
             severity=options.severity,
             before_s=options.before,
-            during_s=options.during,
+            during_s=options.under,
             log_line=lambda line: print(f"{time.monotonic() - begun:5.0f} s  {line}", flush=True),
         )
     except (NotHereError, RecordingError) as reason:
