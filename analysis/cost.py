@@ -67,7 +67,7 @@ class SelectedRequests:
 class CostAnswer:
     """The bill of a time range, with comparisons."""
 
-    read_billing_data: BillingData
+    billing_data: BillingData
     bill: Bill
     compared: Sequence[Comparison]
     not_compared: Sequence[str]
@@ -104,7 +104,7 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
     by_replica = energy(read, prices, found.uptime)
     managed_usd = managed_usd_by(cells, question.by, prices)
     return CostAnswer(
-        read_billing_data=read,
+        billing_data=read,
         bill=found,
         compared=compared,
         not_compared=missing,

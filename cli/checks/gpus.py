@@ -70,16 +70,16 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
 def owners(url: str | None) -> Iterator[Finding]:
     """Check that each GPU that reported recently is assigned to an engine."""
     from store.queries import Window
-    from store.rollups.sample_rollups import stretches
+    from store.rollups.sample_rollups import read_counter_spans
     from store.rollups.sample_tables import DEVICES, ENGINES
 
     def ask(engine: Engine, newest: int) -> tuple[list[tuple[str, str]], list[str]]:
         minute = 60 * 10**9
         start = max(0, newest - LOOKBACK_NS) // minute * minute
         window = Window(start, (newest // minute + 1) * minute)
-        engines, gpus = stretches(engine, window, (ENGINES, DEVICES))
-        replicas = sorted({replica for replica, *_ in engines.things})
-        return [(replica, gpu) for replica, gpu in gpus.things if replica not in replicas], replicas
+        engines, gpus = read_counter_spans(engine, window, (ENGINES, DEVICES))
+        replicas = sorted({replica for replica, *_ in engines.owners})
+        return [(replica, gpu) for replica, gpu in gpus.owners if replica not in replicas], replicas
 
     found = query_newest_data(url, ask)
     if found is None or not found[1]:

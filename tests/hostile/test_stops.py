@@ -17,7 +17,7 @@ from tailspan_vllm.request.record import RequestRecord
 
 from alerts.evaluation.counting import EVALUATION_S, count_requests
 from alerts.evaluation.evaluator import Evaluator
-from alerts.objectives import read_counted_range as counted_of
+from alerts.objectives import counted as counted_of
 from alerts.openslo.reader import OBJECTIVES, load
 from server import http_check
 from store.alerting.slo_counts import NUMBERS, read_counted_range, read_counts

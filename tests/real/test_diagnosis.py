@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rig.faults.catalogue import FAULTS
-from rig.faults.evaluation import NO_INCIDENT, Judged, judged
+from rig.faults.evaluation import NO_INCIDENT, ExplanationResult, evaluate_explanation
 from rig.faults.recording import record
 from rig.faults.traffic import Traffic
 
@@ -16,7 +16,9 @@ USUAL = Traffic(rate_per_s=16.0, output_tokens=(10, 22))
 
 
 @pytest.fixture(scope="module")
-def explained(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judged]:
+def explained(
+    installed: None, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, ExplanationResult]:
     """Return each fault on one server after a period of usual load, with its diagnosis."""
     folder: Path = tmp_path_factory.mktemp("faults")
     # Twice the visible severity, because each fault must act several times in 15 s.
@@ -24,11 +26,11 @@ def explained(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict
     cases = record(
         faults, folder, seed=0, severity=2.0, before_s=15.0, during_s=15.0, log_line=lambda _: None
     )
-    return {case.name: judged(case) for case in cases}
+    return {case.name: evaluate_explanation(case) for case in cases}
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_the_fault_is_named_first(explained: dict[str, Judged], cause: str) -> None:
+def test_the_fault_is_named_first(explained: dict[str, ExplanationResult], cause: str) -> None:
     found = explained[cause]
     assert found.verdict != NO_INCIDENT, found
     assert found.first == cause, found

@@ -41,7 +41,7 @@ from store.database import open_database
 from store.queries import Window
 from store.rollups.bucket_builder import build_marked
 from store.rollups.buckets import nearest_ranks
-from store.rollups.marks import SAMPLED, begin
+from store.rollups.marks import SAMPLE_ROLLUPS, begin
 from store.rollups.queries import rollups
 from store.rollups.sample_tables import DEVICES, ENGINES
 from store.rollups.tables import BINS, MARKS, MINUTE_S, ROLLUPS, STATE
@@ -240,7 +240,16 @@ def rolled_up(url: str, traffic: Traffic) -> dict[str, Any]:
 def roll_up_anew(url: str) -> None:
     """Delete all rollups, so that the next query computes them from all rows."""
     engine = open_database(url, create=False)
-    tables = [ROLLUPS, BINS, MARKS, STATE, ENGINES.kept, DEVICES.kept, SAMPLED.marks, SAMPLED.state]
+    tables = [
+        ROLLUPS,
+        BINS,
+        MARKS,
+        STATE,
+        ENGINES.rollups,
+        DEVICES.rollups,
+        SAMPLE_ROLLUPS.marks,
+        SAMPLE_ROLLUPS.state,
+    ]
     with writing(engine) as connection:
         for table in tables:
             connection.execute(delete(table))

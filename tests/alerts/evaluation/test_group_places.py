@@ -1,4 +1,4 @@
-from hypothesis import changes
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.evaluation.group_places import Candidates, assign_places
@@ -62,7 +62,7 @@ def test_memory_is_bounded_and_active_groups_stay() -> None:
     assert made.hours(("acme",)) == 1
 
 
-@changes(
+@given(
     st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 24), max_size=30),
     st.dictionaries(st.text(min_size=1, max_size=3), st.integers(0, 168), max_size=5),
 )

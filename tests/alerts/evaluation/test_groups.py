@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from hypothesis import changes
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
@@ -172,7 +172,7 @@ def test_before_the_first_evaluation_groups_are_found_in_the_rows(
 VALUES = st.sampled_from(["", "a", "b", "other", 'quo"te', "naïve", "line\nend"])
 
 
-@changes(
+@given(
     placed=st.lists(st.tuples(VALUES, VALUES), unique=True, max_size=4), tenant=VALUES, model=VALUES
 )
 def test_every_request_is_in_exactly_one_group(
@@ -189,7 +189,7 @@ def test_every_request_is_in_exactly_one_group(
     assert chosen == [(tenant, model) if (tenant, model) in placed else groups.other(by)]
 
 
-@changes(st.tuples(st.text(max_size=20), st.text(max_size=20)))
+@given(st.tuples(st.text(max_size=20), st.text(max_size=20)))
 def test_a_group_is_kept_as_text_and_read_back(group: Group) -> None:
     if any("\ud800" <= letter <= "\udfff" for value in group for letter in value):
         return

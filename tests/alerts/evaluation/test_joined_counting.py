@@ -8,7 +8,7 @@ from alerts.expression import parse
 from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput
 from tests.store.joined.rows import START_NS, S
-from tests.store.joined.test_users import BOTH, STATED, pair, put
+from tests.store.joined.test_user_requests import BOTH, STATED, pair, put
 
 START_S = START_NS // S
 NUMBER = 50

@@ -444,12 +444,12 @@ def test_a_failed_request_does_not_affect_the_others(
     for name in ("odd", "other"):
         server.add(name, 10)
     server.step()
-    build_marked = server.observer.ledger.build_marked
+    settle = server.observer.ledger.settle
 
     def settle_but_one(track: Track, *last: Any) -> Account | None:
         if track.request_id == "odd":
             raise ZeroDivisionError
-        return build_marked(track, *last)
+        return settle(track, *last)
 
     monkeypatch.setattr(server.observer.ledger, "settle", settle_but_one)
     server.step(ending=["odd", "other"])

@@ -47,7 +47,7 @@ class Run:
 
     def end(self, request: "Request") -> None:
         self.live.remove(request)
-        account = self.ledger.build_marked(request.track)
+        account = self.ledger.settle(request.track)
         assert account is not None
         assert account.bill is not None
         self.bills.append(account.bill)
@@ -131,6 +131,6 @@ def test_forgotten_steps_do_not_shift_the_sums() -> None:
 def test_without_a_fit_tokens_share_the_step() -> None:
     ledger = Ledger(StepModel())
     ledger.end_step(Work(30, 450.0, 0, 10), 0.0, 4.0, 11)
-    account = ledger.build_marked(Track("a", 0.0, chunks=[Chunk(0, 30, 450.0)]))
+    account = ledger.settle(Track("a", 0.0, chunks=[Chunk(0, 30, 450.0)]))
     assert account is not None
     assert account.bill == pytest.approx((3.0, 0.0))

@@ -46,7 +46,7 @@ def tracked(prefill: int, decodes: int) -> Track:
 def test_a_request_alone_has_only_own_time() -> None:
     ledger = Ledger(KnownModel())
     run(ledger, [Work(1000, 5e5, 0, 0), *(Work(0, 0, 1000 + k, 1) for k in range(1, 50))])
-    account = ledger.build_marked(tracked(1000, 49))
+    account = ledger.settle(tracked(1000, 49))
     assert account is not None
     assert account.prefill is not None
     assert account.decode is not None
@@ -60,7 +60,7 @@ def test_a_co_scheduled_prefill_is_charged_to_others_prefill() -> None:
     works = [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))]
     works[10] = decode_step(prefill=10_000)
     run(ledger, works)
-    account = ledger.build_marked(tracked(1000, 20))
+    account = ledger.settle(tracked(1000, 20))
     assert account is not None
     assert account.decode is not None
     assert account.decode.others_prefill == pytest.approx(0.1, rel=0.01)
@@ -72,7 +72,7 @@ def test_batch_growth_is_charged_to_others_decode() -> None:
     """Ten more requests with 1,000 tokens of context add 10 × (β·1,000 + δ) to each step."""
     ledger = Ledger(KnownModel())
     run(ledger, [Work(1000, 5e5, 0, 0), *(decode_step(others=10) for _ in range(20))])
-    account = ledger.build_marked(tracked(1000, 20))
+    account = ledger.settle(tracked(1000, 20))
     assert account is not None
     assert account.decode is not None
     assert account.decode.others_decode == pytest.approx(20 * 10 * 2e-4, rel=0.05)
@@ -81,7 +81,7 @@ def test_batch_growth_is_charged_to_others_decode() -> None:
 def test_a_frozen_engine_is_a_stall_of_every_running_request() -> None:
     ledger = Ledger(KnownModel())
     run(ledger, [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))], extra={7: 1.0})
-    account = ledger.build_marked(tracked(1000, 20))
+    account = ledger.settle(tracked(1000, 20))
     assert account is not None
     assert account.decode is not None
     assert account.decode.stall == pytest.approx(1.0, rel=1e-6)
@@ -104,7 +104,7 @@ def test_the_encoders_time_is_own_work_of_the_requests_with_images() -> None:
     track = tracked(1000, 20)
     track.has_encoder = True
     track.chunks = [Chunk(0, 1000, 5e5, 0.75)]
-    account = ledger.build_marked(track)
+    account = ledger.settle(track)
     assert account is not None
     assert account.prefill is not None
     assert account.encoder_s == pytest.approx(0.6)
@@ -123,7 +123,7 @@ def test_the_encoder_delays_requests_without_images() -> None:
     ledger.end_step(work, begun, begun + ledger.model.predict(work) + 0.8, 2, encodes=True)
     track = tracked(1000, 6)
     track.has_encoder = True
-    account = ledger.build_marked(track)
+    account = ledger.settle(track)
     assert account is not None
     assert account.decode is not None
     assert account.encoder_s == 0.0
@@ -134,7 +134,7 @@ def test_the_encoder_delays_requests_without_images() -> None:
 def test_a_model_without_an_encoder_has_no_encoder_time() -> None:
     ledger = Ledger(KnownModel())
     run(ledger, [Work(1000, 5e5, 0, 0), decode_step()])
-    account = ledger.build_marked(tracked(1000, 1))
+    account = ledger.settle(tracked(1000, 1))
     assert account is not None
     assert account.encoder_s is None
 
@@ -158,7 +158,7 @@ def test_preemption_is_from_eviction_to_having_caught_up() -> None:
     track.evicted_after, track.resumed_in = [5], [9]
     track.chunks.append(Chunk(9, 1005, 5e5))
     track.decodings.append(Decoding(9, 1005))
-    account = ledger.build_marked(track)
+    account = ledger.settle(track)
     assert account is not None
     assert account.decode is not None
     step_s = ledger.model.predict(decode_step())
@@ -170,7 +170,7 @@ def test_steps_in_which_a_waiting_prefill_had_no_part_are_the_others() -> None:
     """With asynchronous scheduling, a request is admitted while a step without it runs."""
     ledger = Ledger(KnownModel())
     run(ledger, [Work(10_000, 5e7, 0, 0), Work(1000, 5e5, 0, 0)])
-    account = ledger.build_marked(
+    account = ledger.settle(
         Track("r", scheduled=100.0, chunks=[Chunk(1, 1000, 5e5)], decodings=[Decoding(1, 1000)])
     )
     assert account is not None
@@ -182,7 +182,7 @@ def test_steps_in_which_a_waiting_prefill_had_no_part_are_the_others() -> None:
 def test_a_request_older_than_the_ring_gets_no_split() -> None:
     ledger = Ledger(KnownModel(), capacity=8)
     run(ledger, [decode_step() for _ in range(64)])
-    assert ledger.build_marked(tracked(1000, 60)) is None
+    assert ledger.settle(tracked(1000, 60)) is None
 
 
 def test_before_the_model_is_ready_the_split_is_unknown_but_the_gap_is_not() -> None:
@@ -191,7 +191,7 @@ def test_before_the_model_is_ready_the_split_is_unknown_but_the_gap_is_not() -> 
     for _ in range(10):
         ledger.end_step(decode_step(), now, now + 0.01, 1)
         now += 0.01
-    account = ledger.build_marked(tracked(10, 9))
+    account = ledger.settle(tracked(10, 9))
     assert account is not None
     assert account.prefill is None
     assert account.decode is None
@@ -208,10 +208,10 @@ def test_the_most_prefill_of_others_is_of_one_step() -> None:
     track.evicted_after, track.resumed_in = [5], [9]
     track.chunks.append(Chunk(9, 1005, 5e5))
     track.decodings.append(Decoding(9, 1005))
-    account = ledger.build_marked(track)
+    account = ledger.settle(track)
     assert account is not None
     assert account.others_prefill_tokens_max == 450
-    alone = ledger.build_marked(Track("r", 100.0, chunks=[Chunk(0, 1000, 0.0)]), last=0)
+    alone = ledger.settle(Track("r", 100.0, chunks=[Chunk(0, 1000, 0.0)]), last=0)
     assert alone is not None
     assert alone.others_prefill_tokens_max == 300
 
@@ -231,7 +231,7 @@ def test_gaps_and_prefills_are_found_in_the_ring(seed: int, first: int, steps: i
         chunks=[Chunk(begin, 0, 0.0)],
         decodings=[Decoding(begin, 9)],
     )
-    account = ledger.build_marked(track, last)
+    account = ledger.settle(track, last)
     assert account is not None
     assert account.others_prefill_tokens_max == max(tokens[begin : last + 1])
     gaps = [ledger._end_of(k) - ledger._end_of(k - 1) for k in range(begin + 1, last + 1)]
@@ -268,7 +268,7 @@ def test_parts_are_positive_and_sum_to_the_phase(seed: int, preempt: bool, chunk
         track.decodings[0].last = evicted
         track.evicted_after, track.resumed_in = [evicted], [back]
         track.decodings.append(Decoding(back, 901))
-    account = ledger.build_marked(track)
+    account = ledger.settle(track)
     assert account is not None
     assert account.prefill is not None
     assert account.decode is not None

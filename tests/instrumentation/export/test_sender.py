@@ -225,7 +225,7 @@ def test_a_start_is_sent_after_an_outage(sending: Callable[..., Sender], protoco
         assert sink.starts[0].at_unix_ns == state.started_unix_ns
     if protocol == "grpc":
         return  # the gRPC exporter has its own retries, so one start is enough
-    until(lambda: sender._reports.away)
+    until(lambda: sender._reports.unavailable)
     with collecting(port) as (again, _):
         until(lambda: again.starts)
         assert again.starts == sink.starts

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from analysis.compare.question import SPLITS
 from store.queries import Window
-from store.requests.lookup import LONGEST
+from store.requests.lookup import MAX_ID_CHARS
 from ui.frame import address
 from ui.frame.pages import BY_KEY
 from ui.frame.view import (
@@ -68,7 +68,7 @@ def the_views(draw: Any) -> View:
         view.following("1h").paused_at(start),
         view.between(start, start + draw(st.integers(1, 86_400 * SECOND_NS))),
     )
-    incident = draw(st.none() | st.text(min_size=1, max_size=LONGEST))
+    incident = draw(st.none() | st.text(min_size=1, max_size=MAX_ID_CHARS))
     return replace(reached[draw(st.integers(0, 2))], incident=incident)
 
 
@@ -185,7 +185,7 @@ KEY = RequestKey(None, "ab" * 16, "cd" * 8)
         ("?page=request&request=chatcmpl-1", "chatcmpl-1"),
         ("https://host/without", "https://host/without"),
         (" chatcmpl-1\n", "chatcmpl-1"),
-        ("x" * 10_000, "x" * LONGEST),
+        ("x" * 10_000, "x" * MAX_ID_CHARS),
         ("  ", None),
     ],
 )

@@ -41,5 +41,5 @@ def read_outside(engine: Engine, window: Window, equals: Mapping[str, str | None
             label: probe_label_values(engine, window, label)[:MAX_OPTIONS]
             for label in ("region", "endpoint")
         },
-        None if answer.places else newest_probe_unix_ns(engine, equals),
+        None if answer.endpoints else newest_probe_unix_ns(engine, equals),
     )
