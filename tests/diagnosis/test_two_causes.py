@@ -112,7 +112,7 @@ def test_a_restart_and_a_higher_load_share_the_backlog() -> None:
 
 
 def test_a_baseline_that_begins_late_does_not_mean_less_traffic() -> None:
-    """The first half of the baseline has no data, and the request rate is unchanged."""
+    """The first two thirds of the baseline have no data, and the request rate is unchanged."""
     waited = later(quiet(), queue_seats_s=0.6)
     late_requests = waited.rows(waited.received_unix_ns >= BASELINE.to_unix_ns * 2 // 3)
     assert "load_exceeds_capacity" not in shares(asked(late_requests))

@@ -265,7 +265,7 @@ def test_headers_and_paths_are_truncated() -> None:
         exchanges.append(exchange)
         ended(exchange)
 
-    capture.exchange_ended = keep  # type: ignore[method-assign]  # looked at on the way
+    capture.exchange_ended = keep  # type: ignore[method-assign]
     huge = b"x" * 2_000_000
     names = (b"x-tenant-id", b"traceparent", b"tracestate", b"x-request-id", b"cookie")
     headers = [(name, huge) for name in names]

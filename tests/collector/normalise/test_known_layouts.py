@@ -202,7 +202,7 @@ def _changed(body: bytes, change: Callable[[Any], object]) -> bytes:
 
 
 def test_skipped_points_stay_skipped() -> None:
-    """A newer sender's metrics are skipped, and its samples are read."""
+    """An unknown metric and a point without a value are skipped, and the other points are read."""
 
     def newer(metrics: list[Metric]) -> None:
         metrics[0].name = "tailspan.engine.of_a_later_version"
