@@ -1,4 +1,4 @@
-"""The parts of real starts: eager and compiled; several API servers and engines.
+"""The parts of real starts: eager and compiled, forked and spawned, and with several engines.
 
 On a CPU, vLLM runs each worker in a process of its own, so the workers' reports are tested too.
 """
@@ -54,8 +54,11 @@ def test_the_parts_of_an_eager_and_a_compiled_start_sum_to_the_start(
     """The parts sum to the time until /health, which the test asks each half second."""
     caches = {"VLLM_CACHE_ROOT": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch")}
     compiled = {}
-    for name, flag in (("eager", "--enforce-eager"), ("compiled", "--no-enforce-eager")):
-        server = begin(start_module_vllm, flag, **caches)
+    for name, flag, method in (
+        ("eager", "--enforce-eager", "spawn"),
+        ("compiled", "--no-enforce-eager", "fork"),
+    ):
+        server = begin(start_module_vllm, flag, VLLM_WORKER_MULTIPROC_METHOD=method, **caches)
         send_all(server.port, _CALLS, concurrency=8)
         (row,) = starts_of(tailspan, server)
         parts = parts_of(row)
