@@ -162,6 +162,12 @@ def assert_parts_sum(row: Row, *, whole: bool = False) -> None:
             assert min(parts) >= 0
 
 
+def share_of_queue(rows: dict[str, Row], part: str) -> float:
+    """Return this cause's share of all queue time."""
+    waited_s = sum(row["queue_s"] for row in rows.values())
+    return float(sum(row[f"queue_{part}_s"] for row in rows.values()) / waited_s)
+
+
 def write_plugin(folder: Path, name: str, code: str, entry: str) -> None:
     """Write a distribution with a vLLM plugin, which is loaded if `folder` is on the path.
 
