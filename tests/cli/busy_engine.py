@@ -1,4 +1,4 @@
-"""Makes the samples and the start of an engine that is half busy for ten minutes."""
+"""Samples and the start of an engine that is half busy for ten minutes."""
 
 from telemetry.engines import EngineSample
 from telemetry.starts import EngineStart
@@ -8,7 +8,6 @@ NS = 10**9
 
 
 def samples() -> list[EngineSample]:
-    """Return a sample every ten seconds."""
     return [
         EngineSample(
             replica="r",
@@ -23,7 +22,6 @@ def samples() -> list[EngineSample]:
 
 
 def start(device: str | None, gpus: int) -> EngineStart:
-    """Return the start of the engine on GPUs of a kind."""
     return EngineStart(
         replica="r",
         engine=0,

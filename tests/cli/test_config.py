@@ -35,7 +35,7 @@ SECOND = replace(
 
 @pytest.fixture
 def config(url: str) -> Callable[..., Result]:
-    """Run `tailspan config` on a database with two starts, or with the given starts."""
+    """Return a function that runs `tailspan config` on two starts, or on the given starts."""
 
     def run(*words: str, starts: tuple[EngineStart, ...] = (FIRST, SECOND)) -> Result:
         engine = open_database(url)

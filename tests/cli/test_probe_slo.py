@@ -1,4 +1,4 @@
-"""Objectives on probes in `tailspan slo` and on the SLOs page."""
+"""Objectives on probes, in `tailspan slo` and on the SLOs page."""
 
 import json
 from pathlib import Path

@@ -217,7 +217,6 @@ def test_wrong_usage_exits_2_with_the_value_and_the_allowed_ones(
 
 
 def test_a_missing_database_exits_2_and_is_not_created(run: Run, tmp_path: Path) -> None:
-    """A command that reads never creates a file."""
     result = run("requests")
     assert result.exit_code == 2
     assert "there is no database at" in result.stderr
@@ -244,7 +243,7 @@ def test_the_default_window_is_the_last_quarter_of_an_hour(
 
 
 def test_a_closed_output_pipe_is_not_an_error(url: str, fill: Fill, request_row: Requests) -> None:
-    """`tailspan requests --format json | head -1` is not a failure."""
+    """This happens in `tailspan requests --format json | head -1`."""
     fill(*(request_row(i % 500, span_id=f"{i:016x}") for i in range(5_000)))
     words = ["requests", "--from", "1763634000", "--format", "json", "--database", url]
     with subprocess.Popen(

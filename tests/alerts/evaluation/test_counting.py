@@ -39,7 +39,7 @@ Row = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def fill(engine: Engine, request_row: Row) -> Callable[[range], None]:
-    """Store one request per minute: every fifth is bad, every seventh is aborted early."""
+    """Store one request per minute: every fifth is bad, and every seventh is aborted early."""
 
     def commit(minutes: range) -> None:
         rows = []
@@ -141,7 +141,7 @@ def test_later_requests_are_added(engine: Engine, fill: Fill) -> None:
 
 
 def test_only_settled_counts_are_stored(engine: Engine, fill: Fill) -> None:
-    """The rows of recent requests may still be in transit."""
+    """Rows of recent requests may still be on their way."""
     fill(range(100))
     now_s = START_S + 100 * 60
     keep_tally(engine, FAST, now_s)
