@@ -131,7 +131,6 @@ def record() -> Callable[..., RequestRecord]:
 
 @pytest.fixture
 def span(record: Callable[..., RequestRecord], resource: Resource) -> Callable[..., ReadableSpan]:
-    """Return a function that makes the instrumentation's span for a request."""
     return lambda **changes: span_of(record(**changes), resource)
 
 

@@ -1,4 +1,4 @@
-"""OTLP messages as the instrumentation sends them, with times that a test sets."""
+"""OTLP messages of the instrumentation, at times that a test sets."""
 
 import itertools
 import urllib.request
@@ -35,7 +35,6 @@ def resource(replica: str, process: int = 7) -> Resource:
 
 
 def record(ended_unix_ns: int, ttft_s: float = 0.2, **changes: Any) -> RequestRecord:
-    """Return a request of 4 s that ended at this time."""
     given: dict[str, Any] = {
         "received": 100.0,
         "arrived": 100.0,
@@ -100,7 +99,6 @@ def start(
 
 
 def post(collector: Collector, path: str, body: bytes) -> bytes:
-    """Send a message to a collector's HTTP port and return the response."""
     asked = urllib.request.Request(
         f"http://127.0.0.1:{collector.http_port}{path}",
         body,

@@ -44,7 +44,7 @@ def test_every_call_comes_from_one_thread() -> None:
 
 
 def test_a_driver_that_hangs_is_not_called_again_until_it_returns() -> None:
-    """Otherwise each second would add one blocked thread."""
+    """A call each second would block one more thread each second."""
     library = Library()
     library.going.clear()
 

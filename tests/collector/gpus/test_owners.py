@@ -65,7 +65,7 @@ def test_foreign_processes_on_a_gpu_are_counted(owners: Owners, proc: FakeProc) 
 
 
 def test_a_gpu_without_a_replica_has_the_machines_name(owners: Owners) -> None:
-    """Otherwise an idle GPU would not be shown."""
+    """A GPU without a replica is shown with the machine's name, so that idle GPUs stay visible."""
     found = own(
         owners,
         reading("GPU-1"),
