@@ -228,8 +228,6 @@ def span(request_record: Callable[..., RequestRecord]) -> Callable[..., Readable
 
 @pytest.fixture
 def request_record() -> Callable[..., RequestRecord]:
-    """Return a record of a request that just ended, as the instrumentation makes it."""
-
     def make(**about: Any) -> RequestRecord:
         now = time.monotonic()
         plain: dict[str, Any] = {

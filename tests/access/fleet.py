@@ -109,8 +109,6 @@ _OBJECTIVES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A stored fleet."""
-
     url: str
     objectives: Path
     roles: Path

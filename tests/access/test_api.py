@@ -39,7 +39,7 @@ def tokens() -> Tokens:
 
 
 def asked(fleet: Fleet) -> list[tuple[str, dict[str, Any]]]:
-    """Return questions about everything, and about data that some roles may not see."""
+    """Return questions about all data, and about data that some roles may not see."""
     last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
     hidden, secret = fleet.key_of("hiddenco"), fleet.key_of("hiddenco", "secret-model")

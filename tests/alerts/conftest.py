@@ -92,7 +92,7 @@ def _objective_of(text: str) -> Objective:
 
 @pytest.fixture
 def promtool(tmp_path: Path) -> Callable[..., None]:
-    """Return a function that runs one rule test; values and evaluations are `interval` apart."""
+    """Return a function that runs one rule test, with samples and evaluations every `interval`."""
 
     def run(
         rules: str,

@@ -1,5 +1,3 @@
-"""Objectives over requests and over Prometheus queries, with and without groups."""
-
 import json
 from collections.abc import Sequence
 
@@ -55,7 +53,7 @@ def query_document(**ratio: object) -> str:
 
 
 def query_objective(**ratio: object) -> Objective:
-    """Return an objective with this ratioMetric of Prometheus queries."""
+    """Return an objective with this ratioMetric, whose sources are Prometheus queries."""
     sources = ("total", "good", "bad", "raw")
     return objective_of(
         query_document(**{k: {"query": v} if k in sources else v for k, v in ratio.items()})

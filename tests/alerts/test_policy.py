@@ -62,7 +62,7 @@ def test_windows_shares_and_factors_equal_sloths(
 
 
 def test_a_fortnights_shares_lie_between_a_weeks_and_four_weeks() -> None:
-    """Each share is the geometric mean of the week's and the four weeks', to four digits."""
+    """Each share is the geometric mean of the shares for one and four weeks, to four digits."""
     by_days = {each.period_s // DAY_S: each.windows for each in built_in()}
     for week, fortnight, four in zip(by_days[7], by_days[14], by_days[28], strict=True):
         mean = (float(week.budget_share) * float(four.budget_share)) ** 0.5

@@ -32,7 +32,7 @@ SHAPE = json.dumps(
 def divided(
     rps: tuple[float, float, float] = (2.0, 800.0, 200.0), role: str | None = None, **about: Any
 ) -> tuple[Bill, Sides]:
-    """Return an engine's bill for an hour, and its division into sides.
+    """Return an engine's bill for an hour, and its sides.
 
     Args:
         rps: requests per second, and prompt and output tokens per request.

@@ -36,7 +36,7 @@ def test_the_share_is_that_of_the_past_up_to_the_newest_request(
 def test_the_past_is_complete_when_it_is_evaluated(
     engine: Engine, store: Callable[[int], None]
 ) -> None:
-    """An evaluation by an earlier run does not count, because that run had other incidents."""
+    """An evaluation by an earlier run does not count: that run had other incidents."""
     store(TO_S - 1)
     keep_evaluation(engine, "chat", FROM_S, [])
     assert arriving(engine, PAST, TO_S * NS) is not None
@@ -45,7 +45,7 @@ def test_the_past_is_complete_when_it_is_evaluated(
 
 
 def test_a_missing_past_is_not_waited_for_indefinitely(engine: Engine) -> None:
-    """After the wait, the page says that the past is missing."""
+    """After the wait, the page shows that the past is missing."""
     assert arriving(engine, PAST, (TO_S + GIVE_UP_S + 1) * NS) is None
 
 

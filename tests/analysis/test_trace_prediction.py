@@ -147,7 +147,7 @@ def test_requests_that_do_not_fit_are_rejected() -> None:
 
 
 def test_shared_prefixes_of_a_trace_are_cached() -> None:
-    """With a KV cache, the model of the cache finds the shared prefixes."""
+    """The modelled KV cache finds the shared prefixes."""
     n = 300
     arrivals = Arrivals(
         received_s=np.arange(n, dtype=np.float64) * 0.5,

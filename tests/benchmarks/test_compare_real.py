@@ -36,7 +36,7 @@ NO_WORSE, UNDECIDED = CompareVerdict.NO_WORSE, CompareVerdict.UNDECIDED
 
 
 def windows(chance: np.random.Generator, factor: float) -> tuple[Latencies, Latencies]:
-    """Return two windows with equal arrivals; the second's latencies are `factor` times as long."""
+    """Return two windows with equal arrivals; the second's latencies are `factor` times larger."""
     at_s = np.sort(chance.uniform(0, 75, 450))
     work = chance.exponential(size=450) + 1
     sides = []

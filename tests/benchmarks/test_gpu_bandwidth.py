@@ -75,7 +75,7 @@ AT_BEST = 0.9 * PEAK
 
 
 class Machine(Driver):
-    """A fake GPU that takes a fake clock's time to move bytes.
+    """A fake GPU that moves bytes in the time of a fake clock.
 
     The fake driver updates the counters ten times per second.
     """

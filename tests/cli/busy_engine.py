@@ -1,5 +1,3 @@
-"""Samples and the start of an engine that is half busy for ten minutes."""
-
 from telemetry.engines import EngineSample
 from telemetry.starts import EngineStart
 from tests.cli.output import START_S

@@ -78,7 +78,7 @@ def queued(
 def exported(
     stranger: Callable[..., str], http_answer: Callable[..., bytes]
 ) -> Callable[[str], tuple[str, int]]:
-    """Return a function that serves metrics as Tailspan does, and returns host and port."""
+    """Return a function that serves these metrics like Tailspan, and returns host and port."""
 
     def serve(metrics: str) -> tuple[str, int]:
         address = urlsplit(stranger({"/metrics": http_answer(body=metrics)}))

@@ -102,7 +102,6 @@ class Application:
 
     @property
     def spans(self) -> list[ReadableSpan]:
-        """Return the spans of all requests so far, inner spans first."""
         return list(self._exporter.get_finished_spans())
 
     def answer(self, before: Callable[[], None] = lambda: None) -> Waited:
@@ -155,7 +154,6 @@ def model_server() -> Any:
 
 
 def export(spans: list[ReadableSpan], port: int) -> None:
-    """Send spans to a collector."""
     exporter = OTLPSpanExporter(f"http://127.0.0.1:{port}/v1/traces", timeout=30)
     exporter.export(spans)
     exporter.shutdown()  # type: ignore[no-untyped-call]

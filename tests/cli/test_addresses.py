@@ -18,7 +18,7 @@ from cli.options.addresses import Host, authority, base_url, is_loopback
     ],
 )
 def test_a_base_url_may_have_a_slash_and_v1(given: str, read: str) -> None:
-    """OpenAI's clients require the /v1."""
+    """OpenAI's clients require the `/v1`."""
     assert base_url(given) == read
 
 

@@ -1,7 +1,4 @@
-"""Cache lookups from a gateway's spans to the command's output.
-
-Hits change no other result.
-"""
+"""Cache lookups, from the spans of gateways to the output of commands."""
 
 import json
 from collections.abc import Callable
@@ -188,7 +185,7 @@ def test_a_hit_of_embeddings_inside_a_call_leaves_the_call_a_request(engine: Eng
 def test_a_hit_does_not_take_the_network_time_of_the_request_it_repeats(
     engine: Engine, request_row: Row
 ) -> None:
-    """The id of a cached response is that of an earlier request."""
+    """A cached response has the id of the response that was stored."""
     with Writer(engine) as writer:
         server = request_row(
             1, request_id="chatcmpl-0", received_unix_ns=AT, e2e_s=1.5, ttft_s=None, streamed=False

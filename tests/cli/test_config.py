@@ -35,8 +35,6 @@ SECOND = replace(
 
 @pytest.fixture
 def config(url: str) -> Callable[..., Result]:
-    """Return a function that runs `tailspan config` on two starts, or on the given starts."""
-
     def run(*words: str, starts: tuple[EngineStart, ...] = (FIRST, SECOND)) -> Result:
         engine = open_database(url)
         with Writer(engine) as writer:

@@ -314,7 +314,7 @@ def test_metrics_of_another_program_have_no_targets(exported: Exported) -> None:
 
 
 def test_a_clock_that_is_off_is_named_with_what_to_do(exported: Exported) -> None:
-    """A clock that is ahead is a failure. Data that is late may come from a queue instead."""
+    """A clock that is ahead is a failure. Late data may also come from a queue."""
     shown = (
         'tailspan_clock_lead_seconds{source="a"} 42.5\n'
         'tailspan_clock_lead_seconds{source="b\x1b[31m"} -95.0\n'

@@ -52,9 +52,9 @@ class Up:
 
 @pytest.fixture
 def up(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Return a function that runs Tailspan and an action.
+    """Return a function that runs Tailspan with an action, and returns the output.
 
-    It then stops Tailspan as Ctrl-C does, and returns the output.
+    After the action, Tailspan stops as with Ctrl-C.
     """
     engine = open_database(url)
     printed: list[str] = []

@@ -15,7 +15,6 @@ SERVERS = ("up", "collect", "ui", "mcp")
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:
-    """Yield the words of every command and subcommand."""
     context = click.Context(tailspan)
     for verb in COMMANDS:
         command = tailspan.get_command(context, verb)

@@ -23,7 +23,6 @@ def run(*words: str, **variables: str) -> Result:
 
 @pytest.fixture
 def state_url(url: str, tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> str:
-    """Fill a database and a separate state database, and return the URL of the state."""
     state_url = f"sqlite:///{tmp_path}/state.db"
     engine = open_database(url, state_url)
     with Writer(engine) as writer:

@@ -53,7 +53,7 @@ def parent_of(status: Path) -> int | None:
 
 
 def gone(process: int) -> bool:
-    """Return whether a process ended within a wait."""
+    """Wait for a process to end, and return whether it ended."""
     deadline = time.monotonic() + PATIENCE_S
     while parent_of(Path("/proc", str(process), "stat")) is not None:
         if time.monotonic() > deadline:
@@ -198,7 +198,7 @@ def test_wrong_options_are_refused(words: list[str], wanted: list[str], url: str
 
 
 def test_a_closed_output_does_not_stop_tailspan(span: MakeSpan, url: str, tmp_path: Path) -> None:
-    """This happens in `tailspan up | head -1`."""
+    """`head -1` closes the output in `tailspan up | head -1`."""
     read, write = os.pipe()
     command = tailspan_command("up", "--database", url, *FREE_PORTS, "--no-explorer")
     with subprocess.Popen(command, cwd=tmp_path, stdout=write, stderr=write) as process:

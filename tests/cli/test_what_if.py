@@ -231,7 +231,7 @@ def test_a_prediction_that_a_deploy_can_confirm_is_kept(
 def test_the_json_api_keeps_no_prediction(
     ask: Callable[..., Result], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It only reads."""
+    """The JSON API only reads."""
     monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
     ends = [("from", str(START_S)), ("to", str(START_S + SECONDS))]
     found = answered("what-if", [("set", "max_num_seqs=64"), *ends])

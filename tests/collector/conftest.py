@@ -141,8 +141,6 @@ def trace_message(span: Callable[..., ReadableSpan]) -> Callable[..., ExportTrac
 
 @pytest.fixture
 def metrics(resource: Resource) -> Callable[..., MetricsData]:
-    """Return a function that makes the metrics of one engine."""
-
     def make(**changes: Any) -> MetricsData:
         state = EngineState(
             engine=0,
@@ -182,8 +180,6 @@ def metrics_message(
 
 @pytest.fixture
 def events_message(resource: Resource) -> Callable[..., ExportLogsServiceRequest]:
-    """Return a function that makes the message about an engine's start."""
-
     def make(**changes: Any) -> ExportLogsServiceRequest:
         given: dict[str, Any] = {
             "engine": 0,

@@ -118,7 +118,7 @@ def _wait(done: Callable[[], bool], why: Callable[[], object]) -> None:
 def test_no_row_is_lost_or_changed(
     between: tuple[int, MemorySink], messages: list[tuple[str, bytes]]
 ) -> None:
-    """The rows are those of messages that are sent to Tailspan directly."""
+    """The rows equal those of messages that are sent to Tailspan directly."""
     direct = MemorySink()
     with running(Collector(direct, grpc_port=0, http_port=0)) as collector:
         _post(collector.http_port, messages)

@@ -202,8 +202,6 @@ def _exporters(collector: Collector) -> list[Any]:
 
 @pytest.fixture
 def exported(span: Callable[..., ReadableSpan]) -> Callable[[Collector], list[bool]]:
-    """Return a function that sends a span with both exporters, and returns which succeed."""
-
     def export(collector: Collector) -> list[bool]:
         results = []
         for exporter in _exporters(collector):

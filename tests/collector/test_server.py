@@ -59,7 +59,7 @@ Stub: Any = TraceServiceStub  # the constructor has no type annotations
 
 
 class _Listener:
-    """A listener that records its calls, and fails if a test says so."""
+    """A listener that records its calls, and can fail."""
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
@@ -104,7 +104,6 @@ def collector_of(now_unix_ns: int) -> Callable[..., Collector]:
 
 @pytest.fixture
 def collector(sink: MemorySink, listener: _Listener, collector_of: Make) -> Iterator[Collector]:
-    """Return a running collector with a small limit."""
     limits = Limits(max_body_bytes=MAX_BODY_BYTES)
     with running(collector_of(sink, listener, limits=limits, gpu_listeners=[listener])) as made:
         yield made
@@ -523,7 +522,6 @@ JSON = {"Content-Type": "application/json"}
 
 
 def _span_json(trace_id: str) -> dict[str, Any]:
-    """Return a request's span in OTLP/JSON, written by hand."""
     return {
         "traceId": trace_id,
         "spanId": "00f067aa0ba902b7",

@@ -34,7 +34,7 @@ def engine_stretches(
     fit: Sequence[float] | None = None,
     work: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> EngineStretches:
-    """Return the samples of each (replica, engine), as (Unix seconds, total busy seconds)."""
+    """Return the stretches of samples, which are (Unix seconds, total busy seconds)."""
     counts, which, rows, first, last = [], [], [], [], []
     for (replica, engine), pairs in samples.items():
         counts.append(Count(replica, engine, 1, int(started_s * NS)))
@@ -74,7 +74,6 @@ def no_gpus() -> GpuStretches:
 
 
 def cells(*rows: Mapping[str, Any]) -> Cells:
-    """Return cells with labels, an hour, a number of requests, and amounts."""
     labels = [tuple(row.get(name) for name in BY) for row in rows]
     return Cells(
         by=BY,
@@ -99,7 +98,6 @@ def costs_at(usd_per_s: float, *rows: Mapping[str, Any]) -> RequestCosts:
 
 
 def start(replica: str, engine: int = 0, **about: Any) -> EngineStart:
-    """Return the start of an engine, by default on one H100."""
     plain: dict[str, Any] = {"device": DEVICE, "gpus": 1, "process": 1, "at_unix_ns": -NS}
     return EngineStart(
         replica=replica, engine=engine, config="c", arguments="{}", **{**plain, **about}

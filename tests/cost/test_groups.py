@@ -55,7 +55,6 @@ def costs(several: list[dict[str, Any]]) -> RequestCosts:
 def test_groups_are_the_sums_of_their_requests(
     several: list[dict[str, Any]], labels: list[str]
 ) -> None:
-    """The expected sums are computed one row at a time."""
     expected: dict[Any, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     split: dict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for row in several:

@@ -121,7 +121,7 @@ senders = st.lists(
 def test_idle_time_is_never_below_zero_and_the_parts_sum_to_the_bill(
     drawn: list[tuple[int, int, list[tuple[float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """The rule holds for any processes and step lengths, to 1e-9."""
+    """The sums hold to 1e-9, for any processes and step lengths."""
     points = []
     for process, began_s, samples in drawn:
         rows, at_s, total = [(float(began_s), 0.0)], float(began_s), 0.0
@@ -163,7 +163,7 @@ def test_loading_a_model_is_billed_and_named() -> None:
 
 
 def test_an_engine_that_is_still_loading_at_the_end_of_the_window_is_billed() -> None:
-    """The engine has no sample yet."""
+    """An engine that is loading has no sample yet."""
     made = accounts(stretches(), cells(), [start("r", at_unix_ns=4_000 * NS, loading_s=1_000.0)])
     total = bill(made, PRICES).total
     assert total is not None

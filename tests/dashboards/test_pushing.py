@@ -174,7 +174,7 @@ def test_without_prometheus_data_sources_are_not_changed(grafana: Grafana) -> No
 
 
 def test_a_grafana_may_live_under_a_path(grafana: Grafana) -> None:
-    """For example behind a proxy."""
+    """A proxy may serve Grafana under a path."""
     grafana.prefix = "/grafana"
     assert push(grafana).exit_code == 0
     grafana.prefix = "/grafana/"

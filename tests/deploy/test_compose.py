@@ -121,7 +121,7 @@ def test_docker_compose_accepts_the_configuration(profile: str) -> None:
 
 @pytest.mark.real
 def test_prometheus_and_alertmanager_take_their_configuration(tmp_path: Path) -> None:
-    """promtool and amtool check the files, with local paths for the container's paths."""
+    """promtool and amtool check the files, with local paths instead of the container's."""
     for program in ("promtool", "amtool"):
         if shutil.which(program) is None:
             pytest.skip(f"there is no {program}: make test-real installs it")

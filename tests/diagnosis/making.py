@@ -84,7 +84,6 @@ def quiet(number: int = 6_000, seed: int = 0, seconds: float = 1800.0) -> Reques
 
 
 def labels(values: list[str]) -> Labels:
-    """Return a column of names."""
     names = sorted(set(values))
     return Labels(np.array([names.index(each) for each in values], dtype=np.int32), tuple(names))
 
@@ -259,7 +258,6 @@ def asked(
     where: Mapping[str, str | None] | None = None,
     thresholds: Sequence[Threshold] = (),
 ) -> Explanation:
-    """Explain the window, or a part of it, against the baseline."""
     question = Question(metric, window, BASELINE, where or {})
     return explain(requests, servers or Servers(), question, thresholds)
 

@@ -123,7 +123,6 @@ def test_the_affected_kind_is_named_with_its_risk() -> None:
 def test_a_part_that_grows_alone_indicates_the_cause(
     changed: dict[str, object], metric: Metric, cause: str
 ) -> None:
-    """If only one part of the latency grew, this part indicates the cause."""
     answer = asked(later(quiet(), **changed), metric)
     assert answer.verdict is Verdict.INCIDENT
     assert answer.causes[0].id == cause
@@ -315,7 +314,7 @@ def test_traffic_of_other_models_is_no_evidence() -> None:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), metric=st.sampled_from(list(Metric)))
 def test_shares_are_between_0_and_1_and_sum_to_at_most_1(seed: int, metric: Metric) -> None:
-    """The rule also holds if one request's part shrank while the mean of all grew."""
+    """A part may shrink for one request while its mean over all requests grows."""
     draw = np.random.default_rng(seed)
 
     def changed(old: FloatArray) -> FloatArray:

@@ -135,7 +135,7 @@ def with_added(requests: Requests, tenant: str, **lengths: float) -> Requests:
 
 
 def test_requests_that_two_tenants_add_are_no_load() -> None:
-    """The other tenants send as much as before, so the load did not grow in general."""
+    """The other tenants send as much as before, so the load of all tenants did not grow."""
     requests = with_added(quiet(), "acme", prompt_tokens=6_000.0)
     requests = with_added(requests, "globex", output_tokens=2_500.0)
     requests = later(requests, queue_budget_s=1.0, queue_seats_s=0.5, decode_others_prefill_s=0.5)

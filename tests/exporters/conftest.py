@@ -12,8 +12,6 @@ NOW_UNIX_NS = 1_790_000_000 * 10**9
 
 
 class Clock:
-    """A clock that a test sets."""
-
     def __init__(self) -> None:
         self.unix_ns = NOW_UNIX_NS
 

@@ -44,7 +44,6 @@ TENANTS, REPLICAS, REQUESTS = 40, 12, 1_200
 
 
 def collector_of(replica: str) -> int:
-    """Return a replica's collector, as a gateway that routes by `service.instance.id`."""
     return zlib.crc32(replica.encode()) % COLLECTORS
 
 

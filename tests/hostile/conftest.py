@@ -1,5 +1,3 @@
-"""Servers on loopback with small limits, and raw clients."""
-
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine, Iterator
@@ -101,7 +99,6 @@ def collecting(folder: Path, url: str, *words: str) -> Tailspan:
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Read until the other side closes or resets the connection."""
     found = b""
     while True:
         try:

@@ -1,5 +1,3 @@
-"""OTLP messages of the instrumentation, at times that a test sets."""
-
 import itertools
 import urllib.request
 from collections.abc import Sequence

@@ -26,7 +26,7 @@ DAY_S = 86_400
 START_S = 1_790_000_010
 STEP_S = 15
 BURN_S = 7 * MINUTE_S
-"""The observed time of a burn in seconds; the burn pages after four minutes."""
+"""How long a burn is observed, in seconds; the burn pages after four minutes."""
 JUMP_S = range(3 * MINUTE_S, 5 * MINUTE_S)
 """The seconds with a wrong clock; the burn pages during this time."""
 

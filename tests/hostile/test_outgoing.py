@@ -20,8 +20,6 @@ from telemetry.starts import EngineStart
 
 
 class SlowSink(MemorySink):
-    """A sink that takes 0.2 s per batch."""
-
     def submit(
         self,
         requests: Sequence[Any],

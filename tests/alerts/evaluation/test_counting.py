@@ -58,7 +58,6 @@ def fill(engine: Engine, request_row: Row) -> Callable[[range], None]:
 
 
 def totals(engine: Engine, goodput: Goodput, to_s: int) -> tuple[int, int, dict[str, int]]:
-    """Return the numbers of bad, all and excluded requests."""
     tally = read_tally(engine, goodput, to_s - 30 * DAY_S, to_s)
     counts = tally.history.counts(to_s - 30 * DAY_S, to_s)
     return counts.bad, counts.events, tally.excluded()

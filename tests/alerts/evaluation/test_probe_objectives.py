@@ -245,7 +245,7 @@ def test_probes_that_arrive_late_are_counted(
 def test_older_requests_do_not_move_the_start_of_the_counts(
     store: Callable[[list[Probe]], Engine], request_row: Callable[..., Any], by: str
 ) -> None:
-    """If counting began before the first probe, that time would have no bad probe."""
+    """Time before the first probe must not count as time without bad probes."""
     engine = store(_history())
     now_s = START_S + 4 * 3600 + 4 * SETTLED_S
     asked = objective(where=f"where: all{by}")

@@ -56,7 +56,6 @@ class Scene:
         self.cause: str | None = None
 
     def notifier(self) -> Notifier:
-        """Return a new notifier, as after a restart."""
         return Notifier(
             self.engine,
             self.objectives,

@@ -35,7 +35,7 @@ def foreign_counters(tenant: str, ok: str, failed: str) -> dict[str, str]:
 
 
 def pages(tenants: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Return checks that only this tenant pages at a minute; an empty name means no page."""
+    """Return checks that only one tenant pages at each minute; an empty name means no page."""
     return [
         expect(PAGES, minute * MINUTE_S, {f'{{tenant="{tenant}"}}': 1} if tenant else {})
         for minute, tenant in tenants.items()
@@ -43,7 +43,7 @@ def pages(tenants: Mapping[int, str]) -> list[dict[str, Any]]:
 
 
 def expected(minutes: range) -> dict[int, str]:
-    """Return which tenant the live evaluator pages for at each minute: acme or none.
+    """Return the tenant that pages at each minute, according to the live evaluator.
 
     All requests are good for an hour, half are bad for 30 min, then all are good again.
     """

@@ -42,7 +42,7 @@ def rules() -> str:
 
 
 def fires(promtool: Run, series: dict[str, str], expected: dict[str, list[str]]) -> None:
-    """Check that exactly these alerts fire at each time: an alert's name, or SLO and severity."""
+    """Check that exactly these alerts fire at each time, by name, or by SLO and severity."""
 
     def labels(alert: str) -> str:
         slo, _, severity = alert.partition(" ")

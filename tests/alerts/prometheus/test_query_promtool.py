@@ -86,7 +86,6 @@ def expected(stretches: Sequence[tuple[int, int, int]], at_s: Sequence[int]) -> 
 
 
 def pages(fires: dict[int, bool]) -> list[dict[str, object]]:
-    """Return checks that a page fires, or does not fire, at these seconds."""
     return [expect(PAGE, at_s, ONE if found else {}) for at_s, found in fires.items()]
 
 

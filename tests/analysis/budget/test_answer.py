@@ -244,7 +244,6 @@ def test_a_layer_that_overspends_names_the_command_that_predicts_a_change(ask: A
 
 
 def test_the_lines_of_any_latencies_sum() -> None:
-    """With any parts, percentiles and budgets, the lines sum to the mean of the slowest."""
     rng = np.random.default_rng(3)
     for percentile in ("p50", "p90", "p95", "p99"):
         for latency in ("ttft", "e2e"):

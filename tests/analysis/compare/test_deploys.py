@@ -56,7 +56,6 @@ def test_a_slower_deploy_is_found_with_its_numbers(engine: Engine, deploy: Deplo
 def test_a_single_latency_gives_the_same_decision_as_compare(
     engine: Engine, deploy: Deploy
 ) -> None:
-    """`compare` reads the requests once for all latencies."""
     after = deploy.after(AFTER.to_unix_ns)
     assert after is not None
     both = compare_deploy(engine, deploy, after, BOTH)

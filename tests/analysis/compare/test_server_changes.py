@@ -49,7 +49,7 @@ def test_a_restart_and_a_first_start_are_no_change() -> None:
 
 
 def test_two_deployments_far_apart_are_two_changes() -> None:
-    """The latest one counts."""
+    """The latest deployment counts."""
     found = change_of(BEFORE, [start("r0", 100, "b"), start("r1", 160, "b"), start("r0", 800, "c")])
     assert found is not None
     assert (found.from_unix_ns, found.to_unix_ns) == (800 * 10**9, 800 * 10**9)

@@ -1,4 +1,4 @@
-"""Replays of explanations that are read from a store."""
+"""Shares and predictions by replay, for explanations that are read from a store."""
 
 from dataclasses import replace
 

@@ -38,7 +38,6 @@ SHARE = 0.05
 
 @cache
 def simulated(*causes: str) -> Dataset:
-    """Return two minutes without a fault, and then two minutes with these faults."""
     return run(
         FleetConfig(
             duration_s=float(ENDED_S),
@@ -242,7 +241,7 @@ def test_a_full_cache_without_lost_blocks_has_no_share_beside_another_cause() ->
 
 
 def test_the_wait_in_a_slow_front_end_depends_on_the_load() -> None:
-    """Each cause alone would have no effect; the recorded waits contain both."""
+    """Each cause alone would have no effect. The recorded waits are those of both."""
     injected = ["load_exceeds_capacity", "frontend_cpu"]
     causes = [proposed("frontend_cpu", 0.9), proposed("load_exceeds_capacity", 0.1)]
     front_end, load = decided(injected, causes, Metric.TTFT).shares
@@ -279,7 +278,7 @@ def test_the_flood_is_the_cause_of_a_victims_wait() -> None:
 
 
 def test_one_factor_is_divided_among_its_causes() -> None:
-    """If a replay cannot distinguish two causes, they keep the accounting's ratio."""
+    """If a replay removes two causes together, they keep their ratio in the accounting."""
     causes = [proposed("gpu_throttling", 0.6), proposed("noisy_neighbour", 0.2)]
     first, second = decided(["gpu_throttling"], causes, Metric.TPOT).shares
     assert first.value == pytest.approx(3 * second.value, rel=0.01)

@@ -35,7 +35,6 @@ def probe(number: int, **changes: Any) -> Probe:
 
 
 def failed(number: int, **changes: Any) -> Probe:
-    """Return a probe whose connection was refused."""
     measured = ("first_byte_s", "first_event_s", "first_content_s", "e2e_s", "itl_max_s")
     known = {"error": REFUSED, "error_type": "connect", "outcome": ProbeOutcome.ERROR}
     return probe(number, **{**dict.fromkeys((*measured, "cost_usd")), **known, **changes})
@@ -87,7 +86,6 @@ def rows(request_row: Callable[..., RequestTimeline], of: list[Probe]) -> list[R
 
 
 def store(url: str, results: list[Probe], server: list[RequestTimeline]) -> None:
-    """Write probes and rows of servers to a new database."""
     engine = open_database(url)
     with Writer(engine) as writer:
         writer.submit(server, [], probes=results).result(60)

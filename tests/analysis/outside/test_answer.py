@@ -200,7 +200,7 @@ def test_probes_that_were_not_sent_do_not_count(opened: Callable[..., Engine]) -
 
 
 def test_instants_out_of_order_still_sum(opened: Callable[..., Engine]) -> None:
-    """Tailspan's prober sends no such probes, but another sender may."""
+    """Tailspan's prober sends instants in order, but another sender may not."""
     results = [
         probe(
             number,

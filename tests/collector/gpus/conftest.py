@@ -34,8 +34,7 @@ def clock() -> Clock:
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Driver]]:
     """Return a function that installs a driver with these GPUs.
 
-    It first waits for the threads of earlier readers, which close their library. They must not find
-    the new driver.
+    Threads of earlier readers end first. Otherwise, they would close the new driver's library.
     """
 
     def given_back() -> None:

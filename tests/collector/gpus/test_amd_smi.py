@@ -69,7 +69,7 @@ def test_names_of_older_gpus_and_versions_are_read(smi: AmdSmi, amd: AmdSmiReade
 
 
 def test_a_value_that_is_not_applicable_is_unknown(smi: AmdSmi, amd: AmdSmiReader) -> None:
-    """The library returns `N/A` for such a value."""
+    """The library returns `N/A` for a value that the GPU does not have."""
     smi.answers["amdsmi_get_gpu_activity"] = {"gfx_activity": 250, "umc_activity": "N/A"}
     smi.answers["amdsmi_get_violation_status"] = {"active_ppt_pwr": "N/A"}
     gpu = only(amd)

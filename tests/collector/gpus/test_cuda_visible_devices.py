@@ -27,7 +27,7 @@ GPUS = [
     ],
 )
 def test_the_variable_is_read_up_to_the_first_invalid_entry(variable: str, seen: list[str]) -> None:
-    """A UUID may be shortened to a unique prefix."""
+    """An entry may be a UUID's first characters, if only one GPU has them."""
     assert visible(variable, GPUS) == seen
 
 

@@ -42,12 +42,12 @@ def only(reading: Reading) -> GpuReading:
 
 
 def test_every_code_of_the_package_has_its_meaning() -> None:
-    """If NVIDIA adds a code, `CODES` needs it, too."""
+    """If NVIDIA adds a code, `CODES` needs it."""
     assert set(CODES) == {name for name in dir(pynvml) if name.startswith("NVML_ERROR_")}
 
 
 def test_a_hopper_is_read_in_full(install: Install, reader: NvmlReader, clock: Clock) -> None:
-    """Bandwidth is the measured share of a peak of 3.35 TB/s, from memory width and clock."""
+    """Bandwidth is a share of the peak of 3.35 TB/s, which follows from memory width and clock."""
     install(Card(processes=[42, 43], reasons=0x4 | 0x20))
     gpu = only(second(reader, clock))
     assert (gpu.gpu, gpu.index, gpu.model_name) == ("GPU-1", 0, H100)

@@ -31,7 +31,6 @@ def owners(proc: FakeProc, present: WallClock) -> Owners:
 
 
 def engine(replica: str, process: int, **about: Any) -> EngineSample:
-    """Return a sample of an engine that started together with its process."""
     plain: dict[str, Any] = {
         "engine": 0,
         "at_unix_ns": NOW_UNIX_NS,
@@ -65,7 +64,7 @@ def test_foreign_processes_on_a_gpu_are_counted(owners: Owners, proc: FakeProc) 
 
 
 def test_a_gpu_without_a_replica_has_the_machines_name(owners: Owners) -> None:
-    """A GPU without a replica is shown with the machine's name, so that idle GPUs stay visible."""
+    """An idle GPU must stay visible."""
     found = own(
         owners,
         reading("GPU-1"),
@@ -166,7 +165,7 @@ def test_an_engine_that_has_counted_nothing_is_ignored(owners: Owners) -> None:
 
 
 def test_a_silent_engine_is_forgotten(owners: Owners, present: WallClock) -> None:
-    """A new process may have the same id by then."""
+    """By then, another process may have the engine's process id."""
     owners.on_stored([], [engine("chat-0", 60)])
     present.unix_ns += SILENT_NS
     assert own(owners, reading(processes=frozenset({61}))) == {"GPU-1": (HERE, 1)}

@@ -34,7 +34,7 @@ def test_an_ancestor_that_an_engine_named_is_the_replicas(pid: int) -> None:
 
 
 def test_another_machines_process_of_that_number_is_not_meant() -> None:
-    """A default replica name must contain this host. A configured name must match in start time."""
+    """A default name contains the host. For a configured name, the start time must match."""
     assert whose(WORKER, EngineProcess("other:8000", 70, COUNTS_NS)) is None
     assert whose(WORKER, EngineProcess("chat-0", 70, COUNTS_NS)) == "chat-0"
     long_ago = round((BEGAN_S - 60) * 1e9)
@@ -103,7 +103,7 @@ def test_a_server_in_the_agents_container_may_be_process_1() -> None:
 
 @pytest.mark.parametrize("replica", ["chat-0", "chat-0:8000"])
 def test_a_container_is_known_by_its_name(replica: str) -> None:
-    """A pod's host name is its name, and the server is process 1 in each pod."""
+    """A pod's host name is the pod's name, and the server in each pod is process 1."""
     pod = [process(900, 12), process(880, 1), process(860)]
     known = [
         EngineProcess(replica, 1, COUNTS_NS),

@@ -16,8 +16,6 @@ Make = Callable[..., GpuSampler]
 
 
 class Answers:
-    """A reader that returns these readings in order, and repeats the last one."""
-
     def __init__(self, *answers: Reading | Exception) -> None:
         self.answers = list(answers)
         self.asked = 0

@@ -38,7 +38,6 @@ def engine_message(
     failures: Mapping[str, int] | None = None,
     drops: Mapping[str, int] | None = None,
 ) -> bytes:
-    """Return a message with samples of the engines of one process, at one second."""
     labels: dict[str, str | int | bool] = {names.PROCESS_PID: 4242}
     if replica is not None:
         labels[names.SERVICE_INSTANCE_ID] = replica
@@ -60,7 +59,6 @@ def engine_message(
 
 
 def gpu_message(second: int = 0, *, gpus: int = 2, throttle_reasons: str = "") -> bytes:
-    """Return a message with samples of the GPUs of one machine, at one second."""
     values = {field: 1.0 if field.endswith(("_ratio", "_w")) else 1_000_000 for field in METRICS}
     return message(
         [

@@ -63,7 +63,7 @@ def test_what_a_lookup_contains() -> None:
 
 
 def test_an_addresss_query_is_not_stored() -> None:
-    """It may contain a key."""
+    """The query may contain a key."""
     assert lookup(SHAPES["portkey"][0]).route == "/v1/chat/completions"
 
 
@@ -96,7 +96,7 @@ def test_a_hit_of_any_gateway_on_the_way_answers() -> None:
 
 
 def test_the_servers_own_span_is_never_a_hit() -> None:
-    """A request with a span of the server has used the engine, whatever its attributes are."""
+    """A request that the server reports has used the engine, so it is no hit."""
     own = message(span(1, {**CALL, "gen_ai.cache.hit": True, "gen_ai.latency.e2e": 0.02,
                            "gen_ai.latency.time_in_queue": 0.0}, at_unix_ns=AT))  # fmt: skip
     own.resource_spans[0].scope_spans[0].scope.name = "vllm.llm_engine"

@@ -21,7 +21,6 @@ ABSENT: Any = object()
 
 
 def recorded() -> ExportTraceServiceRequest:
-    """Return the recorded message."""
     (message,) = json.loads(SAMPLE.read_text())["messages"]
     return ParseDict(message, ExportTraceServiceRequest())
 

@@ -312,7 +312,7 @@ def test_every_mutated_message_is_accounted_for(
 
 
 def test_drops_add_up_over_their_reasons(metrics_message: Factory, now_unix_ns: int) -> None:
-    """Requests that were rejected without credentials are not lost requests."""
+    """Requests that were rejected without credentials do not count as lost."""
     message = metrics_message()
     points = _metric(message, names.SPANS_DROPPED).sum.data_points
     for reason, count in (("refused", 5), ("too_large", 2), (names.UNAUTHENTICATED, 1000)):

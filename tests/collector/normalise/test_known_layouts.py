@@ -118,7 +118,7 @@ _INSTANTS = st.one_of(
 
 @given(st.data())
 def test_any_numbers_give_the_rows_that_all_points_give(data: st.DataObject) -> None:
-    """A known layout gives the rows and counts of a complete reading, or no result."""
+    """A known layout gives the rows and counts of a point-by-point reading, or no result."""
     failures = {"record": 2, "join": 5}
     messages = [engine_message(engines=2, failures=failures), gpu_message(gpus=2)]
     body = data.draw(st.sampled_from(messages))
@@ -248,7 +248,7 @@ def test_truncated_texts_are_counted_each_time() -> None:
 def test_an_unusual_message_is_read_point_by_point(
     change: Callable[[Any], object],
 ) -> None:
-    """If the message has a layout, the layout gives the rows of a complete reading."""
+    """If a layout is known, it gives the rows of a point-by-point reading."""
     layouts = _layouts_of(_changed(engine_message(), change))
     body = _changed(engine_message(1), change)
     read = layouts.read(body, NOW_UNIX_NS)
@@ -270,7 +270,6 @@ def test_the_memory_for_layouts_is_limited() -> None:
 
 
 def test_the_forms_of_one_length_are_limited() -> None:
-    """A message is compared with at most `MOST_FORMS` forms."""
     layouts = KnownLayouts()
     bodies = [_moved(count) for count in range(3 * MOST_FORMS)]
     assert len(set(map(len, bodies))) == 1

@@ -25,7 +25,6 @@ def record_of(message: ExportLogsServiceRequest) -> Any:
 
 
 def without(message: ExportLogsServiceRequest, name: str) -> ExportLogsServiceRequest:
-    """Return the message without this attribute in its record and resource."""
     for bearer in (record_of(message), message.resource_logs[0].resource):
         kept = [pair for pair in bearer.attributes if pair.key != name]
         del bearer.attributes[:]

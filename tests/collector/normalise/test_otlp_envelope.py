@@ -40,7 +40,7 @@ def test_a_message_of_many_empty_items_is_refused(signal: Signal, tag: bytes) ->
 
 
 def test_a_span_that_is_too_large_by_itself_is_refused() -> None:
-    """One span of allowed size can contain a million empty attributes."""
+    """One span can contain a million empty attributes."""
     with pytest.raises(TooLargeError, match=f"exceeds the limit of {MAX_PART_BYTES} bytes"):
         list(unfold(_message(Span(name="x" * MAX_PART_BYTES))))
 

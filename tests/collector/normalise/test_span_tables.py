@@ -69,7 +69,6 @@ def span(scope: Any = "vllm.tracing.otel", name: Any = "llm_request", **changes:
 
 
 def client(**changes: Any) -> Any:
-    """Return a message with one client span of 0.1 s."""
     nothing: dict[str, Any] = dict.fromkeys(
         ("gen_ai.latency.e2e", "gen_ai.latency.time_to_first_token")
     )
@@ -119,7 +118,7 @@ def test_an_unknown_span_is_skipped(scope: str, name: str) -> None:
 
 
 def test_nanoseconds_are_recognised_by_their_size() -> None:
-    """Some forks send nanoseconds, also for short queues and long responses."""
+    """Some forks of vLLM send nanoseconds instead of seconds."""
     request = one(
         span(
             **{
@@ -164,7 +163,7 @@ def test_a_failed_span_is_an_error() -> None:
 
 
 def test_the_spans_of_a_recorded_sglang_are_read() -> None:
-    """Health checks are omitted. A request that its client left has the outcome `abort`."""
+    """Health checks are omitted. If a client leaves, the outcome is `abort`."""
     requests, skipped = read("sglang-0.5.23.json")
     assert (len(requests), skipped) == (6, 10)
     for request in requests:
@@ -184,7 +183,7 @@ def test_the_spans_of_a_recorded_sglang_are_read() -> None:
 
 
 def test_sglangs_prefill_is_not_read_because_it_contains_the_queue() -> None:
-    """SGLang's "prefill" begins when the scheduler receives the request."""
+    """The "prefill" of SGLang's span begins when the scheduler receives the request."""
     request = one(
         span(
             "sglang server",
@@ -264,7 +263,6 @@ def test_a_span_without_tokens_is_not_a_request(operation: str) -> None:
 
 
 def test_a_clients_first_chunk_attribute_is_preferred() -> None:
-    """The conventions' current attribute is preferred to older ones."""
     request = one(
         client(
             **{

@@ -66,7 +66,7 @@ def test_a_request_arrives_as_it_was_recorded(trace_message: Factory, now_unix_n
 
 
 def test_phases_that_did_not_begin_stay_unknown(trace_message: Factory, now_unix_ns: int) -> None:
-    """If a client disconnects during the queue, decode is None and not 0."""
+    """If a client disconnects while its request is queued, decode is None and not 0."""
     message = trace_message(
         outcome="abort", scheduled=None, first_token=None, first_byte=None, last_token=None
     )
@@ -183,7 +183,7 @@ def _attribute(name: str, **value: Any) -> Callable[[Message], None]:
 def test_only_the_wrong_request_of_a_message_is_refused(
     trace_message: Factory, now_unix_ns: int, corrupt: Callable[[Message], None], reason: Refusal
 ) -> None:
-    """The response contains the reason."""
+    """The response contains the reason of the refusal."""
     message, good = trace_message(), trace_message()
     corrupt(message)
     message.resource_spans[0].scope_spans[0].spans.append(_span(good))

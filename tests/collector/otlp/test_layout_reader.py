@@ -55,7 +55,7 @@ def test_the_third_message_of_a_sender_has_a_known_layout() -> None:
 
 
 def test_a_layout_that_changes_and_returns_is_still_known() -> None:
-    """GPU messages alternate between layouts, because throttle reasons are texts."""
+    """The layout of a GPU's messages changes with its throttle reasons."""
     other = _Counting()
     reader = LayoutReader(other)
     for second in range(12):
@@ -157,7 +157,6 @@ def test_known_messages_are_stored_and_counted_like_others() -> None:
 
 
 def test_a_known_message_may_arrive_late_and_twice(tmp_path: Path) -> None:
-    """Each sample is stored once, with or without a known layout."""
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     exporter, other = PrometheusExporter(clock_unix_ns=lambda: NOW_UNIX_NS), _Counting()
 
@@ -201,7 +200,6 @@ def test_a_known_message_that_is_not_stored_is_not_acknowledged() -> None:
 
 
 def test_a_sender_with_many_uncommitted_rows_waits_although_its_layout_is_known() -> None:
-    """The limit of uncommitted rows applies to messages with a known layout, too."""
     sink, other = MemorySink(held=True), _Counting()
     intake = _intake(sink, other)
     body = engine_message()

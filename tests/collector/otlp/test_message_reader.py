@@ -54,7 +54,6 @@ def test_the_rows_are_those_read_here(
 
 
 def test_probes_are_those_read_here(apart: ProcessReader, trace_message: Message) -> None:
-    """The results are also equal for probes and requests in one message."""
     now_unix_ns = EXAMPLE.at_unix_ns + 10**9
     body = message("eu-west", [EXAMPLE]) + trace_message().SerializeToString()
     here = LocalReader().read(TRACES, body, False, now_unix_ns)
@@ -63,7 +62,6 @@ def test_probes_are_those_read_here(apart: ProcessReader, trace_message: Message
 
 
 def test_lookups_are_those_read_here(apart: ProcessReader, trace_message: Message) -> None:
-    """The results are also equal for lookups and requests in one message."""
     at_unix_ns = EXAMPLE.at_unix_ns
     body = cached(*of_every_cache(at_unix_ns)).SerializeToString()
     body += trace_message().SerializeToString()
@@ -151,7 +149,7 @@ def test_a_message_that_causes_an_exception_is_refused_without_its_content(
 def test_a_message_that_takes_too_long_ends_the_process(
     apart: ProcessReader, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
-    """An alarm ends the process, and the message is refused like any message that ends it."""
+    """An alarm ends the reader process, and the message is refused."""
     starting(
         monkeypatch,
         "import signal, sys, time; from collector.otlp import message_reader as r; r.MOST_S = 1;"
@@ -202,7 +200,6 @@ def test_every_signal_is_read_there(
     events_message: Callable[..., Any],
     now_unix_ns: int,
 ) -> None:
-    """Reading a message of any signal can take long."""
     for each, body in (
         (METRICS, metrics_message().SerializeToString()),
         (LOGS, events_message().SerializeToString()),

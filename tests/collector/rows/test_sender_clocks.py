@@ -98,7 +98,7 @@ def test_all_rows_of_a_fast_sender_get_the_same_correction() -> None:
 
 
 def test_the_measured_lead_is_passed_to_the_store() -> None:
-    """A large lead is used at once. A small lead must be the same in several messages."""
+    """A large lead is used at once, and a small lead after three messages."""
     clocks, found = SenderClocks(), []
     for leads in ((0.7, 0.4), (0.6, 0.3), (0.8, -0.1)):
         batch = Batch(samples=[replace(sample(leads[0]), replica="b"), sample(leads[1])])
@@ -186,7 +186,6 @@ def test_a_repeated_row_is_corrected_as_the_first_time() -> None:
 
 
 def test_the_number_of_remembered_corrections_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fleet with a fast clock must not fill the memory."""
     monkeypatch.setattr("collector.rows.sender_clocks.MOST_REPEATS", 3)
     clocks = SenderClocks()
     arrives(clocks, *(request(42.0 + place) for place in range(50)))
@@ -200,7 +199,7 @@ def test_other_senders_are_unchanged() -> None:
 
 
 def test_a_correction_stays_while_it_is_approximately_right() -> None:
-    """A new correction would change the start of the totals between two samples."""
+    """With another correction, the totals would have another start time."""
     clocks = SenderClocks()
     sent = [
         arrives(clocks, request(after + 42.0 - wait), after_s=after)[0].clock_ahead_s

@@ -85,7 +85,7 @@ vllm:prompt_tokens_cached_by_source_total{engine="0",model_name="llama",source="
 
 
 def test_offloading_is_read_by_direction_and_tier_under_both_names() -> None:
-    """The new names are preferred. Both responses have the old names."""
+    """vLLM's new metric names are preferred to the old names."""
     before = exposition.read(OFFLOADING.encode()).engines[0]
     after = exposition.read((OFFLOADING + REDESIGNED).encode()).engines[0]
     names = ("kv_offload_load_bytes_total", "kv_offload_load_s_total")
@@ -121,7 +121,6 @@ def test_the_metrics_of_a_recorded_sglang_are_read() -> None:
 
 
 def test_the_worker_of_a_dynamo_is_read_as_its_engine() -> None:
-    """A worker of Dynamo also exports the series of its engine."""
     answer = exposition.read((SAMPLES / "dynamo-1.6.1-worker.txt").read_bytes())
     assert answer.software == "vLLM"
     assert answer.engines == {

@@ -27,7 +27,6 @@ from tests.diagnosis.making import (
 
 
 def deployed(requests: Requests) -> Requests:
-    """Give all requests in the window a new configuration."""
     return labelled(requests, "config", "c0", "c1")
 
 
@@ -89,7 +88,7 @@ def test_a_load_increase_during_a_deploy_has_a_separate_share() -> None:
 
 
 def test_a_deploy_that_slows_all_requests_slightly_has_a_lasting_effect() -> None:
-    """The deploy adds 20 ms to each request, which only changes the median clearly."""
+    """20 ms more per request are large for the median, but small for the slowest requests."""
     slower = deployed(later(quiet(), queue_step_s=lambda old: old + 0.02))
     found = asked(slower, Metric.TTFT, fewer_places(256, 128))
     assert found.causes[0].id == "config_change"

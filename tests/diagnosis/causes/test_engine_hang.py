@@ -25,7 +25,7 @@ BEGIN_S = 1_500
 
 
 def unfinished(outcome: str = "abort", of: Requests | None = None, until_s: int = 1800) -> Requests:
-    """Return requests; those of the hung replica end with the hang."""
+    """Return requests; those of the hung replica end when the hang ends."""
     requests = of or quiet()
     received = requests.received_unix_ns
     hung = at_replica(requests, "r0") & (received >= BEGIN_S * S) & (received < until_s * S)

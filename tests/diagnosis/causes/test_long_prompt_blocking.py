@@ -50,7 +50,7 @@ def test_a_few_huge_prompts_block_the_short_ones() -> None:
 
 
 def test_transfers_of_huge_prompts_block_the_link() -> None:
-    """The rest of their prefill fits into one step, but their transfers occupy the link."""
+    """The uncached rest of a huge prompt fits into one step, but its transfer occupies the link."""
     requests = later(
         a_few_huge(),
         cached_tokens=lambda old: np.where(old == 0, 28_000.0, old),

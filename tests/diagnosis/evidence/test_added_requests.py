@@ -49,7 +49,7 @@ def test_longer_requests_are_not_added_ones(factor: float) -> None:
 
 @pytest.mark.parametrize("factor", [2.0, 4.0])
 def test_longer_requests_at_a_higher_rate_are_not_added_ones(factor: float) -> None:
-    """Fewer short requests arrive, even at a higher rate."""
+    """If requests became longer, fewer short requests arrive, even at a higher rate."""
     found = [
         were_added(lengths(1_200, seed + 100, factor), lengths(800, seed), 1.0)
         for seed in range(50)

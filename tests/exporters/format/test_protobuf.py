@@ -27,7 +27,7 @@ CREATED_UNIX_S = 1_789_000_000.5
 
 
 def _decoded(*of_each: list[float]) -> Any:
-    """Return the decoded messages of histograms of a number of replicas."""
+    """Return the decoded histograms of this number of replicas."""
     held = {}
     for replica, values_s in enumerate(of_each):
         held["llama", f"r{replica}"] = each = distribution(TTFT)

@@ -80,7 +80,7 @@ def test_a_silent_gpus_series_end_after_a_minute(exporter: PrometheusExporter, c
 
 
 def test_a_gpu_that_changes_replica_counts_once(exporter: PrometheusExporter, clock: Any) -> None:
-    """Two replicas that keep reporting one GPU name have two GPUs."""
+    """If two replicas keep reporting a GPU of one name, the name stands for two GPUs."""
     exporter.on_gpus_stored([sample(clock, power_w=100.0)])
     moved = {**ABOUT, "replica": "chat-1"}
     for _ in range(3):

@@ -11,7 +11,7 @@ def test_values_beyond_the_cap_become_other() -> None:
 
 
 def test_a_replica_beyond_the_pairs_becomes_other_and_its_model_stays() -> None:
-    """The pairs of two limited labels may still be many. Sums by model stay right."""
+    """Two limited labels can still have many pairs. Sums by model stay right."""
     labels = Labels(combined_limit=2)
     pairs = [labels.pair(f"m{n}", "r0", 0) for n in range(3)]
     assert pairs == [("m0", "r0"), ("m1", "r0"), ("m2", OTHER)]

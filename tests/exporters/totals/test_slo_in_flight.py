@@ -75,7 +75,7 @@ def test_not_yet_bad_counts_at_end(made: Callable[..., Any], request_row: Row, c
 
 
 def test_a_row_before_its_report_is_counted(made: Callable[..., Any], row: RequestTimeline) -> None:
-    """Logs and traces arrive separately."""
+    """Rows and reports are separate messages, which may arrive in any order."""
     exporter = made()
     exporter.on_stored([replace(row, reported_in_flight_s=6.0)], [])
     exporter.on_in_flight_stored([report_of(row, 6)])

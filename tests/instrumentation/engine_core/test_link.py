@@ -135,7 +135,6 @@ def ids_read(front: FrontEnd) -> list[str]:
 
 
 def flush_and_read(engine: EngineEnd, front: FrontEnd) -> list[str]:
-    """Flush until the queue is empty, and return the messages that arrive."""
     ids: list[str] = []
     while True:
         engine.flush()

@@ -213,8 +213,6 @@ def test_any_changed_attribute_of_vllm_is_harmless(kind: str, attribute: str, ch
 
 
 class _Behind:
-    """A scheduler with separate copies of the attributes that the test reads."""
-
     def __init__(self, scheduler: Any, kept: dict[str, Any]) -> None:
         self._scheduler = scheduler
         self.__dict__.update(kept)
