@@ -16,8 +16,6 @@ Keep = Callable[..., None]
 
 @pytest.fixture
 def keep(url: str) -> Keep:
-    """Store a current sample of a server."""
-
     def make(replica: str, in_flight: int | None, step_age_s: float | None) -> None:
         engine = open_database(url)
         now_ns = time.time_ns()
