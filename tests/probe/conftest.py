@@ -30,7 +30,7 @@ class Script:
     status: str = "200 OK"
     headers: str = ""
     end: str = "whole"
-    """`whole`, `cut` (the body has no end), `reset` (RST), `silent` (no end, connection open)."""
+    """How the response ends: `whole`, `cut` (incomplete body), `reset` (RST) or `silent` (open)."""
     asked: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

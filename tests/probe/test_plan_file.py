@@ -1,4 +1,4 @@
-"""Each invalid file has an error with the key, the value and the allowed values."""
+"""Tests that the error about an invalid file has the key, the value and the allowed values."""
 
 from pathlib import Path
 

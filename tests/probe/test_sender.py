@@ -1,4 +1,4 @@
-"""Results reach the collector or are counted as lost."""
+"""Tests that results reach the collector or are counted as lost."""
 
 import asyncio
 from collections.abc import Callable

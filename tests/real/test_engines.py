@@ -1,4 +1,4 @@
-"""Data parallelism, several API servers, and processes that are killed."""
+"""Tests of data parallelism, several API servers, and processes that are killed."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from tests.real.conftest import Vllm, Watching, assert_parts_sum
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 SETTLED_S = 4.0
-"""The plugin of these servers sends each second, and waits up to 2 s for an account."""
+"""The plugin sends every second, and a request waits up to 2 s for its account."""
 
 
 def processes(server: Vllm, name: bytes) -> list[int]:
@@ -44,7 +44,6 @@ def core_of(server: Vllm, engine: int) -> int:
 
 
 def stored_once(tailspan: Watching, seen: list[Any]) -> bool:
-    """Return whether each request has exactly one row of the plugin."""
     rows = tailspan.query("SELECT trace_id FROM requests WHERE source = 'instrumentation'")
     counts = Counter(row["trace_id"] for row in rows)
     return all(counts[timed.trace_id] == 1 for timed in seen)
@@ -70,7 +69,7 @@ def test_rows_have_their_engine_and_its_load_on_arrival(two_engines: Any, tailsp
 
 
 def test_steps_of_both_engines_are_counted_once(two_engines: Any, tailspan: Any) -> None:
-    """Two API servers sample two engines. One of them has the totals of each engine."""
+    """Two API servers sample both engines, but only one server has the totals of an engine."""
     before = totals(tailspan, two_engines)
     seen = send_all(two_engines.port, mixed(60, seed=53), concurrency=8)
     rows = tailspan.stored(seen)
@@ -103,7 +102,6 @@ def totals(tailspan: Watching, server: Vllm) -> dict[int, int]:
 def test_the_requests_of_each_engine_are_billed_its_busy_time(
     two_engines: Any, tailspan: Any
 ) -> None:
-    """The difference is at most one millionth when all requests have ended."""
     replica = f"vllm-{two_engines.port}"
     tailspan.stored(send_all(two_engines.port, mixed(20, seed=59), concurrency=4))
     time.sleep(SETTLED_S)
@@ -122,7 +120,7 @@ def test_the_requests_of_each_engine_are_billed_its_busy_time(
 
 @pytest.fixture
 def stopped_engine(two_engines: Any) -> Iterator[Callable[[], None]]:
-    """Return a function that stops engine 1; it continues after the test."""
+    """Return a function that stops engine 1 until the end of the test."""
     core = core_of(two_engines, 1)
 
     def stop() -> None:
@@ -162,8 +160,8 @@ def test_an_engine_that_a_client_overloads_is_out_of_balance(
 ) -> None:
     """Requests that name engine 1 wait there, while engine 0 is idle.
 
-    The usual requests name both engines in turn. If vLLM chose, it could send most of them to
-    engine 1, and then nothing would change except the load.
+    The usual requests name both engines in turn, because vLLM itself could send most of them to
+    engine 1.
     """
     both = [{"X-data-parallel-rank": str(n % 2)} for n in range(240)]
     calls = [Call(prompt=f"usual {n}", max_tokens=64, headers=h) for n, h in enumerate(both)]
@@ -176,7 +174,7 @@ def test_an_engine_that_a_client_overloads_is_out_of_balance(
     ended = time.time()
     rows = tailspan.stored(seen)
     assert {row["engine"] for row in rows.values()} == {1}
-    # Without a replay: its model of the idle engine has few steps to fit.
+    # `--fast` makes no replay: the idle engine has too few steps to fit the replay's model.
     words = ("explain", "--fast", "--metric", "ttft", "--format", "json")
     span = ("--from", f"{changed:.0f}", "--to", f"{ended:.0f}")
     printed = json.loads(
@@ -214,7 +212,6 @@ def test_no_row_is_lost_or_double_if_one_engine_core_is_killed(
 def test_no_row_is_lost_or_double_if_one_api_server_is_killed(
     start_vllm: Callable[..., Any], tailspan: Any
 ) -> None:
-    """Rows that the other API server or the collector have are kept, once."""
     server = start_vllm("--api-server-count", "2")
     answered = send_all(server.port, mixed(60, seed=55), concurrency=8)
     time.sleep(SETTLED_S)
@@ -230,7 +227,7 @@ def test_no_row_is_lost_or_double_if_one_api_server_is_killed(
 
 
 def test_a_dense_model_has_no_external_load_balancing(installed: None) -> None:
-    """vLLM refuses it. The servers behind such a balancer are independent replicas."""
+    """vLLM refuses these options. Behind such a balancer, each server is an independent replica."""
     words = ("--data-parallel-size", "2", "--data-parallel-rank", "0")
     done = subprocess.run(
         serve.command(free_port(), (*words, "--data-parallel-external-lb")),
@@ -247,7 +244,7 @@ def test_a_dense_model_has_no_external_load_balancing(installed: None) -> None:
 def test_engines_behind_a_hybrid_load_balancer_have_their_numbers(
     start_vllm: Callable[..., Any], tailspan: Any
 ) -> None:
-    """One node with both ranks: the server balances its local engines."""
+    """One node has both ranks, so the server balances its local engines."""
     server = start_vllm(
         *("--data-parallel-size", "2", "--data-parallel-size-local", "2"),
         *("--data-parallel-hybrid-lb", "--data-parallel-start-rank", "0"),

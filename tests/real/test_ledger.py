@@ -31,7 +31,6 @@ def warm_up(server: Any) -> None:
 
 @pytest.fixture(scope="module")
 def learnt(vllm: Any) -> Any:
-    """Return a vLLM whose step model is fitted."""
     warm_up(vllm)
     return vllm
 
@@ -47,7 +46,6 @@ def difference(after: dict[str, float], before: dict[str, float]) -> dict[str, f
 
 
 def share_of_queue(rows: dict[str, dict[str, Any]], part: str) -> float:
-    """Return this cause's share of all queue time."""
     waited_s = sum(row["queue_s"] for row in rows.values())
     return float(sum(row[f"queue_{part}_s"] for row in rows.values()) / waited_s)
 
@@ -93,7 +91,7 @@ def test_several_choices_of_one_call_are_separate_rows(vllm: Any, tailspan: Any)
 def test_a_concurrent_long_prefill_explains_the_delay_of_a_request(
     learnt: Any, tailspan: Any
 ) -> None:
-    """Compared with an undisturbed twin, `others_prefill_s` is the additional time within 20 %."""
+    """Within 20 %, `others_prefill_s` is the additional time compared with an undisturbed twin."""
     excesses: list[float] = []
     blamed: list[float] = []
     tries = 0
@@ -148,7 +146,6 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(learnt: Any, tailsp
 
 
 def test_preemptions_are_reported_with_their_seconds(crowded: Any, tailspan: Any) -> None:
-    """With few KV blocks and long responses, requests are evicted."""
     before = crowded.own_metrics()
     calls = [Call(prompt=f"request {index} ", max_tokens=500) for index in range(16)]
     seen = send_all(crowded.port, calls, concurrency=8)
@@ -200,7 +197,6 @@ def test_a_request_aborted_in_the_queue_has_queue_time(crowded: Any, tailspan: A
 def test_two_api_servers_lose_and_duplicate_no_request(
     start_vllm: Callable[..., Any], tailspan: Any
 ) -> None:
-    """With `--api-server-count 2`, one replica has two reporters."""
     server = start_vllm("--api-server-count", "2", "--max-num-batched-tokens", "128")
     warm_up(server)
     seen = send_all(server.port, mixed(60, seed=21), concurrency=8)
@@ -216,7 +212,7 @@ def test_two_api_servers_lose_and_duplicate_no_request(
         if line.startswith("tailspan_engine_steps_total") and str(server.port) in line
     ]
     assert len(steps) == 1
-    # A step of these servers has few tokens, so a request behind a long prompt waits for them.
+    # A step of these servers has few tokens, so requests wait behind a long prompt.
     calls = [Call(prompt=os.urandom(400).hex(), max_tokens=2) for _ in range(12)]
     rows = tailspan.stored(send_all(server.port, calls, concurrency=12))
     for row in rows.values():
@@ -228,7 +224,6 @@ def test_two_api_servers_lose_and_duplicate_no_request(
 def test_two_engines_behind_one_server_have_separate_ledgers(
     start_vllm: Callable[..., Any], tailspan: Any
 ) -> None:
-    """With `--data-parallel-size 2`, every request names its engine."""
     server = start_vllm("--data-parallel-size", "2", "--enable-mfu-metrics")
     warm_up(server)
     warm_up(server)

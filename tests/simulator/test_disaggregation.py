@@ -1,4 +1,4 @@
-"""A fleet with prefill servers, decode servers and a router."""
+"""Tests of a simulated fleet with prefill servers, decode servers and a router."""
 
 import threading
 from collections import Counter

@@ -34,7 +34,7 @@ def an_event(kind: str) -> Any:
 
 
 class Server:
-    """A front end with hooks, and the records that they captured."""
+    """A front end with the plugin's hooks, and the captured records."""
 
     def __init__(self, calls: fake.Calls | None = None, processor: Any = None) -> None:
         self.calls = calls or fake.Calls()
@@ -101,7 +101,6 @@ class Server:
 
 
 def test_a_call_without_faults_counts_no_failure() -> None:
-    """Without this check, the tests below would prove nothing."""
     server, before = Server(), failures()
     server.serve()
     assert server.missing == []
@@ -292,7 +291,7 @@ def test_a_failed_request_is_reported_by_the_http_edge(monkeypatch: pytest.Monke
 
 
 def test_many_prompts_of_one_call_take_linear_time() -> None:
-    """A client chooses the number of prompts, and may disconnect."""
+    """A client chooses the number of prompts. Quadratic time would take minutes."""
     server = Server()
     exchange = Exchange({"type": "http", "method": "POST", "path": "/v1/completions"})
     token = current.set(exchange)

@@ -1,4 +1,4 @@
-"""A scripted client with the official SDK, which asks as a language model would."""
+"""Tests with a scripted client of the official SDK."""
 
 import asyncio
 import json
