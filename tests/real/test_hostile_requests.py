@@ -133,7 +133,6 @@ def test_a_malformed_variable_is_named_and_the_replica_has_its_port(
 
 
 def test_ids_of_any_size_lose_no_row(server: Any, receiver: Receiver) -> None:
-    """Send an id of 1.1 MB, 300 ids of 60 kB, long headers, and a request with 200 prompts."""
     ids = [f"{number:03d}" + "x" * 60_000 for number in range(300)]
     statuses: list[int] = []
 

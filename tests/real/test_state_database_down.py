@@ -1,5 +1,3 @@
-"""Tests of a collector whose separate state database stops during the run."""
-
 import json
 import time
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Tests of when objectives are evaluated while Tailspan runs."""
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator

@@ -1,5 +1,3 @@
-"""Tests of the thread that renews leases."""
-
 import threading
 import time
 from collections.abc import Callable

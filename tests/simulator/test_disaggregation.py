@@ -29,7 +29,6 @@ FLEET = FleetConfig(
 
 
 def joined(dataset: Dataset) -> list[JoinedRequest]:
-    """Join the rows with the router's reports."""
     routed = {each.trace_id: each for each in dataset.operations}
     columns = [*dataset.request_table().to_pylist()]
 
