@@ -44,7 +44,6 @@ def test_dollars_are_limited_too(tmp_path: Path, endpoint: Endpoint) -> None:
 def test_the_budget_survives_a_restart_and_a_killed_probe(
     tmp_path: Path, endpoint: Endpoint
 ) -> None:
-    """A killed probe's reservation still counts as spent."""
     limits = Limits(tokens_per_day=200)
     with _budget(tmp_path / "spent", limits) as budget:
         budget.reserve(endpoint, 100)

@@ -186,8 +186,8 @@ def get(url: str) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put these tests before all others, because they take longest.
 
-    The tests of a shared server run one after another. Tests that end the server run last. Mark
-    tests of shared servers `alone`.
+    The tests of a shared server run one after another and are marked `alone`. Tests that end the
+    server run last.
     """
     here = Path(__file__).parent
     mine = [item for item in items if here in item.path.parents]
@@ -289,7 +289,7 @@ def promtool() -> str:
 
 @pytest.fixture
 def starting(tmp_path: Path) -> Iterator[Callable[[str], Start]]:
-    """Return a function that makes a starter of collectors for a database, on fixed ports."""
+    """Return a function that prepares collectors for a database, always on the same ports."""
     with ExitStack() as running:
 
         def make(database_url: str) -> Start:

@@ -57,7 +57,6 @@ def looking(seed: int) -> Call:
 def test_an_image_has_the_encoders_time_and_a_cached_image_has_none(
     seeing: Any, tailspan: Any
 ) -> None:
-    """When the same image is sent again, it is in the encoder's cache."""
     before = seeing.own_metrics()
     images = [looking(randrange(100, 2**32)) for _ in range(8)]  # not in the encoder's cache
     new = send_all(seeing.port, images, concurrency=1)

@@ -91,7 +91,7 @@ def test_steps_of_both_engines_are_counted_once(two_engines: Any, tailspan: Any)
 
 
 def totals(tailspan: Watching, server: Vllm) -> dict[int, int]:
-    """Return the decodes that each engine has counted."""
+    """Return each engine's highest total of decodes, by engine number."""
     found: dict[int, int] = {}
     for row in tailspan.samples(f"vllm-{server.port}"):
         if row["decodes_total"] is not None:
@@ -190,7 +190,7 @@ def test_an_engine_that_a_client_overloads_is_out_of_balance(
 def test_no_row_is_lost_or_double_if_one_engine_core_is_killed(
     two_engines: Any, tailspan: Any
 ) -> None:
-    """vLLM then ends the whole server. Requests in flight are stored as errors or aborts."""
+    """vLLM ends the whole server. Requests in flight are stored as errors or aborts."""
     answered = send_all(two_engines.port, mixed(60, seed=54), concurrency=8)
     time.sleep(SETTLED_S)
     with ThreadPoolExecutor(8) as pool:
@@ -227,7 +227,7 @@ def test_no_row_is_lost_or_double_if_one_api_server_is_killed(
 
 
 def test_a_dense_model_has_no_external_load_balancing(installed: None) -> None:
-    """vLLM refuses these options. Behind such a balancer, each server is an independent replica."""
+    """Behind an external balancer, each server of a dense model is an independent replica."""
     words = ("--data-parallel-size", "2", "--data-parallel-rank", "0")
     done = subprocess.run(
         serve.command(free_port(), (*words, "--data-parallel-external-lb")),

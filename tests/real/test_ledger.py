@@ -91,7 +91,7 @@ def test_several_choices_of_one_call_are_separate_rows(vllm: Any, tailspan: Any)
 def test_a_concurrent_long_prefill_explains_the_delay_of_a_request(
     learnt: Any, tailspan: Any
 ) -> None:
-    """Within 20 %, `others_prefill_s` is the additional time compared with an undisturbed twin."""
+    """`others_prefill_s` is the additional time over an undisturbed twin, within 20 %."""
     excesses: list[float] = []
     blamed: list[float] = []
     tries = 0

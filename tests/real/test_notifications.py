@@ -56,7 +56,7 @@ spec:
     good: {metricSource: {type: tailspan, spec: {good: ttft_s <= 0.5}}}}}}
 """
 
-# With such short windows, an objective alerts within seconds; the burn rate's limit is 5.9976.
+# With such short windows, an objective alerts within seconds. The limit of its burn rate is 5.9976.
 POLICY = """\
 source: this test
 period: 7d

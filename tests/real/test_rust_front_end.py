@@ -101,7 +101,7 @@ def test_the_engine_is_sampled_and_its_start_reported(server: Any, tailspan: Any
     assert last["prefix_cache_queries_tokens_total"] > 0
     assert last["core_cpu_s_total"] > 0
     assert (last["running"], last["waiting"], last["in_flight"]) == (0, 0, 0)
-    # Only a front end with the plugin counts these tokens. The unknown total is absent, not zero.
+    # Only a front end with the plugin counts decoded tokens. Unknown totals are absent, not zero.
     assert last["decode_tokens_total"] is None
     printed = map(json.loads, tailspan.run("config", "--format", "json").stdout.splitlines())
     (start,) = [each for each in printed if each["replica"] == f"vllm-{server.port}"]

@@ -61,7 +61,7 @@ def test_a_selected_request_follows_a_predecessor_moved_by_the_same_time() -> No
 
 
 def test_a_repeated_request_is_another_users() -> None:
-    """The copy keeps the common segments, but its own segments are new."""
+    """A copied request keeps the common segments, but gets new segments of its own."""
     common = np.array([True, False, False, True, False])
     some = replace(PREFIXES, common=common).select(np.array([0, 0, 3, 0, 3]))
     first, second = some.keys[::2].tolist(), some.keys[1::2].tolist()

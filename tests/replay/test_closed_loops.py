@@ -12,7 +12,7 @@ from replay.closed_loops import (
 def waiting(
     clients: int, number: int, think_s: float, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return sorted times of receipt and their ends, for clients that wait for each response."""
+    """Return sorted times of receipt, and the times of end; each client waits for its response."""
     chance = np.random.default_rng(seed)
     times = []
     for client in range(clients):

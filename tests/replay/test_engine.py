@@ -327,7 +327,8 @@ def test_a_request_that_arrives_during_a_step_misses_the_next_one() -> None:
         arrived, first = jobs[1].handed, jobs[1].first_token
         assert arrived is not None
         assert first is not None
-        # The wait consists of the rest of the current step, the planned steps and the own step.
+        # The wait consists of the rest of the current step, the planned steps and the request's own
+        # step.
         assert (steps_missed - 1) * step_s < first - arrived < (steps_missed + 1.2) * step_s
 
 
@@ -444,7 +445,7 @@ def test_the_highest_priority_is_served_first() -> None:
 
 
 def test_the_job_with_the_lowest_priority_is_preempted() -> None:
-    """The job is preempted even if it came first, and resumes after the others."""
+    """A low-priority job is preempted even if it came first, and resumes after the others."""
     jobs = [Job(number, 60, 120, 0.0, priority=-number) for number in range(8)]
     engine = Engine(replace(SMALL, policy="priority"), "seed")
     _run(engine, jobs)

@@ -200,7 +200,7 @@ def test_only_one_of_two_at_the_same_time_fills_a_segment() -> None:
 
 
 def test_blocks_for_the_whole_prompt_can_be_required_at_admission() -> None:
-    """The whole prompt must fit, but only the blocks for now are taken."""
+    """The whole prompt must fit into the free blocks, but only the first blocks are taken."""
     kv = KvCache(10)
     assert not kv.admit(Lease(1), 0, 2, in_all=11)
     assert kv.admit(Lease(2), 0, 2, in_all=10)

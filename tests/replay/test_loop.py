@@ -247,7 +247,7 @@ def test_no_requests_are_no_work() -> None:
 
 
 def test_a_prefix_aware_router_finds_more_in_the_caches() -> None:
-    """Each replica then caches only some of the prefixes."""
+    """Prefix-aware routing makes each replica cache only some of the prefixes."""
     n = 300
     chance = np.random.default_rng(3)
     prefixes = Prefixes(

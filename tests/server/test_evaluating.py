@@ -63,7 +63,7 @@ def evaluations(*stored: list[RequestTimeline]) -> int:
 def test_the_first_requests_that_have_just_ended_are_evaluated_at_once(
     request_row: Callable[..., RequestTimeline],
 ) -> None:
-    """These requests complete a simulated past. Later requests wait for the schedule."""
+    """The first new requests complete a simulated past. Later requests wait for the schedule."""
     now_ns = time.time_ns()
     old = request_row(received_unix_ns=now_ns - 600 * NS, e2e_s=1.0)
     new = request_row(received_unix_ns=now_ns - 5 * NS, e2e_s=1.0)

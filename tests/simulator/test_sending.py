@@ -103,7 +103,7 @@ def test_a_refused_export_is_retried_until_it_is_accepted(collector) -> None:  #
 
 
 def test_the_reason_for_a_collectors_refusal_is_logged(stranger: Callable[..., str]) -> None:
-    """For example, the address may have the collector's gRPC port."""
+    """The address may have the collector's gRPC port by mistake."""
     messages: list[str] = []
     sent = Sent()
     export = OtlpExport(stranger(HTTP2_SETTINGS), sent)

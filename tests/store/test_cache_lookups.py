@@ -62,7 +62,7 @@ def calls(engine: Engine, request_row: Row) -> list[RequestTimeline]:
 def test_calls_that_a_cache_answered_are_no_requests(
     engine: Engine, calls: list[RequestTimeline]
 ) -> None:
-    """Readers of columns and rollups omit these calls too. A row from a server used the engine."""
+    """Readers of rows, columns and rollups omit these calls, but keep a server's rows."""
     found = request_table(engine, WINDOW, columns=["span_id", "source"]).to_pylist()
     client = {each["span_id"] for each in found if each["source"] == "client"}
     assert client == {each.span_id for each in calls[2:]}

@@ -150,7 +150,7 @@ def test_a_collector_that_continues_after_its_lease_was_taken_commits_nothing(
 
 @on_postgresql
 def test_a_lost_lease_that_is_taken_again_is_another_term(collector: Make) -> None:
-    """In between, another collector may have changed the data that the earlier term read."""
+    """Since the earlier term, another collector may have changed the data that it has read."""
     first, second = collector(), collector()
     first.beat()
     with first.acting(EVALUATION):
@@ -201,7 +201,7 @@ class Collector(NamedTuple):
 
 @pytest.fixture
 def apart(separate_urls: tuple[str, str]) -> Iterator[Callable[[], Collector]]:
-    """Return a function that makes one more collector with the separate state database."""
+    """Return a function that makes one more collector on the same pair of databases."""
     with ExitStack() as opened:
 
         def make() -> Collector:

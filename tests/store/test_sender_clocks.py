@@ -145,7 +145,7 @@ def test_other_senders_keep_their_own_correction(
 def test_an_absurd_correction_is_stored_as_it_is(
     engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
 ) -> None:
-    """Such a correction is too large for the table."""
+    """A correction of 292 years is too large for the table."""
     for number, ahead_s in enumerate((5.25, 9_223_372_037.0)):
         submit(engine, sample_row, gpu_row, ahead_s, number)
     with engine.connect() as connection:

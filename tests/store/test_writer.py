@@ -51,7 +51,7 @@ def another_writing(tmp_path: Path) -> Iterator[None]:
 
 
 def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
-    # No half-open window of 64-bit integers contains the last nanosecond.
+    # A half-open window of 64-bit integers cannot contain the last nanosecond.
     within = st.integers(-(2**63), 2**63 - 2)
     hints = {
         name: FIELDS[hint]

@@ -172,7 +172,7 @@ def test_a_share_outside_0_to_1_is_refused(q: float) -> None:
 
 
 def test_sums_of_the_longest_durations_do_not_overflow() -> None:
-    """The sum exceeds 64 bits: 100 times 31 years, in nanoseconds."""
+    """The sum exceeds 64 bits: 100 times 9e8 s, in nanoseconds."""
     longest = [9e8] * 100
     assert sketch(longest).sum_ns == 90_000_000_000 * 10**9
 

@@ -42,8 +42,6 @@ def step_stats(waiting: int = 2) -> Any:
 
 
 class Core:
-    """An engine core with the plugin's hooks."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         fake.modules(monkeypatch, vllm={})
         self.calls = fake.Calls()

@@ -54,7 +54,6 @@ def test_an_engine_in_the_first_process_has_no_own_process() -> None:
 
 
 def test_an_engine_that_was_ready_did_not_fail() -> None:
-    """Engine 0 was ready, so only engine 1 failed."""
     ready = [*CORE, Progress(0, 7, Stage.READY, 130.0)]
     other = [each._replace(engine=1) for each in CORE]
     (failed,) = failed_starts(FIRST, [*ready, *other], 140.0)

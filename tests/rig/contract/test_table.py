@@ -137,7 +137,7 @@ def test_the_reported_arguments_are_those_of_the_fingerprint() -> None:
 
 
 def test_scraped_and_traced_names_are_in_the_contract() -> None:
-    """No supported vLLM has the names from before 0.12."""
+    """Names from before vLLM 0.12 are left out, because no supported version has them."""
     held = {hook.what.partition(": ")[2].removesuffix("_total") for hook in HOOKS}
     scraped = {name for name in NAMES if name.startswith("vllm:") and "gpu_" not in name[:9]}
     assert {name.removesuffix("_total").removesuffix("_sum") for name in scraped} <= held

@@ -205,7 +205,7 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
         assert getattr(of_hours, name) == pytest.approx(whole, rel=1e-9)
         assert sum(getattr(each, name) for each in of_minutes) == pytest.approx(whole, rel=1e-9)
     assert of_hours.usd_per_1k_in == pytest.approx(of_rows.usd_per_1k_in, rel=1e-9)
-    # The hours have different traffic, so it is not trivial that their rates are equal.
+    # The hours have different traffic, so equal rates are no coincidence.
     shares = [each.in_usd / ((each.in_usd + each.out_usd) or 1.0) for each in of_minutes]
     assert max(shares) > 2 * min(shares)
 

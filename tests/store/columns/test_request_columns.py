@@ -51,7 +51,7 @@ def test_columns_equal_the_rows(
         request_row(4, queue_s=0.25, output_tokens=7, streamed=True, tenant="", decode_s=1.5),
         request_row(5, tenant="Zürich'; --\\ %s ?", streamed=False, prefill_own_s=0.5),
         request_row(6, tenant="Zürich'; --\\ %s ?", lora="a", decode_stall_s=0.0, engine=2**40),
-        # The row of the better source may be in another part.
+        # A row from a better source may be in another part.
         request_row(7, request_id="chatcmpl-0", source=Source.CLIENT, tenant="a"),
     )
     found = same(engine)

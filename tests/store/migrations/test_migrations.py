@@ -66,7 +66,7 @@ def set_revision(path: Path, revision: str, oldest: str | None = None) -> None:
 
 @pytest.fixture
 def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Return a function that makes a Tailspan with one more revision, which ends with `then`."""
+    """Return a function that makes a newer Tailspan, whose last revision ends with `then`."""
 
     def make(then: str) -> Path:
         folder = tmp_path / "migrations"
@@ -103,7 +103,7 @@ def test_new_databases_equal_migrated_ones(new_sql_url: Callable[[], str]) -> No
         for name, table in tables.items():  # Alembic does not compare keys
             key = inspect(each).get_pk_constraint(name)["constrained_columns"]
             assert key == [column.name for column in table.primary_key], name
-        # With random ids first, new rows would be spread over all pages.
+        # If the key began with random ids, new rows would be spread over all pages.
         assert inspect(each).get_pk_constraint("requests")["constrained_columns"] == [
             *("received_unix_ns", "trace_id", "span_id")
         ]
@@ -193,7 +193,7 @@ def test_an_unreleased_version_is_refused(file: Path, found: str, create: bool) 
 
 
 def test_the_next_revision_keeps_the_data(file: Path, newer: Callable[[str], Path]) -> None:
-    """This also holds if SQLite must rewrite a table."""
+    """The data is kept even if SQLite must rewrite a table."""
     newer("pass")
     engine = open_database(f"sqlite:///{file}")
     with engine.connect() as connection:

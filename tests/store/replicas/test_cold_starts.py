@@ -41,7 +41,7 @@ def test_several_api_servers_report_one_start(engine: Engine, keep: Callable[...
 
 
 def test_the_longest_report_of_a_start_is_read(engine: Engine, keep: Callable[..., None]) -> None:
-    """In a pod, only one of the API servers may have the time before the first process."""
+    """In a pod, only one API server may have read the time before the first process."""
     early = START_NS - 30 * S
     keep(cold_start(), cold_start(at_unix_ns=early, scheduling_s=30.0, length_s=86.0))
     (found,) = cold_starts_between(engine, START_NS - 100 * S, START_NS + 100 * S)

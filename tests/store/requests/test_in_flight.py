@@ -21,7 +21,7 @@ Row = Callable[..., RequestTimeline]
 
 
 def report(number: int = 1, seen_s: int = 20, **about: Any) -> InFlightRequest:
-    """Return a report about a request, `seen_s` after its receipt at the start."""
+    """Return a report about a request that was received at the start, `seen_s` seconds later."""
     plain: dict[str, Any] = {
         "span_id": f"{number:016x}",
         "trace_id": f"{number:032x}",

@@ -1,4 +1,4 @@
-"""Tests why ClickHouse's rollups are computed from rows, not by a materialized view."""
+"""Tests that a ClickHouse materialized view counts wrong, so rollups are built from rows."""
 
 import random
 from collections import Counter

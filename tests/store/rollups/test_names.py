@@ -333,7 +333,7 @@ def test_a_name_that_was_given_later_is_incomplete_before(
 def test_rollups_of_an_older_version_are_still_read(
     engine: Engine, write: Write, request_row: Requests
 ) -> None:
-    """An older version's rollups have two groupings and no names. Label sets have all labels."""
+    """An older version's rollups have only two groupings, whose label sets have all labels."""
     rows = fleet(request_row, 60, tenants=4, replicas=3)
     write(*rows)
     settle(engine, LATER_S)

@@ -203,7 +203,7 @@ def test_a_bucket_waits_for_its_end(engine: Engine, write: Write, request_row: R
 def test_a_slower_writer_does_not_overwrite_a_newer_rollup(
     sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The writer that was slower has read fewer rows of the minute."""
+    """The slower writer has read fewer rows of the minute."""
     once = [True]
 
     with Writer(sqlite) as writer:

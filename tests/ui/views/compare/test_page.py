@@ -114,7 +114,7 @@ def test_the_page_asks_for_both_values(page: Open, canary_url: str) -> None:
 
 
 def test_a_value_without_requests_is_undecided(page: Open, canary_url: str) -> None:
-    """The range has requests, so the page must not state the opposite."""
+    """The range has requests, so the page must not report that it has none."""
     said = markup(page(canary_url, **RANGE, split="replica", before="sim-0", after="none"))
     assert "Undecided: 0 requests after" in said
     assert "No requests between" not in said

@@ -29,7 +29,7 @@ LINK = {"page": "root-cause", "from": str(START_S + 600), "to": str(START_S + 12
 
 @pytest.fixture
 def loose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Write an objective that all of these requests meet."""
+    """Write an objective that every request meets."""
     file = tmp_path / "loose.yaml"
     file.write_text(
         EXAMPLE.replace("ttft_s <= 0.5 and tpot_s <= 0.05", "ttft_s <= 60").replace(
