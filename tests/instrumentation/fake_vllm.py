@@ -91,7 +91,6 @@ def request(request_id: str = "r", tokens: int = 8) -> Any:
 
 
 def output(counts: dict[str, int], new: tuple[str, ...] = ()) -> Any:
-    """Return the scheduler's plan of one step."""
     old = [name for name in counts if name not in new]
     return SimpleNamespace(
         num_scheduled_tokens=counts,

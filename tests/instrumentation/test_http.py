@@ -244,7 +244,6 @@ def test_a_hostile_traceparent_makes_a_root(header: bytes) -> None:
 
 
 def test_an_unauthenticated_client_has_no_tenant() -> None:
-    """An unauthenticated client could send any tenant's name."""
     capture = _Recording()
     tenant = [(b"x-tenant-id", b"acme")]
     asyncio.run(_call(capture, "/v1/messages", tenant))

@@ -57,7 +57,6 @@ class Vllm:
 
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> Vllm:
-    """Return a vLLM in a process without the plugin."""
     monkeypatch.setattr(plugin, "_installed", False)
     monkeypatch.setattr(capture_module, "_capture", None)
     # monkeypatch removes these variables after the test, even if the plugin changes them.

@@ -24,8 +24,6 @@ def unpriced(endpoint: Endpoint, tokens: Tokens) -> float | None:
 
 @dataclass
 class Script:
-    """The responses of a server, and the requests that it received."""
-
     parts: Sequence[Part] = ()
     status: str = "200 OK"
     headers: str = ""

@@ -172,7 +172,6 @@ def test_a_stream_of_reasoning_only_is_an_answer(field: str, probe_of: ProbeOf) 
 
 
 def test_a_server_that_ignores_max_tokens_is_stopped(probe_of: ProbeOf) -> None:
-    """A server that ignores max_tokens could spend the budget."""
     parts = [Part(chat_chunk({"content": "x"}))] * 50
     result, _ = probe_of(Script(parts, end="silent"), max_tokens=3)
     assert (result.error_type, result.chunks) == ("max_tokens", 4)
@@ -225,7 +224,6 @@ def test_each_protocol_sends_the_key_in_its_header(
 
 
 def test_bedrock_is_signed_by_botocore(probe_of: ProbeOf) -> None:
-    """The request has a signature, but not the secret."""
     _, script = probe_of(Script(STREAMS["bedrock"]), kind="bedrock")
     signed = script.asked[0][1]["authorization"]
     assert signed.startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")

@@ -1,5 +1,3 @@
-"""Tests that results reach the collector or are counted as lost."""
-
 import asyncio
 from collections.abc import Callable
 

@@ -158,7 +158,6 @@ def _leads_to_requests(here: Watched, found: list[Answer], within_s: int = 60) -
 
 
 def test_a_restart_leaves_no_panel_without_data(fleet: Watched) -> None:
-    """Counters restart at 0, and no rate is negative."""
     [before] = fleet.ask("query", query="sum(tailspan_engine_steps_total)")["result"]
     fleet.end_simulation()
     # The exporter ignores shorter restarts, because no server loads a model faster.

@@ -1,5 +1,3 @@
-"""Tests of data parallelism, several API servers, and processes that are killed."""
-
 import json
 import os
 import signal

@@ -95,7 +95,6 @@ def test_sums_are_those_of_vllms_own_histograms(story: Any) -> None:
 
 
 def test_labels_come_from_the_request_and_the_server(story: Any) -> None:
-    """The header has the tenant, the path has the route, the resource has replica and region."""
     seen, rows, _ = story
     timed = next(timed for timed in seen if "x-tenant-id" in timed.call.headers)
     row = rows[timed.trace_id]

@@ -168,7 +168,6 @@ def test_ids_of_any_size_lose_no_row(server: Any, receiver: Receiver) -> None:
 
 
 def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver: Receiver) -> None:
-    """Each of 1,000 refused requests has another tenant's name."""
     before = len(receiver.sink.requests)
     begun = time.monotonic()
 

@@ -131,7 +131,6 @@ def test_two_engines_behind_one_rust_front_end(
 def test_no_row_is_lost_or_double_if_an_engine_core_is_killed(
     rust: dict[str, str], start_vllm: Callable[..., Any], tailspan: Any
 ) -> None:
-    """Requests that were answered 3 s before the kill are stored once."""
     server = start_vllm(**rust)
     answered = send_all(server.port, mixed(40, seed=34), concurrency=8)
     time.sleep(3)

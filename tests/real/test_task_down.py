@@ -14,7 +14,6 @@ DOWN: Final = 'ALERTS{alertname="TailspanTaskDown"}'
 
 
 def parts(here: Watched, query: str) -> set[str]:
-    """Return the names of Tailspan's parts in a query's result."""
     return {each["metric"]["task"] for each in here.ask("query", query=query)["result"]}
 
 

@@ -2,7 +2,6 @@ from replay.routing import least_outstanding, prefix_aware
 
 
 def test_the_least_loaded_server_gets_the_request() -> None:
-    """If one server has the least load, `turn` has no effect."""
     assert {least_outstanding([4, 1, 3], turn) for turn in range(5)} == {1}
 
 
@@ -18,6 +17,5 @@ def test_the_longest_cached_prefix_is_chosen_within_the_slack() -> None:
 
 
 def test_without_a_cached_prefix_the_load_decides() -> None:
-    """The load also decides between equal prefixes."""
     assert prefix_aware([2, 1, 3], [0, 0, 0], 12, 0) == 1
     assert prefix_aware([5, 1, 3], [0, 4, 4], 12, 2) == 1

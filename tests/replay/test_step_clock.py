@@ -9,7 +9,6 @@ from replay.step_clock import StepClock, step_noise
 
 
 def test_noise_has_the_quantiles_that_were_given() -> None:
-    """All noise is between the lowest and the highest quantile, and depends only on the seed."""
     config = replace(EngineConfig(), step_noise_quantiles=(0.8, 0.9, 1.0, 1.2, 3.0))
     factors = step_noise(config, "seed")
     assert factors == step_noise(config, "seed")

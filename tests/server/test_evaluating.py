@@ -13,8 +13,6 @@ NS = 10**9
 
 
 class Counting:
-    """An evaluator that counts its evaluations."""
-
     def __init__(self) -> None:
         self.number = self.followed = self.taken_over = 0
 
@@ -30,8 +28,6 @@ class Counting:
 
 
 class Held:
-    """Leases whose term the test sets."""
-
     def __init__(self, term: Term | None = Term(EVALUATION, 1)) -> None:  # noqa: B008 -- frozen
         self.term = term
 

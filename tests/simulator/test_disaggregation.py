@@ -1,5 +1,3 @@
-"""Tests of a simulated fleet with prefill servers, decode servers and a router."""
-
 import threading
 from collections import Counter
 from dataclasses import asdict, replace

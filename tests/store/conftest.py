@@ -144,8 +144,6 @@ def gpu_row() -> Callable[..., GpuSample]:
 
 @pytest.fixture
 def write(engine: Engine) -> Callable[..., None]:
-    """Return a function that writes rows and waits for the commit."""
-
     def commit(*rows: RequestTimeline | EngineSample | GpuSample) -> None:
         with Writer(engine) as writer:
             writer.submit(

@@ -121,7 +121,6 @@ SOON_NS, LONG_AGO_NS = 9_700 * S, 1_400 * S
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the rollup of one minute fail."""
     whole = RequestRollups.made
 
     def made(self: RequestRollups, width_s: int, start_unix_s: int) -> Any:

@@ -81,7 +81,6 @@ class Reader:
             self.errors.append(f"{message.text} {message.location}")
 
     def open(self, place: str, title: str | None = None) -> None:
-        """Open an address of the explorer, and wait for the whole page."""
         self.tab.goto(f"{self.address}/{place}")
         self.ready(title)
 

@@ -25,8 +25,6 @@ Answer = tuple[int, bytes]
 
 
 class Api:
-    """A server of the Kubernetes API with two answers."""
-
     def __init__(self, authority: trustme.CA, account: Path) -> None:
         self.answers: dict[str, Answer] = {
             POD: (200, json.dumps(pod_of()).encode()),
@@ -68,7 +66,6 @@ class Api:
         }
 
     def parts(self, **more: str) -> dict[str, float]:
-        """Return the parts of the start that the plugin reads from this server."""
         return waited(PodStart(ENABLED, self.environ(**more), self.account))
 
 

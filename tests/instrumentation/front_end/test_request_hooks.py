@@ -192,7 +192,6 @@ def test_any_changed_attribute_of_vllm_is_harmless(kind: str, attribute: str, ch
 
 
 def test_iterators_in_arguments_and_results_are_not_consumed() -> None:
-    """An iterator can be read only once."""
     server, before = Server(), failures()
     events = iter([an_event("PREEMPTED")])
     state = server.add("one")
@@ -291,7 +290,7 @@ def test_a_failed_request_is_reported_by_the_http_edge(monkeypatch: pytest.Monke
 
 
 def test_many_prompts_of_one_call_take_linear_time() -> None:
-    """A client chooses the number of prompts. Quadratic time would take minutes."""
+    """A client chooses the number of prompts."""
     server = Server()
     exchange = Exchange({"type": "http", "method": "POST", "path": "/v1/completions"})
     token = current.set(exchange)

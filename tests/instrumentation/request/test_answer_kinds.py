@@ -41,7 +41,6 @@ def packed(value: Any) -> str:
 
 
 def chat(**delta: Any) -> bytes:
-    """Return an event as vLLM's chat completions send it."""
     choice = {"index": 0, "delta": delta, "finish_reason": None}
     chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [choice]}
     return f"data: {packed(chunk)}\n\n".encode()

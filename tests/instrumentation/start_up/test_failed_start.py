@@ -13,7 +13,6 @@ CORE = [Progress(0, 7, Stage.PROCESS, 108.0), Progress(0, 7, Stage.EXECUTOR, 115
 
 
 def worker(process: int, *at: float) -> list[Progress]:
-    """Return the first stages of a worker, each with its instant."""
     stages = (Stage.WORKER, Stage.DEVICE, Stage.WEIGHTS, Stage.PROFILED)
     return [Progress(0, process, stage, each) for stage, each in zip(stages, at, strict=False)]
 

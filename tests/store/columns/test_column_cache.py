@@ -115,7 +115,6 @@ def test_a_late_row_invalidates_its_chunk(
 def test_a_better_source_in_another_chunk_takes_precedence(
     engine: Engine, write: Write, row: Row
 ) -> None:
-    """The server's row replaces a client's row, even in another chunk."""
     write(row(0), row(1, source=Source.CLIENT, request_id="chatcmpl-x"))
     found = EvidenceCache(engine, COLUMNS)
     assert numbers(found.read(stretches(0, 1), {}).requests) == [0, 1]

@@ -57,7 +57,6 @@ def rolled(engine: Engine) -> dict[int, int]:
 def test_rollups_are_exact_and_a_materialized_view_is_not(
     engine: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows arrive out of order, late, twice, and again after the collector was killed."""
     begin(engine)
     with engine.connect() as connection:
         for statement in VIEW:

@@ -69,7 +69,6 @@ def dragged(
 
 
 def test_a_drag_changes_nothing_by_itself(dragged: AppTest) -> None:
-    """The page shows the selected range, which the reader can dismiss."""
     assert not dragged.exception
     assert address(dragged) == LINK
     assert "Selected <b>10:31:40 to 10:36:40</b> (5 min):" in markup(dragged)

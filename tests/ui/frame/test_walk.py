@@ -69,8 +69,6 @@ def frozen(live: LiveFleet) -> str:
 
 @pytest.fixture
 def reader(tab: Callable[..., Any], address: str, tmp_path: Path) -> Open:
-    """Return a function that opens a tab with a new browser profile."""
-
     def open_tab(**options: Any) -> Reader:
         about = {"viewport": WIDE, "timezone_id": ZONE, **options}
         return Reader(tab(**about), address, tmp_path)
@@ -341,7 +339,6 @@ def test_every_page_by_keyboard_alone(reader: Open, frozen: str) -> None:
     person.tab.locator(".headline", has_text="No request has the id").wait_for()
     person.ready()
     assert field.evaluate("each => each === document.activeElement")
-    # Download a picture and a table of a chart.
     person.open(f"requests?{frozen}", "Requests")
     person.tab_to(person.tab.locator("[data-picture=percentiles]"))
     files = {}
@@ -355,7 +352,6 @@ def test_every_page_by_keyboard_alone(reader: Open, frozen: str) -> None:
     corner, title = person.tab.evaluate(CORNER, base64.b64encode(files["png"]).decode())
     assert corner == [255, 255, 255, 255], "a picture is opaque"
     assert title is None, "the page's own chart has no title"
-    # Set a filter, then remove it.
     person.tab_to(person.tab.get_by_role("button", name="Filters"))
     person.tab.keyboard.press("Enter")
     person.tab_to(person.tab.get_by_role("combobox", name=re.compile("Tenant")))
@@ -422,7 +418,6 @@ DRAGGED: Final = (
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_drag_offers_actions(reader: Open, frozen: str, scheme: str) -> None:
-    """Every page with a chart over time offers the same actions."""
     person = reader(color_scheme=scheme)
     charts = DRAGGED if scheme == "light" else DRAGGED[-1:]
     for page, chart in charts:

@@ -1,5 +1,3 @@
-"""Tests of the texts on a downloaded picture of a chart."""
-
 from datetime import UTC
 from zoneinfo import ZoneInfo
 
