@@ -116,7 +116,7 @@ def test_clickhouse_uses_its_ttl(clickhouses: ClickHouses, request_row: Requests
 
 FAR_S = START_NS // S + 10_000
 SOON_NS, LONG_AGO_NS = 9_700 * S, 1_400 * S
-"""Retentions with which all rows are too old at FAR_S. With the second, all are long overdue."""
+"""Both retentions make all rows too old at FAR_S. With the second, they are long overdue."""
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def test_preemption_is_from_eviction_to_having_caught_up() -> None:
 
 
 def test_steps_in_which_a_waiting_prefill_had_no_part_are_the_others() -> None:
-    """With asynchronous scheduling, a request may be admitted during a step that lacks it."""
+    """With asynchronous scheduling, a request may be admitted while a step without it runs."""
     ledger = Ledger(KnownModel())
     run(ledger, [Work(10_000, 5e7, 0, 0), Work(1000, 5e5, 0, 0)])
     account = ledger.settle(
