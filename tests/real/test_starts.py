@@ -1,4 +1,4 @@
-"""Tests of the parts of real starts: eager and compiled; several API servers and engines.
+"""The parts of real starts: eager and compiled; several API servers and engines.
 
 On a CPU, vLLM runs each worker in a process of its own, so the workers' reports are tested too.
 """
