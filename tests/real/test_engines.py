@@ -1,5 +1,3 @@
-"""Data parallelism, several API servers, and processes that are killed."""
-
 import json
 import os
 import signal
@@ -19,7 +17,7 @@ from tests.real.conftest import Vllm, Watching, assert_parts_sum, share_of_queue
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 SETTLED_S = 4.0
-"""The plugin of these servers sends each second, and waits up to 2 s for an account."""
+"""The plugin sends every second, and a request waits up to 2 s for its account."""
 
 
 def processes(server: Vllm, name: bytes) -> list[int]:
@@ -41,7 +39,6 @@ def core_of(server: Vllm, engine: int) -> int:
 
 
 def stored_once(tailspan: Watching, seen: list[Any]) -> bool:
-    """Return whether each request has exactly one row of the plugin."""
     rows = tailspan.query("SELECT trace_id FROM requests WHERE source = 'instrumentation'")
     counts = Counter(row["trace_id"] for row in rows)
     return all(counts[timed.trace_id] == 1 for timed in seen)
@@ -74,7 +71,7 @@ def test_rows_have_their_engine_and_its_load_on_arrival(two_engines: Any, tailsp
 
 
 def test_steps_of_both_engines_are_counted_once(two_engines: Any, tailspan: Any) -> None:
-    """Two API servers sample two engines. One of them has the totals of each engine."""
+    """Two API servers sample both engines, but only one server has the totals of an engine."""
     before = totals(tailspan, two_engines)
     seen = send_all(two_engines.port, mixed(60, seed=53), concurrency=8)
     rows = tailspan.stored(seen)
@@ -96,7 +93,7 @@ def test_steps_of_both_engines_are_counted_once(two_engines: Any, tailspan: Any)
 
 
 def totals(tailspan: Watching, server: Vllm) -> dict[int, int]:
-    """Return the decodes that each engine has counted."""
+    """Return each engine's highest total of decodes, by engine number."""
     found: dict[int, int] = {}
     for row in tailspan.samples(f"vllm-{server.port}"):
         if row["decodes_total"] is not None:
@@ -107,7 +104,6 @@ def totals(tailspan: Watching, server: Vllm) -> dict[int, int]:
 def test_the_requests_of_each_engine_are_billed_its_busy_time(
     two_engines: Any, tailspan: Any
 ) -> None:
-    """The difference is at most one millionth when all requests have ended."""
     replica = f"vllm-{two_engines.port}"
     rows = tailspan.stored(send_all(two_engines.port, mixed(20, seed=59), concurrency=4))
     for row in rows.values():
@@ -128,7 +124,7 @@ def test_the_requests_of_each_engine_are_billed_its_busy_time(
 
 @pytest.fixture
 def stopped_engine(two_engines: Any) -> Iterator[Callable[[], None]]:
-    """Return a function that stops engine 1; it continues after the test."""
+    """Return a function that stops engine 1 until the end of the test."""
     core = core_of(two_engines, 1)
 
     def stop() -> None:
@@ -168,8 +164,8 @@ def test_an_engine_that_a_client_overloads_is_out_of_balance(
 ) -> None:
     """Requests that name engine 1 wait there, while engine 0 is idle.
 
-    The usual requests name both engines in turn. If vLLM chose, it could send most of them to
-    engine 1, and then nothing would change except the load.
+    The usual requests name both engines in turn, because vLLM itself could send most of them to
+    engine 1.
     """
     both = [{"X-data-parallel-rank": str(n % 2)} for n in range(160)]
     calls = [Call(prompt=f"usual {n}", max_tokens=64, headers=h) for n, h in enumerate(both)]
@@ -182,7 +178,7 @@ def test_an_engine_that_a_client_overloads_is_out_of_balance(
     ended = time.time()
     rows = tailspan.stored(seen)
     assert {row["engine"] for row in rows.values()} == {1}
-    # Without a replay: its model of the idle engine has few steps to fit.
+    # `--fast` makes no replay: the idle engine has too few steps to fit the replay's model.
     words = ("explain", "--fast", "--metric", "ttft", "--format", "json")
     span = ("--from", f"{changed:.0f}", "--to", f"{ended:.0f}")
     printed = json.loads(
@@ -198,7 +194,7 @@ def test_an_engine_that_a_client_overloads_is_out_of_balance(
 def test_no_row_is_lost_or_double_if_one_engine_core_is_killed(
     two_engines: Any, tailspan: Any
 ) -> None:
-    """vLLM then ends the whole server. Requests in flight are stored as errors or aborts."""
+    """vLLM ends the whole server. Requests in flight are stored as errors or aborts."""
     answered = send_all(two_engines.port, mixed(60, seed=54), concurrency=8)
     time.sleep(SETTLED_S)
     with ThreadPoolExecutor(8) as pool:
@@ -263,7 +259,7 @@ def test_no_row_is_lost_or_double_if_one_api_server_is_killed(
 def test_engines_behind_a_hybrid_load_balancer_have_their_numbers(
     start_vllm: Callable[..., Any], tailspan: Any
 ) -> None:
-    """One node with both ranks: the server balances its local engines."""
+    """One node has both ranks, so the server balances its local engines."""
     server = start_vllm(
         *("--data-parallel-size", "2", "--data-parallel-size-local", "2"),
         *("--data-parallel-hybrid-lb", "--data-parallel-start-rank", "0"),

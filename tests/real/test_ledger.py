@@ -31,7 +31,6 @@ def warm_up(server: Any) -> None:
 
 @pytest.fixture(scope="module")
 def learnt(vllm: Any) -> Any:
-    """Return a vLLM whose step model is fitted."""
     warm_up(vllm)
     return vllm
 
@@ -87,7 +86,7 @@ def test_several_choices_of_one_call_are_separate_rows(vllm: Any, tailspan: Any)
 def test_a_concurrent_long_prefill_explains_the_delay_of_a_request(
     learnt: Any, tailspan: Any
 ) -> None:
-    """Compared with an undisturbed twin, `others_prefill_s` is the additional time within 20 %."""
+    """`others_prefill_s` is the additional time over an undisturbed twin, within 20 %."""
     excesses: list[float] = []
     blamed: list[float] = []
     tries = 0
@@ -142,7 +141,6 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(learnt: Any, tailsp
 
 
 def test_preemptions_are_reported_with_their_seconds(crowded: Any, tailspan: Any) -> None:
-    """With few KV blocks and long responses, requests are evicted."""
     before = crowded.own_metrics()
     calls = [Call(prompt=f"request {index} ", max_tokens=500) for index in range(16)]
     seen = send_all(crowded.port, calls, concurrency=8)

@@ -81,7 +81,7 @@ def test_deleting_a_simulation_leaves_real_counts_and_incidents(
 
 
 def test_a_stretch_that_a_simulation_began_begins_with_the_first_real_count(engine: Engine) -> None:
-    """Steps with only simulated requests do not count as covered."""
+    """Steps that contain only simulated requests do not count as covered."""
     keep_counts(engine, "a", [replace(FIRST, simulated=True), SECOND], Counted(0, 180))
     keep_counts(engine, "b", [replace(FIRST, simulated=True)], Counted(0, 180))
     keep_counts(engine, "c", [FIRST], Counted(0, 180))
