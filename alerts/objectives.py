@@ -105,7 +105,7 @@ class GoodProbes(GoodEvents):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One group of events, and all groups that have a place."""
+    """One group of events, and all groups that are counted separately (see `alerts.groups`)."""
 
     whole: GoodEvents
     groups: tuple[Group, ...]

@@ -3,8 +3,9 @@ of the change.
 
 A prediction is stored if a deploy can make its change: a change of engine arguments or of the
 number of replicas. The measured change is: percentile after the deploy / percentile before the
-deploy − 1. The requests before the deploy are reweighted to the mix after the deploy. The change
-includes the effect of the load, which what-if predicts too.
+deploy − 1. The requests before the deploy are reweighted to the mix after the deploy, but not to
+the load. So the measured change includes the effect of a different load. The predicted change
+includes this effect too.
 """
 
 import json

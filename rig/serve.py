@@ -21,7 +21,7 @@ MODEL_NAME = "tiny"
 START_LIMIT_S = 300
 
 TINY_SERVER = (
-    *(str(PYTHON), "-m", "vllm.entrypoints.cli.main", "serve", str(MODEL)),
+    *(str(PYTHON), str(Path(__file__).with_name("forking_vllm.py")), "serve", str(MODEL)),
     *("--max-model-len", "2048", "--max-num-seqs", "16", "--enforce-eager"),
     # In bfloat16 on a CPU with AMX, vLLM 0.32 fails with SIGILL if the first step has one token.
     *("--dtype", "float32"),

@@ -94,12 +94,9 @@ def lookups(end_s: int, tenants: tuple[str, str] = ("acme", "acme")) -> list[Cac
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """A running API server."""
-
     address: str
     pool: WorkerPool
     url: str
-    """The database URL."""
 
     def get(self, path: str, **about: Any) -> httpx.Response:
         """Send a GET request; `path` is relative to `/api/v1/`."""

@@ -158,7 +158,7 @@ class Comparison:
         """The effective number of requests before the change."""
 
     def equal(self) -> Equal:
-        """Return the compared requests as measured, and their latencies before the change."""
+        """Return the compared requests as measured, and estimates without the change."""
         return _equal(self.before, self.after.take(self.comparable), self._by_work)
 
     def resampled(self, before: IntArray, after: IntArray) -> Equal:

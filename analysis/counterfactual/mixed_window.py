@@ -28,8 +28,8 @@ from replay.server_model import ServerModel
 
 _NS: Final = 10**9
 NEIGHBOURS: Final = 10
-"""A request gets the cached share of a baseline request, which is drawn from this many requests of
-similar length."""
+"""A request gets its cached tokens from a baseline request of the same tenant. That request is
+drawn at random from about this many requests with the nearest prompt lengths."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,9 +30,9 @@ def _lower_bound(
 ) -> float:
     """Return the length above which a request belongs to a factor; 0 if all requests do.
 
-    If no long requests were added, a factor of long requests usually contains no requests. But if
-    the rate of ordinary requests grew, and no other factor changes this rate, the factor contains
-    all requests, because ordinary requests also fill the steps. Requests of a tenant whose rate is
+    If no long requests were added, usually no request is long enough. But if the rate of ordinary
+    requests grew, and no other factor changes this rate, all requests belong to the factor, because
+    ordinary requests also fill the steps. Requests of a tenant whose rate is
     a separate factor are not counted here.
     """
     if factor.kind not in (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS):

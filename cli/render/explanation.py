@@ -92,7 +92,7 @@ def _percent(ratio: float) -> str:
 
 
 def _still_slow(answer: Answer) -> str | None:
-    """Return a sentence about an incident or a missed SLO, although the latency has not grown."""
+    """Return a sentence about an incident or else a missed SLO; None if there is neither."""
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:
         began = f"{time_text.moment(row.began_unix_s * 10**9)} UTC"

@@ -12,7 +12,7 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _METRICS: Final = 2
 _GAUGE, _SUM = 5, 7
 _OTHER_DATA: Final = frozenset({9, 10, 11})
-"""Field numbers of histograms and summaries, which have other numbers too."""
+"""Field numbers of histograms, exponential histograms and summaries."""
 _DATA_POINTS: Final = 1
 _START, _TIME, _DOUBLE, _INTEGER = 2, 3, 4, 6
 _LONGEST_VARINT: Final = 10

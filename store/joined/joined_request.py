@@ -110,7 +110,7 @@ class JoinedRequest:
 
     @property
     def last(self) -> Row:
-        """Return the row of the last hop. If a hop answered, it is the last one."""
+        """Return the row of the last hop: the decode engine that answered, if one did."""
         return self.hops[-1].row
 
     @property

@@ -31,12 +31,11 @@ from tests.served_api import lookups
 PAST_S: Final = 900
 FLOOD_S: Final = 300
 EXPLAINED: Final = ("chat", "mine-only")
-"""The objectives whose incidents have a stored answer and a message."""
+"""The objectives with an incident that has a stored answer and a message."""
 MODEL: Final = "llama-3-8b-sim"
 HIDDEN_MODEL: Final = "secret-model"
 HIDDEN_REPLICA: Final = "secret-replica"
 TENANTS: Final = {
-    # The first tenant floods the last five minutes.
     "acme": "hiddenco",
     "globex": "mineco",
     "initech": "oursco",
@@ -110,8 +109,6 @@ _OBJECTIVES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A stored fleet."""
-
     url: str
     objectives: Path
     roles: Path
@@ -119,7 +116,6 @@ class Fleet:
     requests: tuple[RequestTimeline, ...]
 
     def ids_of(self, tenant: str | None = None, model: str | None = None) -> list[str]:
-        """Return ids of some requests of a tenant and a model."""
         found = [
             each
             for each in self.requests
@@ -132,7 +128,7 @@ class Fleet:
         ]
 
     def key_of(self, tenant: str, model: str = MODEL) -> str:
-        """Return the key of a late request, as in links."""
+        """Return the key of a late request, as links to the request contain it."""
         return next(
             f"{each.trace_id}/{each.span_id}"
             for each in reversed(self.requests)

@@ -21,6 +21,6 @@ from alerts.burnrate import Counts
 def test_most_requests_uncounted_is_blind(
     events: int, excluded: dict[str, int], requests: int, reason: str | None
 ) -> None:
-    """An objective with many rejected and aborted requests is not blind."""
+    """Rejected and aborted requests do not make an objective blind."""
     assert blind_because(Counts(0, events), excluded, requests) == reason
     assert reason is None or all(REASONS[reason])

@@ -1,5 +1,3 @@
-"""Answers from a child process, and the ways in which the child may fail."""
-
 import os
 import sys
 import time
@@ -23,15 +21,12 @@ FOUND += "w(b'=' + len(b).to_bytes(8) + b)\nsys.stdout.flush()\n"
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the child import the functions of this module."""
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
 
 
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> Child:
-    """Run Python code in the place of the child."""
-
     def run(code: str) -> None:
         monkeypatch.setattr(child_process, "command", lambda _: [sys.executable, "-c", code])
 
@@ -141,7 +136,7 @@ def test_a_child_that_cannot_start_is_a_reason(
 
 
 def test_a_database_that_cannot_be_read_is_told_from_other_reasons(engine: Engine) -> None:
-    """The same question may be answered later."""
+    """A database that is locked now may answer the same question later."""
     found = answer_in_child(engine, unreadable)
     assert found == ChildAnswer("first", "the database cannot be read: locked", unavailable=True)
     assert not answer_in_child(engine, failing).unavailable

@@ -35,7 +35,7 @@ def test_the_reason_is_that_of_the_last_hour(
     reason: str | None,
     kept: bool,
 ) -> None:
-    """The reason is the same for stored and for recomputed counts."""
+    """Stored counts and a new count give the same reason."""
     engine = open_database(f"sqlite:///{tmp_path}/t.db")
     before = [
         request_row(n, received_unix_ns=(START_S - 60 * n) * 10**9, **WHOLE) for n in range(1, 200)

@@ -115,7 +115,7 @@ def test_an_answer_is_read_as_it_was_kept(
 
 
 def _tuples(each: Explanation) -> Explanation:
-    """Return the explanation with tuples, because JSON does not distinguish them from lists."""
+    """Return the explanation with tuples; JSON turns tuples into lists."""
     causes = tuple(
         replace(one, evidence=tuple(one.evidence), levers=tuple(one.levers)) for one in each.causes
     )

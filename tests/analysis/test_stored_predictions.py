@@ -110,7 +110,7 @@ def test_an_argument_that_what_if_cannot_change_hides_the_others(engine: Engine)
 
 
 def test_engines_that_differ_are_no_single_change(engine: Engine) -> None:
-    """Half of a rolling deployment, or a canary."""
+    """The engines differ during a rolling deployment, or if one is a canary."""
     starts = (start("r0", 500), start("r1", 500), start("r0", 2_000, scheduler__max_num_seqs=64))
     assert change(engine, *starts, served=({"r0", "r1"}, {"r0", "r1"})) is None
 

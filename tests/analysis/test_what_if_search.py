@@ -18,7 +18,7 @@ SECONDS = 120
 
 @cache
 def recorded() -> Recorded:
-    """Return a replica that has nearly reached its `max_num_seqs`."""
+    """Return a replica whose batch almost reaches `max_num_seqs`."""
     config = FleetConfig(
         duration_s=LEAD_S + SECONDS,
         seed=3,

@@ -36,7 +36,7 @@ NO_WORSE, UNDECIDED = CompareVerdict.NO_WORSE, CompareVerdict.UNDECIDED
 
 
 def windows(chance: np.random.Generator, factor: float) -> tuple[Latencies, Latencies]:
-    """Return two windows with the same arrivals, which a noise of their own made slower."""
+    """Return two windows with equal arrivals; the second's latencies are `factor` times larger."""
     at_s = np.sort(chance.uniform(0, 75, 450))
     work = chance.exponential(size=450) + 1
     sides = []
@@ -47,7 +47,7 @@ def windows(chance: np.random.Generator, factor: float) -> tuple[Latencies, Late
 
 
 def test_the_interval_of_the_truth_contains_it() -> None:
-    """Coverage of the 95 % interval, over 100 pairs of windows."""
+    """At least 90 of 100 intervals contain the true change."""
     chance = np.random.default_rng(7)
     for q in (0.5, 0.95):
         found = [truth_of(*windows(chance, 1.2), q, 75.0) for _ in range(100)]

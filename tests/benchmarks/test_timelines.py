@@ -15,7 +15,7 @@ DOCS: Final = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 @pytest.mark.real
 @pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.name[:40])
 def test_the_table_is_current_and_sloth_never_pages_first(fault: Fault) -> None:
-    """If this test fails, run python benchmarks/timelines.py --table, and copy the output."""
+    """If this test fails, run `python benchmarks/timelines.py --table`, and copy the output."""
     if shutil.which("promtool") is None:
         pytest.skip("there is no promtool: apt-get install prometheus")
     found = timeline(fault)
@@ -48,7 +48,7 @@ def test_a_time_is_written_for_people(seconds: int | None, wanted: str) -> None:
 
 
 def test_sloths_page_has_its_windows_and_factors() -> None:
-    """For 30 days, the factors are 14.4 (5 min and 1 h) and 6 (30 min and 6 h)."""
+    """The factors for 30 days are 14.4 (5 min and 1 h) and 6 (30 min and 6 h)."""
     (group,) = yaml.safe_load(sloth_pages("a or b[{{.window}}]", "c # d\n", Fraction(99, 100)))[
         "groups"
     ]

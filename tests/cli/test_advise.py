@@ -20,7 +20,6 @@ START_S = CONFIG.started_unix_ns / 1e9
 
 @pytest.fixture
 def ask(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Return a function that runs `tailspan advise` on a database with a simulated replica."""
     data = simulate(CONFIG)
     engine = open_database(url)
     with Writer(engine) as writer:

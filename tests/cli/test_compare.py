@@ -31,7 +31,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Result]:
-    """Run `tailspan compare` on two windows; in the second, the server is 20 % slower."""
+    """Return a function that compares two windows; the server of the second is 20 % slower."""
     url = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
     store(url)
 

@@ -30,8 +30,6 @@ PATIENCE_S = 30.0
 
 
 class Up:
-    """A Tailspan that runs in this process, and its output."""
-
     def __init__(self, stack: Stack, printed: list[str]) -> None:
         self.stack = stack
         self._printed = printed
@@ -41,7 +39,6 @@ class Up:
         return "\n".join(self._printed)
 
     async def waits_for(self, words: str) -> None:
-        """Wait until the output contains this text."""
         deadline = time.monotonic() + PATIENCE_S
         while words not in self.printed:
             assert time.monotonic() < deadline, self.printed
@@ -55,7 +52,10 @@ class Up:
 
 @pytest.fixture
 def up(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Run Tailspan and an action, stop Tailspan as Ctrl-C does, and return its output."""
+    """Return a function that runs Tailspan with an action, and returns the output.
+
+    After the action, Tailspan stops as with Ctrl-C.
+    """
     engine = open_database(url)
     printed: list[str] = []
     monkeypatch.setattr(foreground, "print_line", lambda text, err=False: printed.append(text))
@@ -91,7 +91,7 @@ def explorer_is(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 async def nothing(_: Up) -> None:
-    """Return at once, so that Tailspan stops."""
+    """Do nothing, so that Tailspan stops at once."""
 
 
 def test_up_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:

@@ -16,8 +16,6 @@ RetentionPeriods = Callable[..., None]
 
 @pytest.fixture
 def keep(url: str) -> RetentionPeriods:
-    """Store a current sample of a server."""
-
     def make(replica: str, in_flight: int | None, step_age_s: float | None) -> None:
         engine = open_database(url)
         now_ns = time.time_ns()

@@ -106,9 +106,9 @@ def test_an_objective_without_possible_rules_is_a_finding(file: Path) -> None:
 
 @pytest.fixture
 def asked(file: Path, url: str, fill: Fill, request_row: Row) -> Callable[..., Result]:
-    """Return a function that runs `slo status` after two hours.
+    """Return a function that runs `slo status` after two hours of requests.
 
-    In the first hour all requests are good; in the second, `bad` of ten are bad.
+    In the second hour, `bad` of ten requests are bad.
     """
 
     def ask(bad: int, *words: str, target: str = "0.99") -> Result:
@@ -151,7 +151,7 @@ def test_a_burn_that_pages_is_a_finding(asked: Asked) -> None:
 def test_an_objective_that_counts_no_request_has_a_reason(
     file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """vLLM's native spans do not contain whether a response was streamed."""
+    """vLLM's native spans do not report whether a response was streamed."""
     file.write_text(OBJECTIVE.replace("spec: {where: all}", "spec: {where: streamed == true}"))
     fill(*(request_row(10 * n, streamed=None) for n in range(200)))
     at = ["--at", str(START_S + 2_000), "--database", url]
@@ -164,7 +164,7 @@ def test_an_objective_that_counts_no_request_has_a_reason(
 def test_an_objective_with_groups_is_blind_as_a_whole(
     file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """Each group alone has too few requests to count as blind."""
+    """Each group alone has too few requests to be reported as blind."""
     file.write_text(OBJECTIVE.replace("where: all", "where: all, by: [tenant]"))
     fill(*(request_row(10 * n, tenant=f"t{n % 40}", ttft_s=None) for n in range(120)))
     at = ["--at", str(START_S + 2_000), "--database", url]
@@ -207,7 +207,6 @@ def test_a_database_that_is_not_there_exits_2(file: Path, url: str) -> None:
 def test_an_incident_after_the_instant_is_not_listed(
     file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """`--at` shows the state at that time."""
     fill(request_row())
     engine = open_database(url)
     ended = START_S + 90

@@ -1,4 +1,4 @@
-"""Tests of `--state-url`: each command reads the state from the separate database."""
+"""With `--state-url`, each command reads the state from the separate database."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,6 @@ def run(*words: str, **variables: str) -> Result:
 
 @pytest.fixture
 def state_url(url: str, tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> str:
-    """Fill a database and its separate state database, and return the URL of the latter."""
     state_url = f"sqlite:///{tmp_path}/state.db"
     engine = open_database(url, state_url)
     with Writer(engine) as writer:

@@ -28,7 +28,6 @@ START_S = CONFIG.started_unix_ns / 1e9
 
 @pytest.fixture
 def ask(url: str) -> Callable[..., Result]:
-    """Run `tailspan what-if` on a database with a simulated replica."""
     data = simulate(CONFIG)
     engine = open_database(url)
     with Writer(engine) as writer:
@@ -232,7 +231,7 @@ def test_a_prediction_that_a_deploy_can_confirm_is_kept(
 def test_the_json_api_keeps_no_prediction(
     ask: Callable[..., Result], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It only reads."""
+    """The JSON API only reads."""
     monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
     ends = [("from", str(START_S)), ("to", str(START_S + SECONDS))]
     found = answered("what-if", [("set", "max_num_seqs=64"), *ends])

@@ -1,5 +1,3 @@
-"""Billing data for tests: engines as (replica, samples), requests as cells."""
-
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -27,7 +25,7 @@ NS = 10**9
 BY = ("replica", "outcome", "model", "tenant")
 DEVICE = "NVIDIA H100 80GB HBM3"
 PRICES = PriceList(devices=(DevicePrice("H100", (DEVICE,), 3.6, Origin("a contract")),))
-"""Prices with an H100 at a thousandth of a dollar per second."""
+"""Prices with an H100 at $0.001 per second."""
 
 
 def engine_stretches(
@@ -36,7 +34,7 @@ def engine_stretches(
     fit: Sequence[float] | None = None,
     work: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> EngineCounterSpans:
-    """Return samples by (replica, engine), each (Unix seconds, total busy seconds)."""
+    """Return the stretches of samples, which are (Unix seconds, total busy seconds)."""
     counts, which, rows, first, last = [], [], [], [], []
     for (replica, engine), pairs in samples.items():
         counts.append(CounterKey(replica, engine, 1, int(started_s * NS)))
@@ -76,7 +74,6 @@ def no_gpus() -> GpuEnergySpans:
 
 
 def cells(*rows: Mapping[str, Any]) -> Cells:
-    """Return cells with labels, an hour, a number of requests and amounts."""
     labels = [tuple(row.get(name) for name in BY) for row in rows]
     return Cells(
         by=BY,
@@ -93,7 +90,7 @@ def cells(*rows: Mapping[str, Any]) -> Cells:
 
 
 def costs_at(usd_per_s: float, *rows: Mapping[str, Any]) -> RequestCosts:
-    """Return the cost of cells (see `cells`) at one price per billed second."""
+    """Return the cost of `cells` at one price per billed second."""
     made = cells(*rows)
     hours = replica_hours(made)
     pricing = {key: RequestPricing(None, usd_per_s, None) for key in hours.keys}
@@ -101,7 +98,6 @@ def costs_at(usd_per_s: float, *rows: Mapping[str, Any]) -> RequestCosts:
 
 
 def start(replica: str, engine: int = 0, **about: Any) -> EngineStart:
-    """Return an engine's start, by default on one H100."""
     plain: dict[str, Any] = {"device": DEVICE, "gpus": 1, "process": 1, "at_unix_ns": -NS}
     return EngineStart(
         replica=replica, engine=engine, config="c", arguments="{}", **{**plain, **about}
@@ -127,12 +123,12 @@ def accounts(
 
 
 def busy(from_s: int, to_s: int, share: float, before: float = 0.0) -> list[tuple[float, float]]:
-    """Return samples, one per second, of an engine that is busy this share of the time."""
+    """Return samples, one per second, of an engine that is busy for this share of the time."""
     return [(at, before + (at - from_s) * share) for at in range(from_s, to_s + 1)]
 
 
 FIT = (0.004, 30e-6, 1e-9, 20e-9, 50e-6)
-"""The coefficients γ, α, κ, β, δ of an engine."""
+"""The step model's coefficients γ, α, κ, β and δ of an engine."""
 
 
 def steady(
@@ -141,9 +137,7 @@ def steady(
     to_s: int,
     rps: Callable[[int], tuple[float, float, float]] = lambda hour: (2.0, 800.0, 200.0),
 ) -> BillingData:
-    """Return the billing data of engines, each of which runs from one second to another.
-
-    Engine data is per minute, and requests are per hour.
+    """Return the accounts of engines with data per minute, and of requests with data per hour.
 
     Args:
         engines: (start, end) in seconds, by replica.

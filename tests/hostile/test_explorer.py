@@ -40,7 +40,7 @@ sys.addaudithook(watch)
 
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[str]]:
-    """Record connections of child processes, and return the addresses that are not loopback."""
+    """Return a function that returns non-loopback addresses that child processes connected to."""
     (tmp_path / "watch").mkdir()
     (tmp_path / "watch" / "sitecustomize.py").write_text(WATCH)
     noted = tmp_path / "watch" / "calls"
@@ -87,7 +87,7 @@ def test_a_page_with_dns_rebinding_reads_no_data(
     assert refused(f"http://evil.example:8501{parts.path}", sock=there) == 403
     for origin in ("http://evil.example", "http://127.0.0.1:3000", "null", "http://8.8.8.8"):
         assert refused(address, origin=origin) == 403
-    # `connect` sends its own Host. If a proxy changes Host, the name is in Origin.
+    # `connect` sends its own Host. Behind a proxy that changes Host, Origin has the name.
     own: list[str | None] = [f"http://{host}", "https://ops.example.org", None]
     for from_page in own:
         with stream(address, origin=from_page) as page:
@@ -99,7 +99,7 @@ def test_a_page_with_dns_rebinding_reads_no_data(
 def test_the_explorer_calls_no_host_at_its_start(
     explorer: Callable[..., str], database: Callable[..., str], outside: Callable[[], set[str]]
 ) -> None:
-    """`streamlit run` asks a server on the internet for the machine's address."""
+    """By default, `streamlit run` asks a server on the internet for this machine's address."""
     address = explorer(database(), host="0.0.0.0")
     assert refused(address, origin="http://evil.example") == 403
     assert outside() <= {"0.0.0.0"}

@@ -20,8 +20,6 @@ from telemetry.starts import EngineStart
 
 
 class SlowSink(MemorySink):
-    """A sink that takes 0.2 s per batch."""
-
     def submit(
         self,
         requests: Sequence[Any],
@@ -60,7 +58,7 @@ def _simulate(endpoint: str, *words: str) -> Result:
 
 
 class Clock:
-    """A wall clock, one minute slow, that only waiting advances, so the tests take no time."""
+    """A wall clock that is one minute slow, and that only `wait` advances."""
 
     def __init__(self) -> None:
         self.now_ns = time.time_ns() - 60 * 10**9
@@ -74,7 +72,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a stop no time, and an unresponsive collector 1 s."""
+    """Give a stop no time, and a collector that does not respond 1 s."""
     clock = Clock()
     monkeypatch.setattr(live, "CLOSE_S", 0.0)
     quick = partial(live.run, clock_ns=clock, wait=clock.wait, patience_s=1.0, progress_s=0.5)
@@ -147,7 +145,7 @@ def test_ctrl_c_ends_a_simulation_that_waits() -> None:
 
 
 def test_a_redirect_is_neither_followed_nor_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK's exporter counts a redirect as a success."""
+    """OpenTelemetry's exporter counts a redirect as a success."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=s3cret")
     with (
         running_http_server() as other,

@@ -105,8 +105,7 @@ def test_a_bad_target_does_not_affect_the_others(
                 running.printed,
             )
             time.sleep(0.2)
-        # Targets with impossible values are still scraped, so the time of the last success
-        # advances.
+        # Targets with impossible values are still scraped, so their last success is recent.
         name = "tailspan_scrape_last_success_timestamp_seconds"
         before = samples_of(metrics, name)
         while samples_of(metrics, name)[urls["infinite"], ""] <= before[urls["infinite"], ""]:

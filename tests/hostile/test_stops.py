@@ -28,7 +28,7 @@ from tests.hostile.conftest import collecting
 
 S = 10**9
 SPANS = 20
-"""The number of spans per message."""
+"""Spans per message."""
 
 Spans = Callable[[float], ReadableSpan]
 RESOURCE = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "replica-1"})
@@ -58,7 +58,7 @@ def span_at() -> Spans:
 
 
 def hung(chance: random.Random) -> list[tuple[str, bytes]]:
-    """Return some messages about a request of 40 s, with their paths: two reports and the row."""
+    """Return messages with their paths about a request of 40 s: two reports and the row."""
     now, ago_s = time.monotonic(), chance.choice([0.0, 700.0])
     record = RequestRecord(
         received=now - 40,
@@ -127,7 +127,7 @@ def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> 
             stored = connection.scalar(select(func.count()).select_from(REQUESTS)) or 0
         assert stored >= acknowledged > 0
         assert oldest_seen_unix_ns(engine) is not None
-        # At a restart, `tailspan up` does the same; each instant is evaluated once.
+        # `tailspan up` does the same at a restart. Each instant is evaluated once.
         now_s = int(time.time()) + 2 * EVALUATION_S
         objectives = load([OBJECTIVES]).objectives
         Evaluator(engine, objectives).evaluate(now_s)
@@ -137,7 +137,7 @@ def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> 
 
 
 def compare(engine: Engine, first_s: int, now_s: int) -> None:
-    """Compare the stored counts of each objective with the rows."""
+    """Check that each objective's stored counts equal those of the rows."""
     definitions = counted_of(tuple(load([OBJECTIVES]).objectives))
     for goodput in definitions.values():
         kept = read_counted_range(engine, goodput.digest)

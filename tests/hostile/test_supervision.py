@@ -33,7 +33,6 @@ def until(holds: Callable[[], bool], running: Tailspan) -> None:
 
 
 def children_of(parent: int, word: bytes) -> list[int]:
-    """Return the child processes whose command line contains a word."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -81,6 +80,6 @@ def test_repeated_kills_of_the_span_reader_lose_nothing(tmp_path: Path) -> None:
         assert http_check.post(where, b"", PROTOBUF, 20.0).ok
         assert failures(running.address("metrics"), "message reader") == 3
         assert http_check.get(running.address("metrics") + "/readyz").body == "ready\n"
-        # A malformed message is not a failure of the reader.
+        # A malformed message is no failure of the reader.
         assert http_check.post(where, b"\xff" * 9, PROTOBUF, 20.0).status == 400
         assert failures(running.address("metrics"), "message reader") == 3

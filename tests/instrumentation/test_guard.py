@@ -239,7 +239,7 @@ def test_an_exception_of_vllm_is_noted_and_reaches_its_caller() -> None:
 
     def note(error: BaseException, args: Any, kwargs: Any) -> None:
         seen.append((type(error), args, kwargs))
-        raise ZeroDivisionError  # the plugin's own failure does not replace it
+        raise ZeroDivisionError  # must not replace the original exception
 
     wrapped = Hooks("test").wrap_errors(fail, "noting", note)
     with pytest.raises(KeyboardInterrupt):

@@ -244,7 +244,6 @@ def test_a_hostile_traceparent_makes_a_root(header: bytes) -> None:
 
 
 def test_an_unauthenticated_client_has_no_tenant() -> None:
-    """Any client may send any tenant's name. Such requests have a small quota."""
     capture = _Recording()
     tenant = [(b"x-tenant-id", b"acme")]
     asyncio.run(_call(capture, "/v1/messages", tenant))
@@ -265,7 +264,7 @@ def test_headers_and_paths_are_truncated() -> None:
         exchanges.append(exchange)
         ended(exchange)
 
-    capture.exchange_ended = keep  # type: ignore[method-assign]  # looked at on the way
+    capture.exchange_ended = keep  # type: ignore[method-assign]
     huge = b"x" * 2_000_000
     names = (b"x-tenant-id", b"traceparent", b"tracestate", b"x-request-id", b"cookie")
     headers = [(name, huge) for name in names]

@@ -1,4 +1,4 @@
-"""Each invalid file has an error with the key, the value and the allowed values."""
+"""Tests that the error about an invalid file has the key, the value and the allowed values."""
 
 from pathlib import Path
 
@@ -124,7 +124,7 @@ def test_a_key_over_http_can_be_allowed(plan: Path) -> None:
 
 
 def test_hostile_files_are_refused_quickly(plan: Path) -> None:
-    """An alias could make a small file huge, and nesting could exhaust the stack."""
+    """A YAML alias could make a small file huge, and nesting could exhaust the stack."""
     bomb = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
     for written, error in (
         (bomb, "the alias *a is not allowed"),

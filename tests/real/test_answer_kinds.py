@@ -1,4 +1,4 @@
-"""The first content and the tokens of each kind, of a vLLM that separates reasoning."""
+"""Tests of the first content and of each kind's tokens, on a vLLM that separates reasoning."""
 
 import http.client
 import json
@@ -16,7 +16,7 @@ from rig import install, reasoning_model
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 ENDS_SOON = {"logit_bias": {str(reasoning_model.END_ID): 4}, "seed": 1, "ignore_eos": True}
-"""Every token of the random model ends the reasoning with a probability of about a tenth."""
+"""Each token of the random model ends the reasoning with a probability of about 0.1."""
 
 FUNCTION = {
     "name": "look_up",
@@ -123,7 +123,8 @@ def test_the_other_routes_separate_kinds_too(reasoning: Any, tailspan: Any) -> N
     streamed_row, whole, thought = (rows[name] for name in names)
     assert (streamed_row["first_content_s"] is not None) == (b"output_text.delta" in lines)
     assert sum(streamed_row[kind] for kind in KINDS) == streamed_row["output_tokens"]
-    # The template opens the reasoning, so vLLM reports 0 reasoning tokens. They are unknown.
+    # The chat template opens the reasoning, so vLLM reports 0 reasoning tokens: the number is
+    # unknown.
     assert whole["reasoning_tokens"] is None
     assert sum(thought[kind] for kind in KINDS) == thought["output_tokens"]
     assert thought["reasoning_tokens"] > 0

@@ -21,7 +21,7 @@ SCRAPES_MISSED = 5
 
 @contextmanager
 def _traffic(folder: Path, features: str) -> Iterator[MonitoredTailspan]:
-    """Simulate a fleet with minutes of past traffic and new traffic."""
+    """Simulate a fleet that sends 5 minutes of past traffic, and then new traffic."""
     try:
         with monitored_tailspan(folder, features=features) as here:
             here.simulate("--backfill", "5m", "--rate", "10")
@@ -39,7 +39,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitoredTailspa
 
 
 def _until_scraped_for(here: MonitoredTailspan, times: int) -> None:
-    """Wait until Prometheus has scraped traffic and engines several times."""
     asked = (
         f"min(resets(tailspan_engine_steps_total[1m]) * 0 +"
         f" changes(tailspan_engine_steps_total[{times * 2}s])) >= {times}"
@@ -83,9 +82,9 @@ def _complaints(found: list[Answer]) -> list[str]:
 
 
 def _complete_answers(here: MonitoredTailspan, *, one: bool = False) -> list[Answer]:
-    """Return the results of all panels, and fail if a panel without a native query has none.
+    """Return the results of all panels; fail if a panel has neither a result nor a native query.
 
-    A scrape that times out on a busy machine removes every gauge until the next scrape, so
+    On a busy machine, a scrape may time out. Every gauge is then absent until the next scrape, so
     incomplete results are requested again.
     """
     for _ in range(SCRAPES_MISSED):
@@ -125,8 +124,8 @@ def test_a_prometheus_of_native_histograms_has_them_all(tmp_path: Path) -> None:
     """This Prometheus stores no classic buckets, so the heatmap uses the native ones."""
     with _traffic(tmp_path, "exemplar-storage,native-histograms") as here:
         found = _complete_answers(here)
-        # Prometheus 2.42 reads one exemplar of a native histogram, that of the lowest bucket that
-        # has one. The last request in this bucket may be minutes old.
+        # Prometheus 2.42 reads only one exemplar of a native histogram, from the lowest bucket with
+        # an exemplar. The last request in this bucket may be minutes old.
         _leads_to_requests(here, found, within_s=600)
         assert not here.ask("query", query="tailspan_ttft_seconds_bucket")["result"]
     of_cells = [each for each in found if each.query.native]
@@ -159,7 +158,6 @@ def _leads_to_requests(here: MonitoredTailspan, found: list[Answer], within_s: i
 
 
 def test_a_restart_leaves_no_panel_without_data(fleet: MonitoredTailspan) -> None:
-    """Counters restart at 0, and no rate is negative."""
     [before] = fleet.ask("query", query="sum(tailspan_engine_steps_total)")["result"]
     fleet.end_simulation()
     # The exporter ignores shorter restarts, because no server loads a model faster.

@@ -12,14 +12,14 @@ pytestmark = [pytest.mark.real, pytest.mark.alone, pytest.mark.timeout(600)]
 
 CAUSES = ("longer_outputs", "long_prompt_blocking")
 USUAL = Traffic(rate_per_s=16.0, output_tokens=(10, 22))
-"""Many small requests: a range is short, and one in ten of its requests is the tail."""
+"""Many small requests, because a range is short and only a tenth of its requests are the tail."""
 
 
 @pytest.fixture(scope="module")
 def explained(
     installed: None, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, ExplanationResult]:
-    """Return each fault on one server after a period of usual load, with its diagnosis."""
+    """Record each fault on one server after usual load, and return the diagnoses."""
     folder: Path = tmp_path_factory.mktemp("faults")
     # Twice the visible severity, because each fault must act several times in 15 s.
     faults = [FAULTS[cause](random.Random(cause), 2.0, USUAL) for cause in CAUSES]

@@ -39,7 +39,7 @@ def loading(start_module_vllm: Callable[..., Any], tmp_path_factory: pytest.Temp
 
 
 def assert_held_parts_sum(row: dict[str, Any]) -> None:
-    """Check that the reasons sum to the held time: the server has no other reason."""
+    """Check that the reasons sum to the held time, because this server has no other reasons."""
     assert_parts_sum(row, whole=True)
     assert sum(row[part] for part in HELD_PARTS) == pytest.approx(row["queue_held_s"], abs=1e-6)
 
@@ -101,7 +101,7 @@ def structured(number: int) -> Call:
 
 
 def test_a_new_schema_waits_for_its_grammar(loading: Any, tailspan: Any) -> None:
-    """A schema that was compiled before does not wait again."""
+    """A request with an already compiled schema does not wait."""
     send(loading.port, structured(0))  # the first grammar also starts the compiler
     new = [send(loading.port, structured(number)) for number in (1, 2, 3)]
     again = send(loading.port, structured(3))
@@ -140,7 +140,7 @@ print(json.dumps(transferred(first.aggregate(second).to_dict())))
 
 
 def test_the_statistics_of_vllms_offloading_are_read(installed: None) -> None:
-    """The offloading connector needs a GPU, so vLLM's own class creates its statistics."""
+    """The offloading connector needs a GPU, so the test only uses vLLM's class of statistics."""
     done = subprocess.run(
         [str(install.PYTHON), "-c", OFFLOADED], capture_output=True, text=True, check=True
     )

@@ -132,11 +132,16 @@ def test_a_huge_id_and_a_foreign_process_lose_no_account(vllm: Any, tailspan: An
 def test_if_disabled_no_plugin_code_runs_while_vllm_serves(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
-    """vLLM requires a stat logger, which is then empty."""
+    """vLLM requires a stat logger, so an empty one is used."""
     write_plugin(tmp_path, "probe", PROBE, "probe = probe:begin")
     into = tmp_path / "accounts"
     into.mkdir()
-    server = start_vllm(PYTHONPATH=str(tmp_path), PROBE_INTO=str(into), OTEL_SDK_DISABLED="true")
+    server = start_vllm(
+        PYTHONPATH=str(tmp_path),
+        PROBE_INTO=str(into),
+        OTEL_SDK_DISABLED="true",
+        VLLM_WORKER_MULTIPROC_METHOD="spawn",  # each process loads the plugins, and so the probe
+    )
     seen = send_all(server.port, mixed(60, seed=4), concurrency=8)
     assert all(timed.status == 200 for timed in seen)
     time.sleep(3)

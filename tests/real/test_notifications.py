@@ -56,7 +56,7 @@ spec:
     good: {metricSource: {type: tailspan, spec: {good: ttft_s <= 0.5}}}}}}
 """
 
-# The windows are so short that a page takes seconds; the factor is 5.9976.
+# With such short windows, an objective alerts within seconds. The limit of its burn rate is 5.9976.
 POLICY = """\
 source: this test
 period: 7d
@@ -157,7 +157,7 @@ def send(up: Tailspan, ages_s: list[float], ttft_s: float) -> None:
 
 @pytest.fixture
 def tailspan_up(tmp_path: Path) -> Iterator[Callable[..., Tailspan]]:
-    """Start Tailspan with an objective over a period, in the test's folder."""
+    """Return a function that starts Tailspan with an objective over a period."""
     with ExitStack() as running:
 
         def begin(period: str, *words: str, **environ: str) -> Tailspan:
@@ -246,7 +246,7 @@ channels:
 """)
     environ = {"HOOK": f"{receiver.url}/hook", "KEY": "a key of the test"}
     up = tailspan_up("30d", "--notify", "notify.yaml", **environ)
-    # The requests are bad for a quarter of an hour until just before now.
+    # A quarter of an hour of bad requests ends just before now.
     began = time.time()
     send(up, [float(age_s) for age_s in [*range(1, 230, 10), *range(1_130, 2_000, 10)]], 0.1)
     send(up, [float(age_s) for age_s in range(230, 1_130, 10)], 2.0)
@@ -275,8 +275,8 @@ channels:
     sent_s = int(signed.split(",")[0].removeprefix("t="))
     assert signed == signature("a key of the test", asked.body, sent_s)
 
-    # An alert ends after ten minutes without bad requests. The test does not wait that long, but
-    # evaluates the alert ten minutes later.
+    # An alert ends after ten minutes without bad requests. The test does not wait, but evaluates
+    # with a time ten minutes later.
     engine = open_database(f"sqlite:///{tmp_path}/var/tailspan.db")
     objectives = load([tmp_path / "objective.yaml"]).objectives
     channels = load_configuration(tmp_path / "notify.yaml", environ).channels

@@ -1,4 +1,4 @@
-"""The prober against a real vLLM, behind a proxy that disturbs connections by known amounts."""
+"""Tests of the prober against a real vLLM, behind a proxy that disturbs the connections."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 RESOLUTION_S = 1e-6
-"""Both come from the same instants of vLLM's clock; the plugin's spans have whole nanoseconds."""
+"""Response and span have the same instants of vLLM's clock, but spans are rounded to 1 ns."""
 
 KINDS = ("openai-chat", "openai-completions", "openai-responses", "anthropic-messages")
 
@@ -94,7 +94,7 @@ def test_a_stall_is_the_longest_gap(vllm: Any) -> None:
 
 @pytest.mark.parametrize("delay_s", [0.1, 0.3])
 def test_network_time_is_the_proxys_delay(vllm: Any, tailspan: Any, delay_s: float) -> None:
-    """benchmarks/probe.py measures the accuracy; here vLLM and the prober share the cores."""
+    """vLLM and the prober share the cores here; benchmarks/probe.py measures the accuracy."""
     split = Disturbance(up_s=delay_s * 0.25, down_s=delay_s * 0.75)
     results = _spoilt(vllm.port, split, times=20)
     assert all(each.outcome.succeeded for each in results)
@@ -139,7 +139,6 @@ def measuring(start_module_vllm: Any) -> Any:
 
 
 def test_the_times_in_a_response_are_those_of_the_plugin(measuring: Any, tailspan: Any) -> None:
-    """vLLM's own metrics against the row of the very same request, idle and under load."""
     results = [
         result
         for kind in ("openai-chat", "openai-completions")

@@ -1,5 +1,3 @@
-"""Tests of a collector whose separate state database stops during the run."""
-
 import json
 import time
 from pathlib import Path
@@ -50,5 +48,5 @@ def test_rows_are_received_while_evaluation_pauses_and_the_burn_is_notified_once
         server.start()
         wait_for("a message", lambda: bool(webhook.received))
         assert f"{held}1\n" in requests.get(f"{metrics}/metrics", timeout=10).text
-        time.sleep(20)  # a further message would come with the next evaluation
+        time.sleep(20)  # a second message would be sent at the next evaluation
         assert [json.loads(each.body)["transition"] for each in webhook.received] == ["firing"]

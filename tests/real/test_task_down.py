@@ -14,7 +14,6 @@ DOWN: Final = 'ALERTS{alertname="TailspanTaskDown"}'
 
 
 def parts(here: MonitoredTailspan, query: str) -> set[str]:
-    """Return the parts of Tailspan in a query's result; an alert is pending for 5 min."""
     return {each["metric"]["task"] for each in here.ask("query", query=query)["result"]}
 
 

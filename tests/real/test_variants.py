@@ -66,7 +66,7 @@ def warm_up(server: Any, **body: Any) -> None:
 
 
 def test_tokens_from_an_external_cache_are_counted_separately(laden: Any, tailspan: Any) -> None:
-    """The prompt is new, then in the engine's cache, then in the connector's cache."""
+    """The prompt is first new, then in the engine's cache, then in the connector's cache."""
     before = laden.own_metrics()
     call = Call(chat=False, prompt="a cache outside " * 40, max_tokens=8)
     seen = [send(laden.port, call), send(laden.port, call)]
@@ -109,7 +109,7 @@ def test_tokens_from_an_external_cache_are_counted_separately(laden: Any, tailsp
 
 
 def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) -> None:
-    """With one slot, the samples contain adapters that run and adapters that wait."""
+    """Only one adapter has the slot, so the samples show running and waiting adapters."""
     names = ("tiny", "ada", "bob")
     calls = [Call(model=names[n % 3], prompt=f"request {n}", max_tokens=150) for n in range(21)]
     seen = send_all(laden.port, calls, concurrency=21)
@@ -198,7 +198,6 @@ def test_the_configurations_of_two_servers_can_be_compared(
 
 
 def test_speculation_is_reported_and_the_sums_still_agree(guessing: Any, tailspan: Any) -> None:
-    """One step may generate several tokens."""
     warm_up(guessing, temperature=0)
     time.sleep(2)
     before = guessing.own_metrics()

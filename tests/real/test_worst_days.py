@@ -109,8 +109,7 @@ def test_a_repeatedly_killed_collector_keeps_acknowledged_rows(
             collector = start()
             rows = kept(url)
             assert set(rows.values()) == {1}
-            # After a kill, pending rollups are built under load, so the next kill finds more of
-            # them.
+            # Rollups are built under load after a kill, so the next kill finds more of them.
             assert rolled_up(url, at_rest=False) >= len(rows)
         wait_for_more(senders, 20)
     assert collector.ends(SIGTERM) == 0, collector.printed

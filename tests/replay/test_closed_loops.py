@@ -12,7 +12,7 @@ from replay.closed_loops import (
 def waiting(
     clients: int, number: int, think_s: float, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return times of receipt and end of clients that wait for responses, in order of receipt."""
+    """Return sorted times of receipt, and the times of end; each client waits for its response."""
     chance = np.random.default_rng(seed)
     times = []
     for client in range(clients):
@@ -21,7 +21,7 @@ def waiting(
             latency_s = chance.lognormal(0.0, 0.5)
             times.append((at_s, at_s + latency_s))
             at_s += latency_s + chance.exponential(think_s) if think_s else latency_s
-    # At the end, clients without further requests would look like a change of the load.
+    # The end is cut off: clients without further requests would look like a lower load.
     until_s = 0.7 * max(times)[0]
     received_s, ended_s = np.array(sorted(each for each in times if each[0] < until_s)).T
     return received_s, ended_s

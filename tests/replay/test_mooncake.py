@@ -29,7 +29,7 @@ def _hash_ids(text: str) -> list[list[int]]:
 
 @st.composite
 def _traffic(draw: st.DrawFn) -> Arrivals:
-    """Return prompts that share the beginnings of a few texts, with or without a ladder of keys."""
+    """Draw prompts that begin with one of a few texts, with or without a ladder of keys."""
     shapes = st.tuples(
         st.integers(0, 10**9),  # microseconds
         st.integers(1, 400),
@@ -73,7 +73,7 @@ def test_a_written_trace_is_written_again_as_it_was(
 def test_each_block_has_a_number_and_shared_blocks_share_a_prefix(
     traffic: Arrivals, block_tokens: int
 ) -> None:
-    """Two prompts with the same numbers may share cached blocks, and no other prompts do."""
+    """Two prompts may share cached blocks only if they have the same numbers."""
     found = _hash_ids(_written(traffic, block_tokens=block_tokens, unshared=True))
     prompts = traffic.prompt_tokens.tolist()
     assert [len(each) for each in found] == [-(-tokens // block_tokens) for tokens in prompts]
@@ -212,7 +212,7 @@ def test_an_empty_file_is_no_trace(content: str) -> None:
 
 
 class _Endless(io.RawIOBase):
-    """A file without an end that counts the bytes that are read."""
+    """An endless file that counts the bytes that are read."""
 
     def __init__(self, repeated: bytes) -> None:
         self.repeated = repeated

@@ -11,7 +11,7 @@ BODY = b"0123456789" * 10
 
 
 async def _through(disturbance: Disturbance, within_s: float = 5.0) -> tuple[bytes, float, str]:
-    """Send one byte, and return the response, its first byte's time, and the connection's end."""
+    """Send one byte, and return the response, the time of its first byte and how it ended."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(1)

@@ -1,5 +1,3 @@
-"""Tests of when objectives are evaluated while Tailspan runs."""
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator
@@ -15,34 +13,26 @@ NS = 10**9
 
 
 class Counting:
-    """An evaluator that counts its evaluations."""
-
     def __init__(self) -> None:
         self.number = self.followed = self.taken_over = 0
 
     def take_over(self) -> None:
-        """Count the calls."""
         self.taken_over += 1
 
     def follow(self) -> None:
-        """Count the calls."""
         self.followed += 1
 
     def evaluate(self, _now_s: int) -> list[Any]:
-        """Return no incidents."""
         self.number += 1
         return []
 
 
 class Held:
-    """Leases whose term the test sets."""
-
     def __init__(self, term: Term | None = Term(EVALUATION, 1)) -> None:  # noqa: B008 -- frozen
         self.term = term
 
     @contextmanager
     def acting(self, _name: str) -> Iterator[Term | None]:
-        """Yield the term."""
         yield self.term
 
 
@@ -69,7 +59,7 @@ def evaluations(*stored: list[RequestTimeline]) -> int:
 def test_the_first_requests_that_have_just_ended_are_evaluated_at_once(
     request_row: Callable[..., RequestTimeline],
 ) -> None:
-    """They complete a past that is sent at a start; later requests wait for the schedule."""
+    """The first new requests complete a simulated past. Later requests wait for the schedule."""
     now_ns = time.time_ns()
     old = request_row(received_unix_ns=now_ns - 600 * NS, e2e_s=1.0)
     new = request_row(received_unix_ns=now_ns - 5 * NS, e2e_s=1.0)
@@ -89,7 +79,7 @@ def test_only_the_holder_of_the_lease_evaluates() -> None:
     for term in (None, Term(EVALUATION, 3), Term(EVALUATION, 3), None, Term(EVALUATION, 5)):
         held.term = term
         asyncio.run(evaluating.step())
-        # Only an evaluation by this process has a time.
+        # Only an evaluation by this process sets the time.
         assert (evaluating.evaluated_unix_s is None) == (evaluator.number == 0)
     assert (evaluator.number, evaluator.followed) == (3, 2)
     assert evaluator.taken_over == 2  # once per term

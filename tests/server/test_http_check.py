@@ -65,7 +65,7 @@ def test_a_redirect_is_reported_and_not_followed(
 @pytest.mark.parametrize("manner", ["drip", "deaf"])
 @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"])
 def test_a_slow_response_times_out(stranger: Callable[..., str], manner: str, begun: bytes) -> None:
-    """With a byte now and then, a socket's timeout would never expire."""
+    """If a server sends a byte from time to time, the timeout of a socket never expires."""
     answer = http_check.get(stranger(begun, manner), timeout_s=0.2)
     assert answer == http_check.HttpResult(None, "no response within 0.2 s")
 

@@ -1,5 +1,3 @@
-"""Tests of the thread that renews leases."""
-
 import threading
 import time
 from collections.abc import Callable
@@ -16,8 +14,6 @@ PATIENCE_S = 10.0
 
 
 class Scripted(Leases):
-    """Shared leases whose terms the test sets."""
-
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine, [EVALUATION, RETENTION])
         self.shared = True

@@ -464,7 +464,7 @@ def test_a_real_store_is_asked(
 def test_a_computation_without_the_database_is_tried_again(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also for an incident that has ended, whose answer is otherwise computed once."""
+    """The answer of an ended incident is otherwise computed only once."""
     problem = "the database cannot be read: locked"
     monkeypatch.setattr(
         likely_cause,

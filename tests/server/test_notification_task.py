@@ -41,7 +41,7 @@ def channel(name: str) -> Channel:
 
 
 class Others:
-    """Replaces delivery: channel `slow` responds when the test allows it, the others at once."""
+    """Replaces delivery: channel `slow` responds when the test allows it, all others at once."""
 
     def __init__(self) -> None:
         self.let = threading.Event()

@@ -79,7 +79,7 @@ def test_with_a_correct_clock_rows_are_deleted_by_age(engine: Engine) -> None:
 
 @pytest.mark.parametrize("ahead_ns", [8 * DAY_NS, 3_650 * DAY_NS])
 def test_a_clock_ahead_at_the_start_deletes_slowly(engine: Engine, ahead_ns: int) -> None:
-    """In one hour, at most two hours of rows may be deleted."""
+    """At most two hours of rows may be deleted per hour."""
     time = Time(START_NS + ahead_ns)
     for restart, left in enumerate((167, 167, 167, 165, 163)):
         clock = started(engine, time)

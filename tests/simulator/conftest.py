@@ -1,5 +1,3 @@
-"""A minimal collector that parses exports and responds as configured."""
-
 from collections.abc import Iterator
 
 import pytest
@@ -24,7 +22,6 @@ class TinyCollector:
         self.events: list[ExportLogsServiceRequest] = []
 
     def take(self, path: str, body: bytes) -> int:
-        """Return the status of the response to one export."""
         if self.refusals:
             self.refused += 1
             return self.refusals.pop(0)

@@ -1,4 +1,4 @@
-"""Tests of leases: one holder at a time, and no commit after a lease was lost."""
+"""Tests of leases: one holder at a time, and no commit after a lost lease."""
 
 import itertools
 import time
@@ -40,7 +40,7 @@ Make = Callable[..., Leases]
 
 @pytest.fixture
 def collector(new_url: Callable[[], str]) -> Iterator[Make]:
-    """Return a function that makes the leases of a further collector on the same database."""
+    """Return a function that makes the leases of one more collector on the same database."""
     url = new_url()
     with ExitStack() as opened:
 
@@ -119,7 +119,7 @@ def test_a_released_lease_is_taken_at_once(collector: Make) -> None:
 
 @on_postgresql
 def test_each_lease_is_taken_by_a_collector_that_wants_it(collector: Make) -> None:
-    """A collector without --notify does not want the lease on notifications."""
+    """A collector without --notify does not need the lease on notifications."""
     first, second = collector(EVALUATION, RETENTION), collector(EVALUATION, NOTIFICATION)
     first.beat()
     second.beat()
@@ -132,14 +132,14 @@ def test_each_lease_is_taken_by_a_collector_that_wants_it(collector: Make) -> No
 def test_a_collector_that_continues_after_its_lease_was_taken_commits_nothing(
     collector: Make,
 ) -> None:
-    """SIGSTOP may stop a process at any point, here between the check and the write."""
+    """SIGSTOP may stop a process at any point. Here it stops between the check and the write."""
     first, second = collector(), collector()
     first.beat()
     with first.acting(EVALUATION) as term:
         assert term is not None
         store_evaluation(engine_of(first), "chat", 60, [])
         time.sleep(EXPIRES_S * 1.2)
-        store_evaluation(engine_of(first), "chat", 75, [])  # no collector has taken the lease
+        store_evaluation(engine_of(first), "chat", 75, [])  # no collector took the lease
         second.beat()
         with pytest.raises(LeaseLost, match="'evaluation'"):
             store_evaluation(engine_of(first), "chat", 90, [])
@@ -150,7 +150,7 @@ def test_a_collector_that_continues_after_its_lease_was_taken_commits_nothing(
 
 @on_postgresql
 def test_a_lost_lease_that_is_taken_again_is_another_term(collector: Make) -> None:
-    """The work of the earlier term is based on what another collector has changed since."""
+    """Since the earlier term, another collector may have changed the data that it has read."""
     first, second = collector(), collector()
     first.beat()
     with first.acting(EVALUATION):
@@ -165,7 +165,7 @@ def test_a_lost_lease_that_is_taken_again_is_another_term(collector: Make) -> No
 
 @on_postgresql
 def test_a_collector_that_stops_before_a_commit_is_replaced(collector: Make) -> None:
-    """The check has locked the lease. The server ends the transaction, which frees the lock."""
+    """The stopped collector's check holds a lock, until the server ends the transaction."""
     first = collector(options="%20-cidle_in_transaction_session_timeout%3D1s")
     second = collector()
     first.beat()
@@ -195,15 +195,13 @@ def test_an_unreachable_database_ends_the_terms(collector: Make) -> None:
 
 
 class Collector(NamedTuple):
-    """The leases of a collector, and its database."""
-
     leases: Leases
     engine: Engine
 
 
 @pytest.fixture
 def apart(separate_urls: tuple[str, str]) -> Iterator[Callable[[], Collector]]:
-    """Return a function that makes a further collector with a separate state database."""
+    """Return a function that makes one more collector on the same pair of databases."""
     with ExitStack() as opened:
 
         def make() -> Collector:
@@ -238,7 +236,7 @@ def test_leases_in_a_separate_database_protect_the_telemetry(
         assert term is not None
         store_deleted_until(first.engine, 60 * 10**9)
         time.sleep(EXPIRES_S * 1.2)
-        store_deleted_until(first.engine, 75 * 10**9)  # no collector has taken the lease
+        store_deleted_until(first.engine, 75 * 10**9)  # no collector took the lease
         second.leases.beat()
         with pytest.raises(LeaseLost, match="'retention'"):
             store_deleted_until(first.engine, 90 * 10**9)
@@ -272,8 +270,7 @@ def test_a_rollup_of_a_collector_that_was_stopped_is_built_again(
     request_row: Callable[..., RequestTimeline],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first collector is stopped while it builds a minute, and then writes its older result.
-    Only ClickHouse stores this result, because it has no transactions."""
+    """Only ClickHouse stores the stopped collector's result, because it has no transactions."""
     first, second = apart(), apart()
     first.leases.beat()
     minute_s = 1_763_634_000 // 60 * 60

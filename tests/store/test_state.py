@@ -1,4 +1,4 @@
-"""Tests of a separate state database: what is where, the copy of the state, and wrong databases."""
+"""Tests of a separate state database: the place of each table, the copy, and wrong databases."""
 
 import sqlite3
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 
 def fill(engine: Engine) -> None:
-    """Store a row in each table of the state. The message was claimed in a term of a lease."""
+    """Store a row in each table of the state. A term of a lease has claimed the message."""
     store_evaluation(engine, "chat", 165, [INCIDENT])
     store_counts(engine, "digest", COUNTS, CountedRange(0, 45))
     store_notifications(engine, [replace(MESSAGE, claimed_term=7)])
@@ -61,7 +61,6 @@ def fill(engine: Engine) -> None:
 
 
 def check(engine: Engine) -> None:
-    """Check that everything that `fill` has stored is there."""
     assert evaluated_until(engine, "chat") == 165
     assert read_incidents(engine, "chat") == [INCIDENT]
     assert read_counts(engine, "digest", 0, 60) == COUNTS
@@ -107,7 +106,7 @@ def test_the_state_is_copied_once_and_no_message_is_lost(separate_urls: tuple[st
     inside.dispose()
     engine = open_database(url, state_url, report=messages.append)
     check(engine)
-    # The claim belongs to a term of a lease that no longer exists.
+    # The claim's term belongs to a lease that no longer exists.
     assert due(engine, "hook", 200) == [MESSAGE]
     store_evaluation(engine, "chat", 180, [])
     engine.dispose()
@@ -133,7 +132,7 @@ def test_an_interrupted_copy_begins_again(
         patched.setattr(state_copy, fails, fail)
         with pytest.raises(RuntimeError):
             open_database(*files)
-    # Another process must not continue with the state that is being copied.
+    # No other process may use the state while it is copied.
     with pytest.raises(StoreError, match=r"the state of .* is in .*state\.db: set --state-url"):
         open_database(files[0])
     with pytest.raises(StoreError, match=r"has not been copied to .* yet; start `tailspan up`"):
@@ -146,8 +145,7 @@ def test_an_interrupted_copy_begins_again(
 def test_a_copy_that_was_committed_is_not_repeated(
     files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process ends after the copy is committed, and before the link in the telemetry database
-    is marked as complete."""
+    """The process ends after the commit of the copy, but before the link is marked as complete."""
     inside = open_database(files[0])
     fill(inside)
     inside.dispose()
@@ -266,7 +264,7 @@ def test_a_reader_shows_telemetry_while_the_state_database_does_not_respond(
 def test_marks_are_removed_after_the_counts_are_marked_as_incomplete(
     files: tuple[str, str], request_row: Callable[..., RequestTimeline]
 ) -> None:
-    """After a crash between the two databases, the steps are counted again."""
+    """If a crash separates the two writes, the steps are counted again."""
     engine = open_database(*files)
     store_counts(engine, "digest", [], CountedRange(0, 60))
     with Writer(engine) as writer:

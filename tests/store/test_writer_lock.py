@@ -86,7 +86,7 @@ def test_older_files_become_private(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [b"", b"{", b"[]", b'{"pid": null}', b"\xff" * 10_000, json.dumps({"pid": "x"}).encode()],
 )
 def test_a_malformed_lock_is_a_lock(tmp_path: Path, content: bytes) -> None:
-    """The content of the lock file is only for people."""
+    """The content of the lock file has no effect: it is only shown to people."""
     url = f"sqlite:///{tmp_path}/t.db"
     with sole_writer(url, QUIET.append):
         lock_file(tmp_path / "t.db").write_bytes(content)

@@ -9,6 +9,7 @@ reads, so the listener needs no thread. Linux only. A datagram socket would keep
 import os
 import socket
 import struct
+import weakref
 from contextlib import suppress
 from typing import Final
 
@@ -43,6 +44,9 @@ class LocalReports:
         self._end.setblocking(False)
         self._end.bind(address)
         self._end.listen(MAX_WAITING)
+        # On a GPU, vLLM forks its engines and workers, and each would keep the listener open.
+        end = weakref.ref(self._end)
+        os.register_at_fork(after_in_child=lambda: _close(end()))
 
     def __del__(self) -> None:
         """Close the listener if `read` was not called."""
@@ -79,3 +83,8 @@ class LocalReports:
             return connection.recv(self._size + 1)
         except OSError:
             return b""
+
+
+def _close(end: socket.socket | None) -> None:
+    if end is not None:
+        end.close()

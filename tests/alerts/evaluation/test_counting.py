@@ -39,7 +39,7 @@ Row = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def fill(engine: Engine, request_row: Row) -> Callable[[range], None]:
-    """Store one request per minute: every fifth is bad, every seventh is aborted early."""
+    """Store one request per minute: every fifth is bad, and every seventh is aborted early."""
 
     def commit(minutes: range) -> None:
         rows = []
@@ -58,7 +58,6 @@ def fill(engine: Engine, request_row: Row) -> Callable[[range], None]:
 
 
 def totals(engine: Engine, goodput: Goodput, to_s: int) -> tuple[int, int, dict[str, int]]:
-    """Return the numbers of bad, all and excluded requests."""
     tally = read_tally(engine, goodput, to_s - 30 * DAY_S, to_s)
     counts = tally.history.counts(to_s - 30 * DAY_S, to_s)
     return counts.bad, counts.events, tally.excluded()
@@ -141,7 +140,7 @@ def test_later_requests_are_added(engine: Engine, fill: Fill) -> None:
 
 
 def test_only_settled_counts_are_stored(engine: Engine, fill: Fill) -> None:
-    """The rows of recent requests may still be in transit."""
+    """Rows of recent requests may still be on their way."""
     fill(range(100))
     now_s = START_S + 100 * 60
     store_tally(engine, FAST, now_s)

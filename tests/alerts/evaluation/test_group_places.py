@@ -39,7 +39,7 @@ def test_a_tenant_replaces_a_name_that_was_active_once() -> None:
 
 
 def test_a_tenant_of_working_days_keeps_its_place_over_the_weekend() -> None:
-    """A new name takes a place only with more than twice as many active hours, of 24 per day."""
+    """A new group needs more than twice the active hours of the group that it replaces."""
     day = candidates({"new": 24})
     assert assign_places(day, {("acme",): 12}, places=1).removed == ()
     assert assign_places(day, {("acme",): 11}, places=1).removed == (("acme",),)

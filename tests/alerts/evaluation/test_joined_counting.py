@@ -1,4 +1,4 @@
-"""An objective counts a request of prefill and decode servers once, with the user's latencies."""
+"""A joined request counts once, with the user's latencies."""
 
 import pytest
 from sqlalchemy import Engine

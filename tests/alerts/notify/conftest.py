@@ -63,10 +63,9 @@ def channel() -> Callable[..., Channel]:
 
 @dataclass
 class Receiver:
-    """A real server that records the requests it receives.
+    """A server that records the requests it receives.
 
-    The server sends `answers` in order and repeats the last one. Without answers, it responds with
-    200.
+    It sends `answers` in order and repeats the last one. Without answers, it sends status 200.
     """
 
     server: HttpServer
@@ -120,7 +119,7 @@ def rude() -> Iterator[Callable[[str], str]]:
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove proxies from the environment, because the test servers are local."""
+    """Unset the proxy variables, because the test servers are local."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

@@ -38,8 +38,6 @@ def channel(
 
 
 class Scene:
-    """Stores samples and returns the outbox that results from them."""
-
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.channels: Sequence[Channel] = [channel()]
@@ -142,7 +140,7 @@ def test_only_channels_for_pages_get_a_hang_and_a_new_channel_gets_the_open_one(
 
 
 def test_a_fleet_that_hangs_sends_a_bounded_number_of_pages(scene: Scene) -> None:
-    """A sender could invent any number of replicas."""
+    """A sender can invent any number of replica names."""
     for number in range(MAX_OPEN + 5):
         scene.sample(NOW_S, HUNG_S + 1, replica=f"r{number}")
     assert len(scene.at(NOW_S)) == MAX_OPEN
@@ -226,7 +224,7 @@ def test_every_channel_names_the_replica_that_hangs(scene: Scene) -> None:
     assert title(one).endswith("chat-0: the engine 1 hangs with 3 requests in flight")
     assert loads(dumps(one)) == one
     old = json.loads(dumps(message))
-    del old["hang"]["engines"]  # an outbox that an earlier version wrote
+    del old["hang"]["engines"]  # an earlier version wrote this outbox
     assert loads(json.dumps(old)) == message
 
 

@@ -47,7 +47,7 @@ def test_an_answer_is_judged_by_its_status(
 
 
 def test_a_redirect_is_not_followed(receiver: Any, channel: Make) -> None:
-    """The message and its keys must only reach the configured address."""
+    """Only the configured address may receive the message and its keys."""
     receiver.answers = [Reply(307, headers={"Location": f"{receiver.url}/elsewhere"})]
     answer = Sender(channel(url=receiver.url))(POST)
     assert answer.verdict is Verdict.REFUSED
@@ -88,7 +88,7 @@ def test_attempts_that_hang_do_not_pile_up(rude: Callable[[str], str], channel: 
 
 
 def test_a_refused_connection_has_tailspans_error_text(channel: Make, free_port: int) -> None:
-    """The libraries' messages contain the address, which may be secret."""
+    """The HTTP library's message contains the address, which may be secret."""
     answer = Sender(channel(url=f"http://127.0.0.1:{free_port}/T0K3N-of-the-address"))(POST)
     assert answer == Answer(None, "the connection is refused")
     answer = Sender(channel(url="http://no-such-host.invalid/T0K3N-of-the-address"))(POST)

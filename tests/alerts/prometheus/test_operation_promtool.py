@@ -1,4 +1,4 @@
-"""The rules on Tailspan itself, evaluated by Prometheus."""
+"""Prometheus evaluates the rules on Tailspan itself."""
 
 from pathlib import Path
 from typing import Final
@@ -31,18 +31,18 @@ HEALTHY: Final = {
     'tailspan_lease_held{lease="evaluation",instance="b"}': "0x600",
     'tailspan_notification_attempts_total{channel="team",result="dead"}': "0x600",
 }
-"""A sample per minute for ten hours."""
+"""Samples of each minute for ten hours."""
 
 
 def rules() -> str:
-    """Return the rules of alerts/operating, and the group that records the series they read."""
+    """Return the rules of alerts/operating, with the rules that record their series."""
     groups = yaml.safe_load(tailspan_rules(load([OPERATING]).objectives, EXPLORER_URL))["groups"]
     groups += yaml.safe_load(render([operation_group(EXPLORER_URL)]))["groups"]
     return yaml.safe_dump({"groups": groups})
 
 
 def fires(promtool: Run, series: dict[str, str], expected: dict[str, list[str]]) -> None:
-    """Check that exactly these alerts fire at these times: NAME, or SLO and severity."""
+    """Check that exactly these alerts fire at each time, by name, or by SLO and severity."""
 
     def labels(alert: str) -> str:
         slo, _, severity = alert.partition(" ")
@@ -57,12 +57,12 @@ def fires(promtool: Run, series: dict[str, str], expected: dict[str, list[str]])
 
 
 def test_a_healthy_tailspan_has_no_alert(promtool: Run) -> None:
-    """What a sender did wrong (refused) is not a failure of Tailspan."""
+    """Items that are refused because of a sender's mistake cause no alert."""
     fires(promtool, {}, {f"{at}m": [] for at in range(0, 600, 60)})
 
 
 def test_unstored_items_burn_the_budget_of_ingest(promtool: Run) -> None:
-    """2 % of the items are unstored, which is 20 times the budget of 0.1 %."""
+    """2 % of the items are unstored: 20 times the budget of 0.1 %."""
     unstored = {f'{INGEST}{{result="unstored"}}': "0x300 0+12x60 720x240"}
     fires(promtool, unstored, {"290m": [], "355m": ["tailspan-ingest page"], "370m": []})
 
@@ -74,7 +74,7 @@ def test_late_requests_burn_the_budget_of_freshness(promtool: Run) -> None:
 
 
 def test_an_evaluation_that_stops_pages(promtool: Run) -> None:
-    """It stops after 5 h. The budget of 0.5 % is then burnt 14.4 times too fast within 5 min."""
+    """After 5 h, evaluation stops. Within 5 min, the budget of 0.5 % burns 14.4 times too fast."""
     stopped = {EVALUATED: "0+60x300 18000x300"}
     fires(promtool, stopped, {"300m": [], "310m": ["tailspan-evaluation page"]})
 
@@ -85,7 +85,7 @@ def test_a_tailspan_that_is_gone_evaluates_nothing(promtool: Run) -> None:
 
 
 def test_another_collector_that_evaluates_is_enough(promtool: Run) -> None:
-    """The lease moves from one collector to another; the first keeps its last value."""
+    """The lease moves to another collector, and the first one keeps its last value."""
     moved = {
         EVALUATED: "_x600",
         f'{EVALUATED}{{instance="a"}}': "0+60x300 18000x300",

@@ -1,4 +1,4 @@
-"""For calendar periods and time slices, the rules in Prometheus agree with the live evaluator."""
+"""For calendar periods and time slices, Prometheus and the live evaluator agree."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -25,12 +25,12 @@ WEEK: Final = {
     "window": "calendar: {startTime: '1970-01-01 01:00:00', timeZone: Africa/Monrovia}",
 }
 STARTS_S: Final = 6270
-"""The start in UTC, 01:44:30: in 1970 Monrovia was 44 min 30 s behind UTC."""
+"""The start in UTC is 01:44:30, because Monrovia was 44 min 30 s behind UTC in 1970."""
 SLICED: Final = {"method": "Timeslices", "slices": ", timeSliceTarget: 0.9, timeSliceWindow: 1m"}
 
 
 def counters(minutes: Sequence[tuple[int, int]], samples: int) -> dict[str, str]:
-    """Return both of Tailspan's counters, with this number of values per minute."""
+    """Return Tailspan's two counters, with this number of values per minute."""
     events, good = [0], [0]
     for number, bad in minutes:
         for sample in range(1, samples + 1):
@@ -110,7 +110,7 @@ def test_time_slices_alert_in_the_same_minute(
 def test_a_ticket_asks_to_generate_the_rules_again_before_their_calendar_ends(
     promtool: Run, objective: Make
 ) -> None:
-    """Without these boundaries, the remaining budget would be absent."""
+    """After the last boundary in the rules, the remaining budget would be absent."""
     rules = tailspan_rules([objective(**WEEK)], EXPLORER_URL, now_s=-4 * 365 * 86_400)
     ends = 'count(ALERTS{alertname="TailspanCalendarEnds",severity="ticket"})'
     promtool(rules, samples=[expect(ends, "5m", ONE)])

@@ -44,7 +44,7 @@ WORKFLOW = [
 
 
 def test_each_operation_has_its_own_time() -> None:
-    """Embeddings inside a retrieval are not counted twice, and the rest is `other`."""
+    """Embeddings inside a retrieval count once, and the rest is `other`."""
     before, after = milliseconds(time_around_call("call", WORKFLOW))
     assert before == {"other": 17, "validation": 3, "retrieval": 22, "embeddings": 8}
     assert after == {"other": 15, "formatting": 35}
@@ -101,7 +101,7 @@ def test_a_parallel_call_is_a_call() -> None:
 
 
 def test_the_clock_of_another_process_is_not_compared() -> None:
-    """Its spans are left out, even if its clock is hours away."""
+    """Spans of another process are omitted, even if its clock is hours away."""
     other = [span("far", Operation.RETRIEVAL, -9_000_000, -8_000_000, process="elsewhere")]
     assert time_around_call("call", [*WORKFLOW, *other]) == time_around_call("call", WORKFLOW)
     only = [WORKFLOW[4], *other]
@@ -109,7 +109,7 @@ def test_the_clock_of_another_process_is_not_compared() -> None:
 
 
 def test_a_corrected_clock_changes_nothing() -> None:
-    """Each span may be corrected by another time."""
+    """Each span's clock may be corrected by a different time."""
     corrected = [
         replace(each, at_unix_ns=each.at_unix_ns - number * 7_000_000, clock_ahead_s=number * 0.007)
         for number, each in enumerate(WORKFLOW)

@@ -29,7 +29,7 @@ BOTH = ("ttft", "tpot")
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """A database with a deploy after which the steps take 20 % longer."""
+    """Return a database with a deploy after which steps take 20 % longer."""
     yield from opened(tmp_path_factory.mktemp("deploys"), store_deploy)
 
 
@@ -56,7 +56,6 @@ def test_a_slower_deploy_is_found_with_its_numbers(engine: Engine, deploy: Deplo
 def test_a_single_latency_gives_the_same_decision_as_compare(
     engine: Engine, deploy: Deploy
 ) -> None:
-    """The requests are read once for all latencies."""
     after = deploy.after(AFTER.to_unix_ns)
     assert after is not None
     both = compare_deploy(engine, deploy, after, BOTH)

@@ -105,7 +105,7 @@ def test_a_repeated_prompt_shows_the_effect_of_the_cache(answer: OutsideAnswer) 
 def test_a_gateways_cache_is_no_latency_of_the_model(
     opened: Callable[..., Engine], answer: OutsideAnswer
 ) -> None:
-    """Every answer of the cache takes 1 ms. Only their own number shows them."""
+    """No latency contains the cached answers of 1 ms; `cached` counts them."""
     (model,) = [p for p in answer.endpoints if (p.endpoint, p.region) == ("chat", "eu-west")]
     of_model = [p for p in probes() if (p.endpoint, p.region) == ("chat", "eu-west")]
     fast: dict[str, Any] = {"first_event_s": 0.001, "first_content_s": 0.001, "e2e_s": 0.001}
@@ -162,7 +162,7 @@ def test_failures_have_their_sentences_and_their_share(answer: OutsideAnswer) ->
     assert (failure.error_type, failure.sentence, failure.probes) == ("connect", REFUSED, 10)
     assert sum(step.sent - step.answered for step in claude.steps[-5:]) == 10
     assert sum(step.sent for step in claude.steps) == 120
-    assert claude.cost_usd == pytest.approx(0.120)  # a failure may cost, too
+    assert claude.cost_usd == pytest.approx(0.120)  # a failed probe may cost money, too
 
 
 def test_the_json_has_no_value_that_json_lacks(answer: OutsideAnswer) -> None:
@@ -200,7 +200,7 @@ def test_probes_that_were_not_sent_do_not_count(opened: Callable[..., Engine]) -
 
 
 def test_instants_out_of_order_still_sum(opened: Callable[..., Engine]) -> None:
-    """No prober sends them, but another sender may."""
+    """Tailspan's prober sends instants in order, but another sender may not."""
     results = [
         probe(
             number,
@@ -248,7 +248,7 @@ def test_ten_thousand_endpoints_are_a_short_answer(opened: Callable[..., Engine]
 def test_a_long_window_is_a_sample_with_all_failures(
     opened: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fixed schedule of the probes does not decide which of them are read."""
+    """Probes have a fixed schedule, which must not decide which probes are read."""
     monkeypatch.setattr(outside, "probe_sample", partial(store_probes.probe_sample, max_rows=2_000))
     rng = np.random.default_rng(11)
     long = Window(START_S * NS, (START_S + 86_400) * NS)

@@ -7,7 +7,6 @@ from tests.served_api import store_fleet
 
 @pytest.fixture(scope="session")
 def fleet_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the database of a fleet with an open incident."""
     url = f"sqlite:///{tmp_path_factory.mktemp('fleet')}/tailspan.db"
     store_fleet(url)
     return url
@@ -15,7 +14,6 @@ def fleet_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def of_fleet(fleet_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """Make the commands of this process read the fleet's database."""
     monkeypatch.setenv("TAILSPAN_DATABASE_URL", fleet_url)
     monkeypatch.chdir(tmp_path)
     return fleet_url

@@ -14,7 +14,7 @@ Pairs = list[tuple[str, str]]
 
 
 def _range() -> Pairs:
-    """Return a range that does not depend on when each of two commands runs."""
+    """Return the last 15 minutes as fixed times, so that two commands read the same range."""
     now = int(time.time())
     return [("from", str(now - 900)), ("to", str(now))]
 
@@ -49,7 +49,7 @@ def test_the_status_of_objectives_equals_the_commands_output(of_fleet: str) -> N
     here = [json.loads(line) for line in answered("slo", [("at", at)]).text.splitlines()]
     there = [json.loads(line) for line in printed.stdout.splitlines()]
     for each in (*here, *there):
-        each.pop("no_data_for_s")  # the value is larger in the second result
+        each.pop("no_data_for_s")  # the second command runs later
     assert here == there
 
 
@@ -140,7 +140,7 @@ def test_more_parameters_than_allowed_are_refused() -> None:
         ("explain", [("baseline", "1763634000/1763634600")], True),
         ("stats", [("precision", "exact")], True),
         ("stats", [("by", "http_status")], True),
-        ("stats", [], False),  # many requests are read from rollups
+        ("stats", [], False),  # many requests are counted from rollups
         ("slo", [], False),
         ("cost", [], False),
         ("requests", [("limit", "3")], False),

@@ -56,7 +56,7 @@ def test_an_instinct_is_read_in_base_units(smi: AmdSmi, amd: AmdSmiReader) -> No
 
 
 def test_names_of_older_gpus_and_versions_are_read(smi: AmdSmi, amd: AmdSmiReader) -> None:
-    """GPUs before MI300 report average power; ROCm 6.0 names the energy counter differently."""
+    """GPUs before MI300 report average power. ROCm 6.0 has another name for the energy counter."""
     smi.answers["amdsmi_get_power_info"] = {
         "current_socket_power": "N/A",
         "average_socket_power": 200,
@@ -69,7 +69,7 @@ def test_names_of_older_gpus_and_versions_are_read(smi: AmdSmi, amd: AmdSmiReade
 
 
 def test_a_value_that_is_not_applicable_is_unknown(smi: AmdSmi, amd: AmdSmiReader) -> None:
-    """The library reports such values as N/A."""
+    """The library returns `N/A` for a value that the GPU does not have."""
     smi.answers["amdsmi_get_gpu_activity"] = {"gfx_activity": 250, "umc_activity": "N/A"}
     smi.answers["amdsmi_get_violation_status"] = {"active_ppt_pwr": "N/A"}
     gpu = only(amd)
@@ -107,7 +107,7 @@ def test_each_error_code_becomes_a_reason(smi: AmdSmi, amd: AmdSmiReader, name: 
 def test_a_lost_gpu_does_not_stop_others_and_is_found_again(
     smi: AmdSmi, amd: AmdSmiReader, clock: Clock
 ) -> None:
-    """While a GPU is lost, the library is opened again every 30 s."""
+    """While a GPU is lost, the reader opens the library again every 30 s."""
     smi.gpus, smi.lost = 2, 0
     for _ in range(3):
         reading = amd.read()
@@ -143,7 +143,7 @@ def test_a_library_that_fails_on_import_counts_as_missing(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Without libamd_smi.so, the import prints a message and raises a KeyError."""
+    """Without libamd_smi.so, importing the package prints a message and raises a KeyError."""
     package = tmp_path / "amdsmi"
     package.mkdir()
     (package / "__init__.py").write_text("print('Unable to find')\n{}['libamd_smi.so']\n")

@@ -49,7 +49,6 @@ REPORTED = {
 
 
 def exposition(series: dict[str, str], about: str = ABOUT) -> bytes:
-    """Return an exporter's output with one GPU."""
     return "".join(
         f"# HELP {name} …\n# TYPE {name} gauge\n{name}{{{about}}} {value}\n"
         for name, value in series.items()
@@ -61,7 +60,7 @@ def gpus(body: bytes) -> tuple[GpuReading, ...]:
 
 
 def test_an_exporters_gpu_is_read_in_base_units() -> None:
-    """Memory copy time is not bandwidth, and DCGM reports no peak."""
+    """The share of time with memory copies is not bandwidth, and DCGM reports no peak."""
     [gpu] = gpus(exposition(REPORTED))
     assert (gpu.gpu, gpu.index, gpu.source) == ("GPU-a", 1, GpuSource.DCGM)
     assert (gpu.model_name, gpu.at_unix_ns) == ("NVIDIA A100-SXM4-80GB", NOW_UNIX_NS)
@@ -89,7 +88,7 @@ def test_an_exporters_gpu_is_read_in_base_units() -> None:
 
 
 def test_counters_that_are_not_asked_for_are_named() -> None:
-    """The default configuration of dcgm-exporter has no bandwidth."""
+    """In its default configuration, dcgm-exporter reports no bandwidth."""
     [gpu] = gpus(exposition({"DCGM_FI_DEV_POWER_USAGE": "70"}))
     assert gpu.values == {"power_w": 70.0}
     assert {each.why for each in gpu.absent.values()} == {AbsenceReason.NOT_REPORTED}
@@ -125,7 +124,7 @@ def test_not_a_number_is_unknown() -> None:
 
 
 def test_slices_are_separate_and_have_no_power() -> None:
-    """An exporter repeats the card's power for each slice, so the sum would be too high."""
+    """An exporter repeats the card's power for each slice, so a sum would be too high."""
     slices = b"".join(
         exposition(REPORTED, f'{ABOUT},GPU_I_PROFILE="1g.10gb",GPU_I_ID="{number}"')
         for number in (3, 5)

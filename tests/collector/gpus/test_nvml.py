@@ -43,19 +43,18 @@ def second(reader: NvmlReader, clock: Clock) -> Reading:
 
 
 def only(reading: Reading) -> GpuReading:
-    """Return the only GPU of a reading without failures."""
     assert reading.failures == ()
     [gpu] = reading.gpus
     return gpu
 
 
 def test_every_code_of_the_package_has_its_meaning() -> None:
-    """If NVIDIA adds a code, this test fails."""
+    """If NVIDIA adds a code, `CODES` needs it."""
     assert set(CODES) == {name for name in dir(pynvml) if name.startswith("NVML_ERROR_")}
 
 
 def test_a_hopper_is_read_in_full(install: Install, reader: NvmlReader, clock: Clock) -> None:
-    """Bandwidth is the measured share of 3.35 TB/s, which follow from memory width and clock."""
+    """Bandwidth is a share of the peak of 3.35 TB/s, which follows from memory width and clock."""
     install(Card(processes=[42, 43], reasons=0x4 | 0x20))
     gpu = only(second(reader, clock))
     assert (gpu.gpu, gpu.index, gpu.model_name) == ("GPU-1", 0, H100)
@@ -112,7 +111,7 @@ def test_the_first_reading_has_no_rate(install: Install, reader: NvmlReader) -> 
 def test_after_a_pause_the_next_reading_has_no_rate(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """An average over a minute is not the rate of one second."""
+    """An average over a minute is not reported as the rate of one second."""
     install(Card())
     second(reader, clock)
     clock.s += 60
@@ -126,7 +125,7 @@ def test_after_a_pause_the_next_reading_has_no_rate(
 def test_a_reading_that_comes_too_soon_keeps_the_previous_one(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """The driver updates its counters ten times per second."""
+    """The driver updates its counters only ten times per second."""
     install(Card())
     reader.read()
     clock.s += 0.05
@@ -147,7 +146,7 @@ def test_two_buffers_a_gpu_are_held_and_freed(install: Install, clock: Clock) ->
 
 
 def test_an_older_gpu_has_all_but_rates(install: Install, reader: NvmlReader, clock: Clock) -> None:
-    """The share of time in which memory was used is not bandwidth."""
+    """The share of time with memory accesses is not bandwidth."""
     driver = install(Card(supports_gpm=False))
     gpu = only(second(reader, clock))
     assert set(gpu.absent) == RATES
@@ -182,7 +181,7 @@ def test_a_failing_metric_affects_only_itself(
 def test_a_share_slightly_above_one_is_one(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """The driver and the reader measure time with different clocks."""
+    """The clocks of the driver and of the reader differ slightly."""
     install(Card(gpm={DRAM: 100.4}))
     assert only(second(reader, clock)).values["dram_bandwidth_ratio"] == 1.0
 
@@ -227,7 +226,7 @@ def test_a_measurement_that_fails_is_absent_with_the_reason(
         assert [each.absence.why for each in reading.failures] == [CODES[name]]
         return
     gpu = only(reading)
-    # The fake driver also has the functions' older names.
+    # The fake driver also has the older names of these functions.
     older = "EventReasons" in function or "MemoryInfo" in function
     renamed = name == "NVML_ERROR_FUNCTION_NOT_FOUND" and older
     missing = set() if renamed else FIELD_OF[function]
@@ -267,9 +266,9 @@ def test_hidden_processes_are_unknown(install: Install, reader: NvmlReader) -> N
 def test_a_lost_gpu_does_not_stop_others_and_is_found_again(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """NVML is opened again every 30 s to find a lost GPU.
+    """The reader opens NVML again every 30 s to find a lost GPU.
 
-    Each time, the other GPUs have one reading without rates.
+    The other GPUs then have one reading without rates.
     """
     lost, other = Card(), Card(uuid="GPU-2")
     driver = install(lost, other)
@@ -305,7 +304,7 @@ def test_a_forbidden_gpu_does_not_cause_a_new_start_of_nvml(
 
 
 def test_each_slice_is_read_by_itself(install: Install, reader: NvmlReader, clock: Clock) -> None:
-    """Power and energy belong to the card. An empty slot is not a failure."""
+    """Power and energy are known for the card only. An empty slot is no failure."""
     install(Card(slices=[Slice("MIG-a", 3, processes=[7]), None, Slice("MIG-b", 5, {SM: 10.0})]))
     reading = second(reader, clock)
     assert reading.failures == ()
@@ -340,7 +339,7 @@ def test_a_gpu_without_a_mig_mode_is_whole(
 def test_missing_functions_of_an_older_driver_are_unknown(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """An older driver lacks functions, and uses the older name for throttle reasons."""
+    """An older driver lacks functions, and has another name for throttle reasons."""
     driver = install(Card(reasons=0x8))
     driver.old = {
         "nvmlDeviceGetCurrentClocksEventReasons",
@@ -380,7 +379,7 @@ def test_a_driver_without_a_gpu_is_a_reason(install: Install, reader: NvmlReader
 def test_a_missing_package_is_named_with_its_extra(
     reader: NvmlReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The package's name for pip differs from the module's name."""
+    """The package has different names for pip and for import."""
     really = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:

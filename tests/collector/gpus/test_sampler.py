@@ -16,8 +16,6 @@ Make = Callable[..., GpuSampler]
 
 
 class Answers:
-    """A reader that returns these readings in order, and repeats the last."""
-
     def __init__(self, *answers: Reading | Exception) -> None:
         self.answers = list(answers)
         self.asked = 0
@@ -31,8 +29,6 @@ class Answers:
 
 
 class Kept:
-    """A sink that stores samples, or refuses them."""
-
     def __init__(self) -> None:
         self.samples: list[GpuSample] = []
         self.refusal: Exception | None = None
@@ -60,8 +56,6 @@ def sampler(proc: FakeProc, kept: Kept) -> Make:
 
 
 def read(sampler: GpuSampler, *readers: GpuReader) -> None:
-    """Read each reader once, in order."""
-
     async def run() -> None:
         for reader in readers:
             await sampler.read(reader)
@@ -70,7 +64,6 @@ def read(sampler: GpuSampler, *readers: GpuReader) -> None:
 
 
 def absent(why: AbsenceReason) -> ReaderError:
-    """Return the error of a reader without a GPU."""
     return ReaderError(Absence(why))
 
 

@@ -28,7 +28,7 @@ def test_a_source_with_bandwidth_is_preferred() -> None:
 
 
 def test_the_driver_is_preferred_if_two_readers_have_bandwidth() -> None:
-    """The driver is read every second, and has values in its first reading."""
+    """The driver is read every second, and its first reading has values."""
     assert kept(EXPORTER, FIRST, EXPORTER, HOPPER, FIRST, EXPORTER) == [
         True,
         True,

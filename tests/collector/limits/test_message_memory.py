@@ -34,7 +34,7 @@ def test_bytes_are_limited_by_sender_and_in_all() -> None:
 
 
 def test_messages_are_limited_by_sender_and_in_all() -> None:
-    """The limit includes messages that have received no bytes yet."""
+    """Messages whose first byte has not arrived count, too."""
     memory = _memory(Counters())
     held = [memory.enter("a"), memory.enter("a")]
     with pytest.raises(BusyError, match="2 messages from this address wait"):

@@ -17,7 +17,7 @@ def _rates(clock: _Clock, peer: float = 10_000, total: float = 25_000) -> Rates:
 
 
 def test_a_sender_above_its_rate_gets_a_retry_time() -> None:
-    """A sender may send one second's quota at once, and one message more on credit."""
+    """A sender may send the quota of one second at once, and then one message on credit."""
     clock = _Clock()
     rates = _rates(clock)
     rates.charge("a", 9_000)
@@ -73,7 +73,7 @@ def test_a_limit_must_be_above_zero(value: float) -> None:
     ],
 )
 def test_all_addresses_of_a_host_are_one_sender(address: str, name: str) -> None:
-    """A host with IPv6 has 2**64 addresses."""
+    """One host with IPv6 can have 2**64 addresses."""
     assert sender(address) == name
 
 

@@ -30,8 +30,6 @@ Message = Callable[..., ExportTraceServiceRequest]
 
 
 class _Counting(LocalReader):
-    """Counts the messages that it reads."""
-
     def __init__(self) -> None:
         self.read_messages = 0
         self.closed = False
@@ -45,7 +43,7 @@ class _Counting(LocalReader):
 
 
 def test_the_third_message_of_a_sender_has_a_known_layout() -> None:
-    """The second message shows that the sender repeats the layout."""
+    """The second message shows that the sender repeats its layout."""
     other = _Counting()
     reader = LayoutReader(other)
     for second in range(5):
@@ -57,7 +55,7 @@ def test_the_third_message_of_a_sender_has_a_known_layout() -> None:
 
 
 def test_a_layout_that_changes_and_returns_is_still_known() -> None:
-    """GPUs alternate between layouts, because the reasons for throttling are texts."""
+    """The layout of a GPU's messages changes with its throttle reasons."""
     other = _Counting()
     reader = LayoutReader(other)
     for second in range(12):
@@ -78,7 +76,7 @@ def test_spans_and_json_are_passed_on(trace_message: Message) -> None:
 
 
 def test_large_messages_are_not_read_on_the_event_loop() -> None:
-    """The reading thread still reads them by their layouts."""
+    """The reading thread still uses the layouts of large messages."""
     other = _Counting()
     reader = LayoutReader(other)
     for _ in range(2):
@@ -159,7 +157,6 @@ def test_known_messages_are_stored_and_counted_like_others() -> None:
 
 
 def test_a_known_message_may_arrive_late_and_twice(tmp_path: Path) -> None:
-    """Each sample is stored once, whether its message had a known layout or not."""
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     exporter, other = PrometheusExporter(clock_unix_ns=lambda: NOW_UNIX_NS), _Counting()
 
@@ -203,7 +200,6 @@ def test_a_known_message_that_is_not_stored_is_not_acknowledged() -> None:
 
 
 def test_a_sender_with_many_uncommitted_rows_waits_although_its_layout_is_known() -> None:
-    """The limit of uncommitted rows applies to each message."""
     sink, other = MemorySink(held=True), _Counting()
     intake = _intake(sink, other)
     body = engine_message()

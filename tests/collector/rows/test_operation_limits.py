@@ -41,7 +41,7 @@ def kept(limits: OperationLimits, *rows: ApplicationOperation) -> Batch:
 
 
 def test_a_huge_trace_keeps_its_first_operations() -> None:
-    """Also if it arrives in several messages, and other traces are not affected."""
+    """The operations may arrive in several messages. Other traces are not affected."""
     limits = OperationLimits()
     first = kept(limits, *(operation(number) for number in range(200)))
     assert len(first.operations) == 200
@@ -78,7 +78,7 @@ def test_the_memory_is_bounded_for_any_number_of_traces(monkeypatch: pytest.Monk
 
 
 def test_the_collector_stores_only_the_first_operations_of_a_huge_trace() -> None:
-    """The sender is informed in a partial success, and sends nothing again."""
+    """The sender gets a partial success, so it does not send the rest again."""
     made = message(*["execute_tool"] * 3_000)
     for group in made.resource_spans[0].scope_spans[0].spans:
         group.start_time_unix_nano = time.time_ns() - 10**9
@@ -113,7 +113,7 @@ def test_old_operations_are_refused_and_calls_are_counted_as_requests_only() -> 
 
 
 def test_a_fast_clock_is_set_back_and_the_senders_instants_stay_known() -> None:
-    """Each row may be set back by another time, so durations come from the sender's instants."""
+    """Two rows may get different corrections, so durations come from the sender's instants."""
     ahead_ns = 600 * 10**9
     rows = [operation(1, at_unix_ns=NOW_NS + ahead_ns), operation(2, at_unix_ns=NOW_NS - HOUR_NS)]
     batch = Batch(operations=rows, accepted=2)

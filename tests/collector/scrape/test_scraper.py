@@ -19,8 +19,6 @@ NOW_UNIX_NS = 1_796_000_000 * 10**9
 
 
 class Found:
-    """A discovery that the test changes."""
-
     name = "found"
 
     def __init__(self, *urls: str) -> None:
@@ -34,7 +32,7 @@ class Found:
 
 
 def exposed(tokens: float, started_s: float | None = None) -> Any:
-    """Return the metrics of a server that has generated this number of tokens."""
+    """Return the metrics of a server that has generated `tokens` tokens."""
     start = f"process_start_time_seconds {started_s}\n" if started_s else ""
     return responding(f"vllm:generation_tokens_total {tokens}\n{start}".encode())
 
@@ -42,7 +40,7 @@ def exposed(tokens: float, started_s: float | None = None) -> Any:
 async def scraped(
     stranger: Stranger, manners: Sequence[Any], **about: Any
 ) -> tuple[MemorySink, Scraper]:
-    """Scrape one target every 5 s, once per response."""
+    """Scrape one target every 5 s, once for each response."""
     clock, sink, turn = WallClock(NOW_UNIX_NS), MemorySink(), iter(manners)
 
     async def in_turn(reader: Any, writer: Any) -> None:
@@ -70,14 +68,14 @@ def test_an_answer_becomes_a_sample_with_its_source(stranger: Stranger) -> None:
 
 
 def test_a_total_that_decreases_restarts_the_count(stranger: Stranger) -> None:
-    """The server may not report its start time."""
+    """Not every server reports its start time."""
     sink, _ = asyncio.run(scraped(stranger, [exposed(10), exposed(20), exposed(3), exposed(4)]))
     since = [(each.started_unix_ns - NOW_UNIX_NS) // 10**9 for each in sink.samples]
     assert since == [0, 0, 10, 10]
 
 
 def test_a_newer_process_start_begins_a_new_count(stranger: Stranger) -> None:
-    """The total may be larger than before. A start time in the future is ignored."""
+    """The total may be larger than before the restart. A start in the future is ignored."""
     later, ahead = NOW_UNIX_NS / 1e9 - 100, NOW_UNIX_NS / 1e9 + 86_400
     sink, _ = asyncio.run(
         scraped(stranger, [exposed(10, later - 50), exposed(90, later), exposed(95, ahead)])
@@ -110,9 +108,9 @@ def test_a_failing_store_fails_only_one_response(stranger: Stranger) -> None:
 
 @pytest.mark.parametrize("source", [Source.INSTRUMENTATION, Source.SCRAPE])
 def test_engines_of_the_instrumentation_are_not_scraped(stranger: Stranger, source: Source) -> None:
-    """With both, each token would be counted twice.
+    """With both the plugin's samples and the scrape, each token would be counted twice.
 
-    After a minute without samples, the scrape is used.
+    After a minute without samples of the plugin, the scrape is used.
     """
 
     async def scrape() -> None:
@@ -195,7 +193,7 @@ def test_no_value_of_any_series_ends_the_asking(stranger: Stranger, value: str) 
 
 
 def test_totals_whose_sum_overflows_are_unknown(stranger: Stranger) -> None:
-    """The store would refuse the whole sample."""
+    """With such a total, the store would refuse the whole sample."""
     lines = [f'vllm:generation_tokens_total{{model_name="{n}"}} 9e18' for n in "ab"]
     text = "\n".join([*lines, "vllm:num_requests_running 3", ""]).encode()
     sink, scraper = asyncio.run(scraped(stranger, [responding(text)]))

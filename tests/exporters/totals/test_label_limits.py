@@ -11,7 +11,7 @@ def test_values_beyond_the_cap_become_other() -> None:
 
 
 def test_a_replica_beyond_the_pairs_becomes_other_and_its_model_stays() -> None:
-    """The product of two limited labels could still be large. Sums by model stay right."""
+    """Two limited labels can still have many pairs. Sums by model stay right."""
     labels = Labels(combined_limit=2)
     pairs = [labels.pair(f"m{n}", "r0", 0) for n in range(3)]
     assert pairs == [("m0", "r0"), ("m1", "r0"), ("m2", OTHER)]
@@ -115,7 +115,7 @@ def test_engines_beyond_the_limit_are_omitted() -> None:
 
 
 def test_repeated_ids_are_found_within_the_memory() -> None:
-    """The memory contains between `capacity` and twice as many ids."""
+    """The memory keeps between `capacity` and twice as many ids."""
     recent = RecentIds(capacity=3)
     ids = [f"{n:032x}" for n in range(8)]
     span = ["0" * 15 + "1"]

@@ -49,7 +49,7 @@ def test_a_failure_is_0_and_a_repeat_counts_once() -> None:
 
 
 def test_an_answer_of_a_cache_is_a_success_without_times() -> None:
-    """The times stay those of the model's last answer."""
+    """The reported times stay those of the model's last response."""
     made, alone = ProbeTotals(), ProbeTotals()
     cached = _next(1, outcome=ProbeOutcome.CACHED, first_content_s=0.001, e2e_s=0.002)
     made.add([EXAMPLE, cached])

@@ -64,7 +64,7 @@ def read(exporter: RooflineMetrics, name: str, **labels: str) -> float | None:
 
 
 def test_utilisation_of_the_last_minute(clock: Any, sample_row: Factory) -> None:
-    """A step moves 49.4 GB in 16 ms; the peak is 3.35 TB/s."""
+    """A step moves 49.4 GB in 16 ms, and the peak is 3.35 TB/s."""
     exporter = metrics(clock, a_start())
     work(exporter, clock, sample_row, seconds=90)
     assert read(exporter, "mbu") == pytest.approx(0.921, abs=2e-3)
@@ -114,7 +114,7 @@ def test_an_idle_engine_is_absent(clock: Any, sample_row: Factory) -> None:
 
 
 def test_starts_are_asked_for_now_and_then(clock: Any, sample_row: Factory) -> None:
-    """A scrape must not query the store each time, or fail with the store."""
+    """A scrape must not read the store each time, or fail with the store."""
     asked: list[int] = []
 
     def starts(replicas: Collection[str]) -> Sequence[EngineStart]:
@@ -193,7 +193,7 @@ def test_a_wrong_clock_affects_one_engine(astray_s: int, clock: Any, sample_row:
 def _work_of(
     exporter: RooflineMetrics, clock: Any, sample_row: Factory, replicas: list[str]
 ) -> None:
-    """Add samples of replicas; replica n starts n seconds late and reads n tenths less context."""
+    """Add samples; replica n starts n seconds late and reads n tenths less context."""
     for second in range(12):
         for replica in replicas:
             number = int(replica[1:])

@@ -82,7 +82,7 @@ def test_a_step_that_had_to_preempt_lacked_blocks() -> None:
 
 
 def test_held_requests_are_found_in_every_version() -> None:
-    """vLLM stores held requests in a queue since 0.18 and in a set since 0.31."""
+    """vLLM keeps held requests in a queue since 0.18, and in a set since 0.31."""
     held, free = request("held", status=LOADING), request("free")
     newer = scheduler(held, free, running=4, deferred_waiting={"held": held}.values())
     older = scheduler(free, running=4, skipped_waiting=[held])
@@ -133,7 +133,7 @@ def test_a_request_loads_its_cache_until_the_connector_has_finished() -> None:
 
 
 def test_a_skipped_request_that_became_ready_waits_for_the_batch() -> None:
-    """From 0.18 to 0.30, it stays in its own queue until it joins the batch."""
+    """In vLLM 0.18 to 0.30, a ready request stays in its own queue until it joins the batch."""
     ready = request("ready", status=LOADING)
     seen = scheduler(
         running=4, skipped_waiting=Waiting([ready]), finished_recving_kv_req_ids={"ready"}
@@ -151,13 +151,13 @@ def test_a_request_waits_for_its_adapter_while_others_use_all_slots() -> None:
     seen.running = []
     assert watch.held() == {
         "bob": HoldReason.ADAPTER
-    }  # the batch is read again only if it has changed
+    }  # the batch is only read again after a change
     watch.batch_changed()
     assert watch.held() == {}
 
 
 def test_a_request_may_be_held_for_another_reason() -> None:
-    """A connector looks up a request's cache, and a session waits for its next input."""
+    """A connector may look up its cache, or a session may wait for its next input."""
     looked_up, session = request("r"), request("s", status="WAITING_FOR_STREAMING_REQ")
     assert holds(looked_up, session) == {"s": HoldReason.OTHER}
     assert holds(looked_up, session, connector=object()) == dict.fromkeys("rs", HoldReason.OTHER)

@@ -71,7 +71,7 @@ def test_an_unseen_request_has_no_parts() -> None:
 
 
 def test_the_reasons_of_a_held_request_follow_one_another() -> None:
-    """A request may wait for its grammar, then for its adapter, and load its cache last."""
+    """A request may wait for its grammar, then its adapter, and then for its cache."""
     queue = Queue()
     queue.joined("r", 9.5)
     assert queue.decided(10.0, Obstacle.SEATS, {"r": HoldReason.GRAMMAR}) == {
@@ -98,7 +98,7 @@ def test_without_reasons_the_held_time_is_not_divided() -> None:
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision of the scheduler; `after` is the time since the previous decision."""
+    """A decision of the scheduler; `after` is the time since the previous one."""
 
     after: int
     coming: int

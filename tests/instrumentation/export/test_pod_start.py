@@ -25,8 +25,6 @@ Answer = tuple[int, bytes]
 
 
 class Api:
-    """A server of the Kubernetes API with two answers."""
-
     def __init__(self, authority: trustme.CA, account: Path) -> None:
         self.answers: dict[str, Answer] = {
             POD: (200, json.dumps(pod_of()).encode()),
@@ -68,7 +66,6 @@ class Api:
         }
 
     def parts(self, **more: str) -> dict[str, float]:
-        """Return what a plugin reads from this server."""
         return waited(PodStart(ENABLED, self.environ(**more), self.account))
 
 
@@ -193,7 +190,7 @@ def test_an_api_that_does_not_answer_delays_nothing(
     assert asking.parts() in (None, {})
     assert waited(asking) == {}
     time.sleep(2 * api.slow_s + 0.2)
-    assert asking.parts() == {}  # a late answer changes nothing
+    assert asking.parts() == {}  # a late answer is ignored
     assert "no answer within" in caplog.text
 
 

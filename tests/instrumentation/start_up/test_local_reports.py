@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import socket
 import time
@@ -64,3 +65,23 @@ def test_a_listener_that_nobody_reads_closes_its_end() -> None:
     reports = LocalReports(ADDRESS, 1)
     del reports
     assert LocalReports(ADDRESS, 1).read() == []
+
+
+def test_a_fork_does_not_keep_the_listener_open() -> None:
+    reports = LocalReports(ADDRESS, 1)
+    context = multiprocessing.get_context("fork")
+    begun, ended = context.Event(), context.Event()
+
+    def wait() -> None:
+        begun.set()
+        ended.wait(60)
+
+    child = context.Process(target=wait)
+    child.start()
+    assert begun.wait(60)
+    reports.read()
+    try:
+        assert ADDRESS.replace("\0", "@") not in Path("/proc/net/unix").read_text()
+    finally:
+        ended.set()
+        child.join()

@@ -40,7 +40,7 @@ def test_a_call_that_the_wrapper_accepts_is_fine(make_tree: MakeTree, call: str)
 
 
 def test_a_call_by_a_keyword_that_our_wrapper_lacks_is_found(make_tree: MakeTree) -> None:
-    """Such a call would raise an exception in vLLM's process."""
+    """A call with an unknown keyword would raise an exception in vLLM's process."""
     tree = make_tree(_outputs("self._finished(req_state=s, why=r)"))
     finding = FINISHED.check(tree, ("a.py",))
     assert finding.status == "different"
@@ -122,7 +122,7 @@ def test_a_class_with_slots_differs(make_tree: MakeTree) -> None:
     ],
 )
 def test_a_constant_holds_only_expected_values(make_tree: MakeTree, text: str, status: str) -> None:
-    """Fewer values are accepted; a new value must be reviewed."""
+    """A missing value is accepted. A new value must be reviewed."""
     requirement = Constant("REASONS", ("stop", "length"))
     assert requirement.check(make_tree({"a.py": text}), ("a.py",)).status == status
 

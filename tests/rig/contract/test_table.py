@@ -73,7 +73,7 @@ ATTRIBUTES = [
 
 @pytest.mark.parametrize("hook", ATTRIBUTES, ids=lambda hook: hook.what)
 def test_an_optional_attribute_is_checked_before_it_is_read(hook: Hook) -> None:
-    """An attribute that the plugin reads without a check is required."""
+    """An attribute that the plugin reads without a check counts as required."""
     assert isinstance(hook.requirement, Attributes)
     module = _parsed(hook)
     assert set(hook.requirement.names) <= _mentioned(module), "a row that nothing reads"
@@ -126,7 +126,7 @@ _OURS = {
     "init_device": "device",
     **dict.fromkeys(_TIMED, "timed"),
 }
-"""The name of the plugin's function that wraps the vLLM function, if the names differ."""
+"""The plugin's function that wraps a vLLM function, if the names differ."""
 
 
 def test_the_plugin_lists_the_versions_that_were_read() -> None:
@@ -139,7 +139,7 @@ def test_the_reported_arguments_are_those_of_the_fingerprint() -> None:
 
 
 def test_scraped_and_traced_names_are_in_the_contract() -> None:
-    """Names from before 0.12 are not included, because no supported vLLM has them."""
+    """Names from before vLLM 0.12 are left out, because no supported version has them."""
     held = {hook.what.partition(": ")[2].removesuffix("_total") for hook in HOOKS}
     scraped = {name for name in NAMES if name.startswith("vllm:") and "gpu_" not in name[:9]}
     assert {name.removesuffix("_total").removesuffix("_sum") for name in scraped} <= held

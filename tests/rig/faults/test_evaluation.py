@@ -50,7 +50,6 @@ def test_second_is_wrong(tmp_path: Path) -> None:
 
 
 def test_without_a_fault_only_no_incident_is_right(tmp_path: Path) -> None:
-    """An incident and insufficient data are both wrong for a range without a fault."""
     quiet = an_answer(verdict="no_incident")
     assert ask(tmp_path, quiet, 0, cause="no_incident").right
     assert not ask(tmp_path, an_answer(), cause="no_incident").right

@@ -7,7 +7,7 @@ STAT = "4242 (a (strange) name) S 17 4242 4242 0 -1 4194304 2 0 0 0 150 50 7 8 2
 
 
 def test_a_name_with_parentheses_is_no_obstacle() -> None:
-    """The fields begin after the process name."""
+    """In /proc/PID/stat, the fields begin after the process name."""
     assert parent_of(STAT) == 17
     assert worked_s(STAT) == 2.0
 

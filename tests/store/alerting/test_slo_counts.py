@@ -81,7 +81,7 @@ def test_deleting_a_simulation_leaves_real_counts_and_incidents(
 
 
 def test_a_stretch_that_a_simulation_began_begins_with_the_first_real_count(engine: Engine) -> None:
-    """Steps with only simulated requests do not count as covered."""
+    """Steps that contain only simulated requests do not count as covered."""
     store_counts(engine, "a", [replace(FIRST, simulated=True), SECOND], CountedRange(0, 180))
     store_counts(engine, "b", [replace(FIRST, simulated=True)], CountedRange(0, 180))
     store_counts(engine, "c", [FIRST], CountedRange(0, 180))

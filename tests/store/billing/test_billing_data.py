@@ -25,7 +25,6 @@ from telemetry.requests import RequestTimeline
 Requests = Callable[..., RequestTimeline]
 NS = 10**9
 HOUR_S = 490_000 * 3_600
-"""The start of an hour."""
 H100 = parse_prices("replicas: [{match: 'r', usd_per_hour: 3.6}]", "mine")
 
 
@@ -135,7 +134,7 @@ HOURS: tuple[tuple[int, float, int, int], ...] = (
 
 
 def three_days(request_row: Requests, sample_row: Callable[..., EngineSample]) -> tuple[Any, Any]:
-    """Return three hours with different traffic, of an engine that restarts in between."""
+    """Return requests and samples of three hours of different traffic, with restarts in between."""
     requests: list[RequestTimeline] = []
     samples: list[EngineSample] = []
     for hour, rate, prompt, output in HOURS:
@@ -210,13 +209,13 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
         assert getattr(of_hours, name) == pytest.approx(whole, rel=1e-9)
         assert sum(getattr(each, name) for each in of_minutes) == pytest.approx(whole, rel=1e-9)
     assert of_hours.usd_per_1k_in == pytest.approx(of_rows.usd_per_1k_in, rel=1e-9)
-    # The traffic differs by hour, so equal rates are not trivial.
+    # The hours have different traffic, so equal rates are no coincidence.
     shares = [each.in_usd / ((each.in_usd + each.out_usd) or 1.0) for each in of_minutes]
     assert max(shares) > 2 * min(shares)
 
 
 def test_two_fleets_of_one_name_have_no_negative_idle_time(sqlite: Engine) -> None:
-    """Two simulations that start 1.5 s apart are four engines."""
+    """Two simulations of two replicas that start 1.5 s apart are four engines."""
     one, other = (
         run(
             FleetConfig(duration_s=60.0, replicas=2, seed=seed, started_unix_ns=round(began_s * NS))
@@ -238,7 +237,7 @@ def test_two_fleets_of_one_name_have_no_negative_idle_time(sqlite: Engine) -> No
 
 
 def test_minutes_have_no_negative_idle_time_and_sum_to_the_whole(sqlite: Engine) -> None:
-    """A step that ends in the next minute is busy time of both; the bill reads a minute more."""
+    """A step at a minute's end is busy time of both minutes, so the bill reads one more minute."""
     case = run(FleetConfig(duration_s=300.0, replicas=4, seed=5, started_unix_ns=HOUR_S * NS))
     with Writer(sqlite) as writer:
         writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)

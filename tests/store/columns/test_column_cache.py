@@ -16,14 +16,14 @@ from telemetry.requests import RequestTimeline, Source
 
 COLUMNS = ("received_unix_ns", "tenant", "ttft_s", "output_tokens", "streamed")
 AT = 2_939_390
-"""The chunk from which the tests number the other chunks."""
+"""The index of the chunk that the tests number 0."""
 
 Write = Callable[..., None]
 Row = Callable[..., RequestTimeline]
 
 
 class Reading:
-    """A reader of a database's requests that records the windows it reads."""
+    """A reader of a database's requests that records the windows that were read."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -115,7 +115,6 @@ def test_a_late_row_invalidates_its_chunk(
 def test_a_better_source_in_another_chunk_takes_precedence(
     engine: Engine, write: Write, row: Row
 ) -> None:
-    """The server's row replaces a client's row, even in another chunk."""
     write(row(0), row(1, source=Source.CLIENT, request_id="chatcmpl-x"))
     found = EvidenceCache(engine, COLUMNS)
     assert numbers(found.read(stretches(0, 1), {}).requests) == [0, 1]

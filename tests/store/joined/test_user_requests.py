@@ -1,4 +1,4 @@
-"""A request of prefill and decode servers is one request of a user."""
+"""Tests that the rows of a prefill and a decode server are one request of a user."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ BOTH = {"p": "kv_both", "d": "kv_both"}
 
 
 def pair(number: int, **changes: Any) -> list[RequestTimeline]:
-    """Return the rows of one request: 155 ms to the first byte, 520 ms in all."""
+    """Return the rows of one request: 155 ms to the first byte, 520 ms in total."""
     common: dict[str, Any] = {
         "trace_id": f"{number + 1:032x}",
         "request_id": f"cmpl-{number}-0",

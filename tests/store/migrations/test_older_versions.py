@@ -1,4 +1,4 @@
-"""Tests of older versions of Tailspan that use a database beside a newer version, or after it."""
+"""Tests of older versions of Tailspan that use a newer version's database."""
 
 import itertools
 import shutil
@@ -38,7 +38,7 @@ def upgrade():
 def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return a function that makes a newer Tailspan, with a revision that only adds.
 
-    `monkeypatch.undo` makes the older Tailspan again.
+    `monkeypatch.undo` restores the older Tailspan.
     """
     folder = tmp_path / "migrations"
     shutil.copytree(migrations.FOLDER, folder)
@@ -48,7 +48,7 @@ def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]
 
 @pytest.fixture
 def opened() -> Iterator[Callable[..., Engine]]:
-    """Return `open_database`, whose databases are disposed of after the test."""
+    """Return an `open_database` whose databases are closed after the test."""
     engines: list[Engine] = []
 
     def make(*words: Any, **options: Any) -> Engine:
@@ -91,7 +91,7 @@ def test_an_older_version_writes_beside_and_after_a_newer_one(
         added = connection.execute(text("SELECT colour, shade FROM requests")).all()
     assert added == [(None, 7)] * 3
     newer()
-    assert len(ids(opened(url))) == 3  # and the newer version continues
+    assert len(ids(opened(url))) == 3  # the newer version continues, too
 
 
 @pytest.mark.parametrize("schema", [TELEMETRY, STATE])

@@ -110,7 +110,7 @@ def ago(ns: int, replica: str = "a", engine: int = 0) -> StartKey:
 
 
 def test_the_start_of_an_engine_without_samples_is_deleted_after_an_hour() -> None:
-    """A real engine reports its state every second."""
+    """A real engine sends samples every second."""
     young, made_up, ended = ago(UNSEEN_NS - 1), ago(UNSEEN_NS + 1), ago(30 * DAY_NS)
     assert gone(young, made_up, ended) == [made_up]
     assert gone(young, made_up, ended, seen="a") == []

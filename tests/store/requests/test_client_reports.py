@@ -17,7 +17,7 @@ WINDOW = Window(START_NS, START_NS + 600 * 10**9)
 def test_only_the_reports_of_the_wanted_requests_are_read(
     engine: Engine, request_row: Callable[..., RequestTimeline], others: int
 ) -> None:
-    """The database selects few ids, and this process selects many."""
+    """The database selects few ids, but this process selects many ids."""
     rows = [
         request_row(
             number,

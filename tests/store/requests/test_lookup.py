@@ -65,7 +65,7 @@ def test_old_requests_are_found(engine: Engine, request_row: Row, ago_h: float) 
 
 
 def test_a_trace_is_searched_only_in_the_index(tmp_path: Path, request_row: Row) -> None:
-    """Reading a million rows takes seconds; reading a million keys takes 0.1 s."""
+    """Reading a million rows takes seconds, but reading a million keys takes 0.1 s."""
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     fill(engine, [request_row(1, trace_id="ab" * 16)])
     asked: list[tuple[str, Any]] = []

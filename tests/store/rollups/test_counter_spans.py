@@ -30,14 +30,13 @@ from telemetry.gpus import GpuSample
 
 S = 10**9
 START_S = 1_763_632_800
-"""The start of an hour."""
 DAY_S = 86_400
 LATER_S = START_S + 30 * DAY_S
 EVER = Window(START_S * S, (START_S + 3 * HOUR_S) * S)
 INSIDE = Window((START_S + 3_480) * S, (START_S + 7_260) * S)
 PRICES = parse_prices("", "none")
 QUIET_S = ((480, 3_360), (3_780, 6_960), (7_500, 9_900))
-"""Periods without samples, so that few minutes have rollups."""
+"""Periods without samples, in seconds. They keep the number of minutes with rollups small."""
 
 Samples = Callable[..., EngineSample]
 Gpus = Callable[..., GpuSample]
@@ -113,7 +112,7 @@ def fleet(sample_row: Samples, gpu_row: Gpus) -> list[EngineSample | GpuSample]:
 
 
 def results(engine: Engine, window: Window = EVER) -> tuple[Any, ...]:
-    """Return every result that a bill reads from samples: engine hours, GPU energy, names."""
+    """Return everything that a bill reads from samples: engine hours, GPU energy, names."""
     found = read_billing_data(engine, window)
     times = uptime_of(found.engines, found.from_unix_ns, found.to_unix_ns)
     drawn = energy(found, PRICES, times)
@@ -251,7 +250,7 @@ def test_simulated_rollups_are_deleted(engine: Engine, write: Write, sample_row:
 
 
 def test_long_windows_use_hours(engine: Engine, write: Write, sample_row: Samples) -> None:
-    """A month of minutes would be many rows; only idle energy needs minutes."""
+    """A month has too many minutes to read one by one. Only idle energy needs minutes."""
     write(*engine_samples(sample_row, "a", 4))
     build_marked(engine, LATER_S)
     (day,) = read_counter_spans(engine, Window(START_S * S, (START_S + DAY_S) * S), [ENGINES])
@@ -267,7 +266,7 @@ PART = st.tuples(
 
 
 def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> CounterSpans:
-    """Return consecutive spans from (key, gap before, length, total, growth of the total)."""
+    """Return consecutive spans from (series, gap before, length, total, growth of the total)."""
     at_s, first_s, last_s = 0.0, [], []
     for _, silence_s, length_s, _, _ in rows:
         first_s.append(at_s + silence_s)
@@ -290,7 +289,7 @@ def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> Count
 
 
 def growth(some: CounterSpans) -> dict[int, float]:
-    """Return the growth of each total, within spans and between neighbouring spans."""
+    """Return each series' growth, within spans and between neighbouring spans."""
     found: dict[int, float] = {}
     some = some.only(np.lexsort((some.first_unix_ns, some.which)))
     for place, which in enumerate(some.which.tolist()):

@@ -32,7 +32,6 @@ from telemetry.requests import LATENCIES, Outcome, RequestTimeline, Source
 
 S = 1_000_000_000
 START_S = 1_763_632_800
-"""The start of an hour."""
 LATER_S = START_S + 30 * 86_400
 EVER = Window(START_S * S, (START_S + 3 * 3_600) * S)
 SHARES = (0.5, 0.9, 0.99, 0.999)
@@ -42,7 +41,7 @@ Write = Callable[..., None]
 
 
 def fleet(request_row: Requests, number: int, hours: float = 0.7) -> list[RequestTimeline]:
-    """Return requests in ten minutes of some hours; some labels are unknown."""
+    """Return requests in ten minutes that are spread over some hours; some labels are unknown."""
     drawn = random.Random(11)
     minutes = [round(tenth * hours * 6) for tenth in range(10)]
     rows = []
@@ -76,7 +75,6 @@ def asked(engine: Engine, window: Window = EVER, **about: Any) -> Rollups:
 
 
 def counts(engine: Engine, window: Window = EVER, **about: Any) -> dict[tuple[Any, ...], int]:
-    """Return the number of requests by label group and step."""
     question = asked(engine, window, **about)
     sums = question.sums(())
     steps = question.steps.number
@@ -126,7 +124,7 @@ def test_rollups_equal_the_rows(engine: Engine, write: Write, request_row: Reque
     found = asked(engine)
     assert found.plan.requests == []
     assert found.plan.hours
-    # PostgreSQL's sums of integers are Decimals, with which pages cannot calculate.
+    # PostgreSQL returns sums of integers as Decimals, with which pages cannot calculate.
     assert type(found.number()) is int
 
 
@@ -205,7 +203,7 @@ def test_a_bucket_waits_for_its_end(engine: Engine, write: Write, request_row: R
 def test_a_slower_writer_does_not_overwrite_a_newer_rollup(
     sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two writers roll up one minute; the slower one read fewer rows."""
+    """The slower writer has read fewer rows of the minute."""
     once = [True]
 
     with Writer(sqlite) as writer:

@@ -164,7 +164,7 @@ def test_a_live_window_follows_the_clock_and_a_paused_one_does_not() -> None:
     ],
 )
 def test_old_links_open_the_same_pages(parameters: dict[str, str], page: str) -> None:
-    """Dashboards and sent messages contain such links."""
+    """Older dashboards and notifications contain such links."""
     assert address.parse(parameters)[0].page == page
     moved = address.moved(urlencode(parameters))
     assert (moved or "overview").partition("?")[0] == page
@@ -215,7 +215,7 @@ def test_a_link_opens_the_view_and_omits_long_values() -> None:
 
 @pytest.mark.parametrize("page", ["requests", "compare", "what-if"])
 def test_a_page_without_the_first_content_shows_ttft(page: str) -> None:
-    """A link to such a page omits this latency. A typed address gets a notice."""
+    """Links to these pages omit the latency. If an address contains it, a notice appears."""
     chosen = View(latency=LATENCIES[CONTENT], page="root-cause")
     assert address.parse(address.parameters(chosen), "root-cause") == (chosen, [])
     assert "latency" not in address.parameters(replace(chosen, page=page))

@@ -30,7 +30,6 @@ def settle(tab: Any) -> None:
 
 
 def test_every_page_escapes_labels_and_fits(browse: Any, incident: Any, fleet: Any) -> None:
-    """The linked pages of a label are tested too."""
     names = ("tenant", "route", "model", "replica", "request_id", "error_type")
     start_s = int(time.time()) - 1_800
     rows = incident(
@@ -48,7 +47,7 @@ def test_every_page_escapes_labels_and_fits(browse: Any, incident: Any, fleet: A
         page.locator(".headline").first.wait_for()
         settle(page)
         assert page.locator("[data-testid=stException]").count() == 0, title
-        # A table is wider before its style has loaded.
+        # Until its style has loaded, a table is wider.
         page.wait_for_function("document.querySelector('.stMain').scrollWidth <= 400")
         assert page.title() == f"{title} · Tailspan"
         assert page.locator("img[src=x]").count() == 0
@@ -93,7 +92,7 @@ def test_an_unavailable_store_is_waited_for(
     postgresql.stop("immediate")
     try:
         for page, asked in pages:
-            # With three pages on a busy machine, a refresh may take a minute.
+            # On a busy machine, a refresh of three pages may take a minute.
             page.locator(".headline", has_text="cannot be read").wait_for(timeout=120_000)
             assert page.locator("[data-testid=stException]").count() == 0
             assert page.url == asked

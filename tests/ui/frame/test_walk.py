@@ -1,6 +1,6 @@
-"""A walk through the explorer in Chromium, as a person uses it.
+"""Tests that use the explorer in Chromium as a person does.
 
-All tests share one explorer and one simulated fleet, whose rows arrive until `test_ten_minutes…`
+All tests share one explorer and one simulated fleet. New rows arrive until `test_ten_minutes…`
 stops the fleet. Later tests read a frozen range, and the last one reads stale pages.
 """
 
@@ -29,7 +29,7 @@ ZONE: Final = "Asia/Tokyo"
 WIDE: Final = {"width": 1280, "height": 900}
 NARROW: Final = {"width": 400, "height": 850}
 DRAWN_ELSEWHERE: Final = ("region",)
-"""Rules that Streamlit's own frame breaks: which parts of the page are landmarks."""
+"""Accessibility rules that Streamlit's own page breaks: which parts are landmarks."""
 GUIDE: Final = Path(__file__).parents[3] / "docs" / "explorer.md"
 MAX_CLICKS: Final = 4
 
@@ -44,7 +44,7 @@ CORNER: Final = """async encoded => {
     const title = chart.layout.title?.text ?? null;
     return [[...surface.getImageData(1, 1, 1, 1).data], title];
 }"""
-"""The colour in a picture's corner, and the title of the picture's chart."""
+"""Returns the colour in a picture's corner, and the title of the picture's chart."""
 
 Open = Callable[..., Reader]
 
@@ -63,14 +63,12 @@ def address(live: LiveFleet, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def frozen(live: LiveFleet) -> str:
-    """Return the query of a fixed range of fifteen minutes that contains the incident's start."""
+    """Return the query of a fixed range of 15 min that contains the incident's start."""
     return f"last=15m&to={live.began_unix_s + 290}"
 
 
 @pytest.fixture
 def reader(tab: Callable[..., Any], address: str, tmp_path: Path) -> Open:
-    """Return a function that opens a tab with a new browser profile."""
-
     def open_tab(**options: Any) -> Reader:
         about = {"viewport": WIDE, "timezone_id": ZONE, **options}
         return Reader(tab(**about), address, tmp_path)
@@ -94,11 +92,11 @@ def headline(reader: Reader) -> str:
 
 
 def _quiet(live: LiveFleet) -> str:
-    """Return the query of five minutes before the incident."""
+    """Return the query of the 5 min before the incident."""
     return f"last=5m&to={live.began_unix_s}"
 
 
-# Ten tasks of an engineer on call. Each task starts on the Overview.
+# Ten tasks of an engineer on call, each of which starts on the Overview.
 
 
 def _cause(reader: Reader, live: LiveFleet) -> None:
@@ -186,7 +184,7 @@ TASKS: Final = {
 
 
 def test_ten_tasks_take_at_most_four_clicks(reader: Open, live: LiveFleet) -> None:
-    """The guide states the same number of clicks."""
+    """The user guide states the same number of clicks."""
     person = reader()
     person.tab.add_init_script("navigator.clipboard.writeText = async text => {}")
     counted = {}
@@ -205,10 +203,10 @@ def test_ten_tasks_take_at_most_four_clicks(reader: Open, live: LiveFleet) -> No
 def test_ten_minutes_of_live_move_nothing_and_lose_no_input(
     reader: Open, live: LiveFleet, frozen: str
 ) -> None:
-    """Playwright runs ten minutes of the browser's clock within seconds.
+    """Playwright advances the browser's clock by ten minutes within seconds.
 
-    The server uses the real time, so the pages refresh as often as in ten minutes, but with the
-    data of some seconds.
+    The pages refresh as often as in ten real minutes, but the server has only some seconds of new
+    data.
     """
     person = reader()
     person.tab.clock.install()
@@ -300,7 +298,7 @@ def test_every_page_by_mouse_back_forward_and_reload(reader: Open, frozen: str) 
     shows("Requests", "1h")
     person.tab.reload()
     shows("Requests", "1h")
-    # The reader goes back and forward before the server has responded.
+    # The reader goes back and forward before the server responds.
     for _ in range(2):
         person.tab.go_back(wait_until="commit")
     shows("Fleet", "15m")
@@ -318,7 +316,7 @@ def test_every_page_by_mouse_back_forward_and_reload(reader: Open, frozen: str) 
     assert name in headline(person)
     person.tab.go_back()
     shows("Requests", "1h")
-    # From a link to an unknown incident, one step back returns to the previous page.
+    # From a link to an unknown incident, one step back leads to the previous page.
     person.open("?page=why&incident=unknown@1", "Root cause")
     person.tab.go_back()
     shows("Requests", "1h")
@@ -341,7 +339,6 @@ def test_every_page_by_keyboard_alone(reader: Open, frozen: str) -> None:
     person.tab.locator(".headline", has_text="No request has the id").wait_for()
     person.ready()
     assert field.evaluate("each => each === document.activeElement")
-    # Download a picture and a table of a chart.
     person.open(f"requests?{frozen}", "Requests")
     person.tab_to(person.tab.locator("[data-picture=percentiles]"))
     files = {}
@@ -355,7 +352,6 @@ def test_every_page_by_keyboard_alone(reader: Open, frozen: str) -> None:
     corner, title = person.tab.evaluate(CORNER, base64.b64encode(files["png"]).decode())
     assert corner == [255, 255, 255, 255], "a picture is opaque"
     assert title is None, "the page's own chart has no title"
-    # Set a filter, then remove it.
     person.tab_to(person.tab.get_by_role("button", name="Filters"))
     person.tab.keyboard.press("Enter")
     person.tab_to(person.tab.get_by_role("combobox", name=re.compile("Tenant")))
@@ -422,7 +418,6 @@ DRAGGED: Final = (
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_drag_offers_actions(reader: Open, frozen: str, scheme: str) -> None:
-    """Every page with a chart over time offers the same actions."""
     person = reader(color_scheme=scheme)
     charts = DRAGGED if scheme == "light" else DRAGGED[-1:]
     for page, chart in charts:

@@ -17,7 +17,7 @@ from tests.ui.sign_in import provider as providers
 from ui.frame.pages import PAGES
 
 TENANTS = {"acme": "acme", "blue": "blaukraut", "corp": "corpulent", "delta": "deltoid"}
-"""Other names for the tenants, which occur nowhere else in a page."""
+"""Names of the tenants that occur nowhere else in a page."""
 
 WHOLE = """() => {
     const found = [];
@@ -50,7 +50,7 @@ def guarded(
     provider: providers.Provider,
     tmp_path: Path,
 ) -> Callable[..., str]:
-    """Start an explorer for @example.org, under a base path; with roles if there is a file."""
+    """Return a function that starts an explorer for @example.org users, under a base path."""
 
     def start(**more: Any) -> str:
         port = free_port()

@@ -22,7 +22,7 @@ BEFORE = f"{START_S}/{START_S + SECONDS}"
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a database with two windows; in the second, the server is 20 % slower."""
+    """Return a database with two windows; the server is 20 % slower in the second one."""
     found = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
     store(found)
     return found
@@ -114,7 +114,7 @@ def test_the_page_asks_for_both_values(page: Open, canary_url: str) -> None:
 
 
 def test_a_value_without_requests_is_undecided(page: Open, canary_url: str) -> None:
-    """The range has requests, so the page must not say that it has none."""
+    """The range has requests, so the page must not report that it has none."""
     said = markup(page(canary_url, **RANGE, split="replica", before="sim-0", after="none"))
     assert "Undecided: 0 requests after" in said
     assert "No requests between" not in said

@@ -8,7 +8,7 @@ S = 1_000_000_000
 
 
 def start(replica: str, config: str, **about: Any) -> EngineStart:
-    """Return an engine's start; the value of its only argument is the configuration's name."""
+    """Return an engine's start whose only argument has the configuration's name as its value."""
     return EngineStart(
         **{
             "replica": replica,

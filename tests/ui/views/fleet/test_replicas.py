@@ -134,15 +134,14 @@ def test_an_even_load_is_reported() -> None:
 
 
 def test_a_slightly_higher_share_of_slow_requests_is_not_reported() -> None:
-    """With 100,000 requests, a ratio of 1.1× is significant, but too small to report."""
+    """With 100,000 requests, a ratio of 1.1 is significant, but too small to report."""
     found = imbalance_of(*requests(0.006, 100_000))
     assert found is not None
     assert found.hits == []
 
 
 def test_a_slightly_slower_tail_is_not_reported() -> None:
-    """A replica with 1.8 times as many slow requests as the other is not reported, because the P99
-    of both is about equal."""
+    """One replica has 1.8 times as many slow requests, but the P99 of both is about equal."""
     draw = np.random.default_rng(5)
     codes = (np.arange(6_000) % 2).astype(np.int32)
     ttft_s = draw.lognormal(-2.0, 0.3, 6_000)

@@ -70,7 +70,7 @@ def test_a_past_incident_is_in_the_list(page: Open, database: Database, fleet: A
 def test_incidents_about_requests_are_shaded_once(
     page: Open, database: Database, incident: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The charts show requests, so incidents of objectives on probes are not in them."""
+    """The charts show requests, so they omit incidents of objectives on probes."""
     (tmp_path / "chat.yaml").write_text(EXAMPLE)
     (tmp_path / "web.yaml").write_text(EXAMPLE.replace("name: chat", "name: web"))
     probes = DOCUMENT.format(events="probes", where="where: all", good="wait_s <= 5")

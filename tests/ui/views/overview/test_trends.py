@@ -113,7 +113,7 @@ def test_charts_show_usual_target_and_burn(opened: Callable[..., Engine], fleet:
 
 
 def test_the_newest_bins_wait(opened: Callable[..., Engine], one_request: Any) -> None:
-    """A refused request is reported at once, so in the newest bin it would be 100 %."""
+    """A refused request is reported before the others, so it would be 100 % of the newest bin."""
     rows = [one_request(n, received_unix_ns=START_NS + n * 5 * NS) for n in range(100)]
     last = START_NS + 590 * NS
     rows.append(one_request(200, received_unix_ns=last, outcome=Outcome.REJECTED))

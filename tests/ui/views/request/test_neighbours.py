@@ -24,7 +24,7 @@ def found(request_rows: Rows, requests: list[Any]) -> Neighbours:
 
 
 def victim(request: Request, **changes: Any) -> Any:
-    """Return a request of 2 s that others' prefills delayed by 0.6 s."""
+    """Return a request of 2 s that other requests' prefills delayed by 0.6 s."""
     return request(
         0,
         **{

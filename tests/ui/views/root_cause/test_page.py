@@ -29,7 +29,7 @@ LINK = {"page": "root-cause", "from": str(START_S + 600), "to": str(START_S + 12
 
 @pytest.fixture
 def loose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Write an objective that all of these requests meet."""
+    """Write an objective that every request meets."""
     file = tmp_path / "loose.yaml"
     file.write_text(
         EXAMPLE.replace("ttft_s <= 0.5 and tpot_s <= 0.05", "ttft_s <= 60").replace(
@@ -197,7 +197,7 @@ def test_the_verdict_and_the_causes_have_the_same_share_by_replay(
 def test_the_stored_answer_of_an_incident_is_shown_everywhere(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The Overview, the Root cause page and the link to the incident show one share."""
+    """The Overview, the Root cause page and the link to the incident show the same share."""
     (tmp_path / "chat.yaml").write_text(EXAMPLE)
     monkeypatch.setenv(OBJECTIVES_KEY, str(tmp_path))
     monkeypatch.setattr("ui.views.root_cause.page.replayed", lambda *_: 1 / 0)
@@ -338,7 +338,7 @@ def test_the_dragged_range_is_explained(
 def test_the_page_links_to_the_incident_itself(
     page: Open, database: Database, incident: Any
 ) -> None:
-    """The link appears if the range begins before the incident, but not within the incident."""
+    """If the range begins before the incident, the page has a link to the incident."""
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (START_S + 600, None))
     wider = {**LINK, "from": str(START_S + 300), "to": str(START_S + 1_200)}
@@ -350,7 +350,7 @@ def test_the_page_links_to_the_incident_itself(
 def test_joined_requests_have_phases_and_pools(
     page: Open, database: Database, one_request: Any
 ) -> None:
-    """The decode engine waits two seconds for KV cache in the second half."""
+    """In the second half, the decode engine waits 2 s for the KV cache."""
     rows = []
     for number in range(400):
         at_ns = (START_S + 3 * number) * 10**9

@@ -35,7 +35,6 @@ def data() -> Dataset:
 
 @pytest.fixture
 def url(database: Database) -> str:
-    """Return a database with a simulated replica."""
     found = database()
     fill(found, data().requests, data().samples, data().starts)
     return found

@@ -30,7 +30,7 @@ ANSWER = WhatIfAnswer(
 def swept(
     values: dict[str, float | None], name: str = "max_num_seqs", now: float = 24.0
 ) -> SweepAnswer:
-    """Return a sweep with these P99s; None for values at which the engines are overloaded."""
+    """Return a sweep with these P99s; None if the engines are overloaded at a value."""
     points = []
     for value, p99 in values.items():
         found = Predicted(p99 or 60.0, (p99 or 60.0) * 0.9, (p99 or 60.0) * 1.1)

@@ -1,0 +1,30 @@
+"""Runs vLLM's command with forked engines and workers, as on a GPU.
+
+vLLM forks them unless a GPU is already in use, but its CPU platform starts each as a new
+interpreter, which imports 12 s of modules again. VLLM_WORKER_MULTIPROC_METHOD=spawn keeps that.
+"""
+
+import os
+from typing import Any
+
+from vllm.entrypoints.cli.main import main
+from vllm.platforms.cpu import CpuPlatform
+
+METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
+
+
+def keep_method() -> None:
+    """Let the CPU platform's check of the configuration leave the method as it was."""
+    check = CpuPlatform.check_and_update_config
+    method = os.environ.get(METHOD, "fork")
+
+    def checked(_platform: type[CpuPlatform], config: Any) -> None:
+        check(config)
+        os.environ[METHOD] = method
+
+    CpuPlatform.check_and_update_config = classmethod(checked)
+
+
+if __name__ == "__main__":
+    keep_method()
+    main()
