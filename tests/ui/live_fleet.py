@@ -19,7 +19,7 @@ SECOND_NS: Final = 10**9
 PAST_S: Final = 1_200
 FLOOD_S: Final = 300
 """Seconds before the present at which one tenant begins to flood the fleet, as in `make run`."""
-FUTURE_S: Final = 200
+FUTURE_S: Final = 120
 """The number of seconds for which new rows can arrive."""
 
 
