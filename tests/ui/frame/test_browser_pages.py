@@ -13,7 +13,7 @@ from store.database import open_database
 from tests.chat_objective import chat_openslo
 from tests.ui.conftest import fill
 from tests.ui.reader import Reader
-from ui.frame.pages import FIRST, PAGES
+from ui.frame.pages import PAGES
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -27,10 +27,6 @@ EVIL = """() => [...document.querySelectorAll("*")].flatMap(
     node => ["href", "src", "xlink:href", "srcset", "style"].map(name => node.getAttribute(name))
 ).filter(value => value && value.includes("evil"))"""
 """Returns the attributes that would call another host."""
-
-
-def link(address: str, page: str, rest: str) -> str:
-    return f"{address}/?{rest}" + ("" if page == FIRST else f"&page={page}")
 
 
 def settle(tab: Any) -> None:
@@ -90,9 +86,9 @@ def test_an_unavailable_store_is_waited_for(
     fill(url, *fleet(300, time.time_ns() - 290 * 10**9, 280))
     address = explorer(url)
     pages = []
-    for name in ("overview", "requests"):
+    for path in ("", "requests"):
         page = tab(viewport={"width": 1280, "height": 900})
-        page.goto(link(address, name, "last=5m&tenant=acme"))
+        page.goto(f"{address}/{path}?last=5m&tenant=acme")
         page.locator(".js-plotly-plot").first.wait_for()
         settle(page)
         pages.append((page, page.url))
