@@ -16,9 +16,9 @@ from telemetry.requests import RequestTimeline
 SECOND_NS: Final = 10**9
 PAST_S: Final = 1_200
 FLOOD_S: Final = 300
-"""The time of a tenant's flood, in seconds before now, as in `make run`."""
-FUTURE_S: Final = 200
-"""The number of seconds with new rows."""
+"""Seconds before the present at which one tenant begins to flood the fleet, as in `make run`."""
+FUTURE_S: Final = 120
+"""The number of seconds for which new rows can arrive."""
 
 
 class LiveFleet:

@@ -1,7 +1,6 @@
 """A browser tab with a person's actions, and checks for errors and layout shifts."""
 
 import re
-from pathlib import Path
 from typing import Any, Final
 
 SHIFT_LIMIT: Final = 0.1
@@ -61,12 +60,10 @@ class Reader:
     Args:
         tab: a new tab.
         address: the explorer's address.
-        pictures: the folder for screenshots.
     """
 
-    def __init__(self, tab: Any, address: str, pictures: Path) -> None:
+    def __init__(self, tab: Any, address: str) -> None:
         self.tab, self.address = tab, address
-        self._pictures = pictures
         self.errors: list[str] = []
         self.asked: list[str] = []
         self.clicks = 0
@@ -119,9 +116,6 @@ class Reader:
         self.tab.mouse.down()
         self.tab.mouse.move(box["x"] + box["width"] * end, height + 10, steps=8)
         self.tab.mouse.up()
-
-    def picture(self, name: str) -> None:
-        self.tab.screenshot(path=self._pictures / f"{name}.png")
 
     def green(self) -> list[str]:
         found: list[str] = self.tab.evaluate(GREEN)
