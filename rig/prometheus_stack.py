@@ -8,7 +8,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,12 @@ class MonitoredTailspan:
         endpoint = ("--endpoint", f"http://127.0.0.1:{self.otlp_port}")
         self.simulator = self.start(*tailspan_command("simulate", *endpoint, *words))
 
+    @contextmanager
+    def prometheus(self, features: str) -> Iterator["Watched"]:
+        """Start another Prometheus that scrapes the same Tailspan and evaluates the same rules."""
+        with _prometheus(self.folder, features) as url:
+            yield replace(self, url=url)
+
     def start(self, *command: str) -> Program:
         """Start another program."""
         return self.running.enter_context(Program(self.folder, *command))
@@ -83,7 +89,31 @@ def answers(url: str) -> bool:
 
 
 @contextmanager
-def monitored_tailspan(
+def _prometheus(folder: Path, features: str) -> Iterator[str]:
+    """Start a Prometheus with the configuration in this folder, and return its URL.
+
+    Raises:
+        NotHereError: Prometheus is not installed.
+    """
+    program = shutil.which("prometheus")
+    if program is None:
+        raise NotHereError("there is no prometheus; install it with: apt-get install prometheus")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with Program(
+        folder,
+        program,
+        "--config.file=prometheus.yaml",
+        f"--storage.tsdb.path=data-{port}",
+        f"--enable-feature={features}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ):
+        wait_for(url, partial(answers, f"{url}/-/ready"))
+        yield url
+
+
+@contextmanager
+def watched(
     folder: Path, scrape_s: float = 1.0, features: str = "exemplar-storage"
 ) -> Iterator[MonitoredTailspan]:
     """Start Tailspan, Prometheus and probers, but no fleet. All programs end when the context ends.
@@ -94,10 +124,7 @@ def monitored_tailspan(
     Raises:
         NotHereError: Prometheus is not installed.
     """
-    prometheus = shutil.which("prometheus")
-    if prometheus is None:
-        raise NotHereError("there is no prometheus; install it with: apt-get install prometheus")
-    http, metrics, port = (free_port() for _ in range(3))
+    http, metrics = free_port(), free_port()
     rules = yaml.safe_load((ROOT / "alerts" / "rules" / "tailspan.yaml").read_text())
     for group in rules["groups"]:
         group["interval"] = f"{round(scrape_s * 1000)}ms"
@@ -116,19 +143,11 @@ def monitored_tailspan(
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
     with ExitStack() as running:
-        here = MonitoredTailspan(
-            folder, f"http://127.0.0.1:{port}", metrics, http, scrape_s, running
-        )
+        url = running.enter_context(_prometheus(folder, features))
+        here = Watched(folder, url, metrics, http, scrape_s, running)
         ports = ("--grpc-port=0", f"--http-port={http}", f"--metrics-port={metrics}")
         here.start(*tailspan_command("up", "--no-explorer", *ports))
-        here.start(
-            prometheus,
-            "--config.file=prometheus.yaml",
-            "--storage.tsdb.path=data",
-            f"--enable-feature={features}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        )
-        for url in (f"http://127.0.0.1:{metrics}/readyz", f"{here.url}/-/ready"):
-            wait_for(url, partial(answers, url))
-        running.enter_context(send_synthetic_probes(http))
+        ready = f"http://127.0.0.1:{metrics}/readyz"
+        wait_for(ready, partial(answers, ready))
+        running.enter_context(probing(http))
         yield here

@@ -12,6 +12,7 @@ import yaml
 
 from alerts.objectives import Objective
 from alerts.openslo.reader import inspect_texts
+from rig.needed_rules import needed
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 START_NS = 1_790_000_000 * 10**9
@@ -92,27 +93,36 @@ def _objective_of(text: str) -> Objective:
 
 @pytest.fixture
 def promtool(tmp_path: Path) -> Callable[..., None]:
-    """Return a function that runs one rule test, with samples and evaluations every `interval`."""
+    """Return a function that runs one rule test; values and evaluations are `interval` apart.
+
+    It evaluates only the rules that the samples need. A test of alerts evaluates every rule,
+    because annotations have queries.
+    """
 
     def run(
         rules: str,
         series: Mapping[str, str] | None = None,
-        samples: Iterable[object] = (),
-        alerts: Iterable[object] = (),
+        samples: Iterable[Mapping[str, Any]] = (),
+        alerts: Iterable[Mapping[str, Any]] = (),
         interval: str = "1m",
+        every_rule: bool = False,
     ) -> None:
         if shutil.which("promtool") is None:
             pytest.skip("there is no promtool: apt-get install prometheus")
         # promtool evaluates groups in any order and, unlike Prometheus, has no results of the last
         # few seconds. So all rules are in one group, which evaluates them in their order.
         groups = yaml.safe_load(rules)["groups"]
-        one = {"name": "all", "rules": [rule for group in groups for rule in group["rules"]]}
+        every = [rule for group in groups for rule in group["rules"]]
+        samples, alerts = list(samples), list(alerts)
+        if not (every_rule or alerts):
+            every = needed(every, [each["expr"] for each in samples])
+        one = {"name": "all", "rules": every}
         (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [one]}))
         test = {
             "interval": interval,
             "input_series": [{"series": k, "values": v} for k, v in (series or {}).items()],
-            "promql_expr_test": list(samples),
-            "alert_rule_test": list(alerts),
+            "promql_expr_test": samples,
+            "alert_rule_test": alerts,
         }
         whole = {"rule_files": ["rules.yaml"], "evaluation_interval": interval, "tests": [test]}
         (tmp_path / "test.yaml").write_text(yaml.safe_dump(whole))

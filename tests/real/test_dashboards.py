@@ -1,8 +1,6 @@
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +17,11 @@ RESTART_S = 30
 SCRAPES_MISSED = 5
 
 
-@contextmanager
-def _traffic(folder: Path, features: str) -> Iterator[MonitoredTailspan]:
-    """Simulate a fleet that sends 5 minutes of past traffic, and then new traffic."""
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """Simulate a fleet with minutes of past traffic and new traffic."""
     try:
-        with monitored_tailspan(folder, features=features) as here:
+        with watched(tmp_path_factory.mktemp("watched")) as here:
             here.simulate("--backfill", "5m", "--rate", "10")
             _until_scraped_for(here, 6)
             _until_budgets_are_known(here)
@@ -32,13 +30,8 @@ def _traffic(folder: Path, features: str) -> Iterator[MonitoredTailspan]:
         pytest.skip(str(reason))
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitoredTailspan]:
-    with _traffic(tmp_path_factory.mktemp("watched"), "exemplar-storage") as here:
-        yield here
-
-
-def _until_scraped_for(here: MonitoredTailspan, times: int) -> None:
+def _until_scraped_for(here: Watched, times: int) -> None:
+    """Wait until Prometheus has scraped traffic and engines several times."""
     asked = (
         f"min(resets(tailspan_engine_steps_total[1m]) * 0 +"
         f" changes(tailspan_engine_steps_total[{times * 2}s])) >= {times}"
@@ -97,8 +90,10 @@ def _complete_answers(here: MonitoredTailspan, *, one: bool = False) -> list[Ans
     raise AssertionError("\n".join(complaints))
 
 
-def test_no_panel_is_without_data(fleet: MonitoredTailspan) -> None:
-    assert len(_complete_answers(fleet)) > 40
+def test_no_panel_is_without_data_and_buckets_link_to_requests(fleet: Watched) -> None:
+    found = _complete_answers(fleet)
+    assert len(found) > 40
+    _leads_to_requests(fleet, found)
 
 
 def test_every_dashboard_variable_has_an_effect_and_data(fleet: MonitoredTailspan) -> None:
@@ -120,9 +115,11 @@ def test_every_dashboard_variable_has_an_effect_and_data(fleet: MonitoredTailspa
     assert any("region" in each.labels for answer in of_probes for each in answer.series)
 
 
-def test_a_prometheus_of_native_histograms_has_them_all(tmp_path: Path) -> None:
+def test_a_prometheus_of_native_histograms_has_them_all(fleet: Watched) -> None:
     """This Prometheus stores no classic buckets, so the heatmap uses the native ones."""
-    with _traffic(tmp_path, "exemplar-storage,native-histograms") as here:
+    with fleet.prometheus("exemplar-storage,native-histograms") as here:
+        _until_scraped_for(here, 6)
+        _until_budgets_are_known(here)
         found = _complete_answers(here)
         # Prometheus 2.42 reads only one exemplar of a native histogram, from the lowest bucket with
         # an exemplar. The last request in this bucket may be minutes old.
@@ -142,11 +139,7 @@ def test_phases_add_up_to_end_to_end(fleet: MonitoredTailspan) -> None:
     assert 0.05 < float(both["value"][1]) < 60
 
 
-def test_buckets_link_to_requests(fleet: MonitoredTailspan) -> None:
-    _leads_to_requests(fleet, _complete_answers(fleet))
-
-
-def _leads_to_requests(here: MonitoredTailspan, found: list[Answer], within_s: int = 60) -> None:
+def _leads_to_requests(here: Watched, found: list[Answer], within_s: int = 60) -> None:
     now = time.time()
     asking = [each for each in found if each.query.exemplars]
     assert asking

@@ -136,16 +136,16 @@ def test_each_group_of_a_prometheus_query_pages_separately(
 
 
 def test_invented_groups_neither_grow_the_rules_nor_replace_a_tenant(promtool: Run) -> None:
-    """`acme` has one of the 50 places; `other` counts the groups without a place."""
+    """50 of the 60 names with few requests have a place; the others are counted in `other`."""
     series = foreign_counters("acme", "0+20x90 1800+10x30", "0x90 10+10x30")
-    for at in range(200):
-        series |= foreign_counters(f"x{at:03}", "0x60 0+1x60", "0x120")
+    for at in range(60):
+        series |= foreign_counters(f"x{at:02}", "0x60 0+1x60", "0x120")
     promtool(
         tailspan_rules([foreign(TOTAL, BAD)], EXPLORER_URL),
         series,
         [
             expect("count(slo:tailspan_events:increase5m) == bool 51", "100m", ONE),
-            expect("round(sum(slo:tailspan_events:increase5m)) == bool 1100", "100m", ONE),
+            expect("round(sum(slo:tailspan_events:increase5m)) == bool 400", "100m", ONE),
             *pages({89: "", 110: "acme"}),
         ],
     )

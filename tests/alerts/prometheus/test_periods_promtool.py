@@ -15,8 +15,6 @@ from tests.alerts.prometheus.rule_test import MINUTE_S, ONE, PAGE, Run, expect, 
 
 pytestmark = pytest.mark.real
 
-HOUR_S: Final = 3600
-
 Make = Callable[..., Objective]
 
 # promtool's clock starts in 1970, so the first week ends after a few hours.
@@ -46,23 +44,23 @@ def near(series: str, value: float, within: float) -> str:
 
 def test_a_new_calendar_period_has_a_new_budget(promtool: Run, objective: Make) -> None:
     about = objective(**WEEK)
-    minutes = [(40, 4 if 60 <= each < 100 else 0) for each in range(240)]
+    step_s = 2 * MINUTE_S
+    steps = [(80, 8 if 15 <= each < 35 else 0) for each in range(70)]
     buckets = [
-        Bucket((each + 1) * MINUTE_S, Counts(bad, number))
-        for each, (number, bad) in enumerate(minutes)
+        Bucket((each + 1) * step_s, Counts(bad, number)) for each, (number, bad) in enumerate(steps)
     ]
     history = History(0, buckets, 15)
-    before = status_at(about, history, 0, {}, 104 * MINUTE_S)
-    after = status_at(about, history, 0, {}, 4 * HOUR_S)
+    first_s, second_s = 104 * MINUTE_S, 140 * MINUTE_S
+    before = status_at(about, history, 0, {}, first_s)
+    after = status_at(about, history, 0, {}, second_s)
     assert before.span.end_s == after.span.start_s == STARTS_S
     assert before.period.bad == 160
     assert after.period.bad == 0
     assert after.budget_left == 1
     assert before.budget_left is not None
-    first_s, second_s = 104 * MINUTE_S, 4 * HOUR_S
     promtool(
         tailspan_rules([about], EXPLORER_URL, now_s=0),
-        counters(minutes, 1),
+        counters(steps, 1),
         [
             expect(near(vocabulary.PERIOD_END, STARTS_S, 1), first_s, ONE),
             expect(near(vocabulary.bad_events("1w"), 160, 9), first_s, ONE),
@@ -72,6 +70,7 @@ def test_a_new_calendar_period_has_a_new_budget(promtool: Run, objective: Make) 
             expect(near(vocabulary.coverage("1w"), float(after.covered), 0.0005), second_s, ONE),
             expect(f'{vocabulary.EXHAUSTED_IN}{{slo="chat"}}', second_s),
         ],
+        interval="2m",
     )
 
 

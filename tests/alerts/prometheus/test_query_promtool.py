@@ -103,11 +103,10 @@ def test_a_burn_pages_with_every_way_of_counting(promtool: Run, way: str) -> Non
     at_s = range(MINUTE_S, 130 * MINUTE_S, MINUTE_S)
     fires = expected([(60, 200, 0), (30, 100, 100), (40, 200, 0)], at_s)
     assert {True, False} <= set(fires.values())
-    promtool(
-        tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
-        counters("0+100x60 6050+50x29 7600+100x39", "0x60 50+50x29 1500x40"),
-        pages(fires),
-    )
+    rules = tailspan_rules([EVERY_WAY[way]], EXPLORER_URL)
+    series = counters("0+100x60 6050+50x29 7600+100x39", "0x60 50+50x29 1500x40")
+    promtool(rules, series, pages(fires))
+    promtool(rules, series, nothing([5]), every_rule=True)
 
 
 @pytest.mark.parametrize(
