@@ -63,8 +63,7 @@ Examples:
     type=Server(),
     metavar="URL",
     help=(
-        "A vLLM server. Tailspan checks that this server is healthy, and prints a line when its"
-        " telemetry arrives."
+        "A vLLM server. Tailspan checks its health, and prints a line when its telemetry arrives."
     ),
 )
 @setting(
@@ -133,10 +132,7 @@ Examples:
     default="90d",
     show_default=True,
     metavar="DURATION",
-    help=(
-        "Delete rollups per minute older than this. Commands and pages use rollups where requests"
-        " are deleted."
-    ),
+    help="Delete rollups per minute older than this. Rollups replace deleted requests.",
 )
 @setting(
     "--keep-hours",
@@ -161,8 +157,7 @@ Examples:
     group="Forwarding",
     metavar="URL",
     help="Forward received telemetry to another OTLP/HTTP backend, such as http://tempo:4318."
-    " TAILSPAN_FORWARD_HEADERS (name=value,…) can contain additional headers, such as a"
-    " credential.",
+    " TAILSPAN_FORWARD_HEADERS (name=value,…) can add headers, such as a credential.",
 )
 @scrape_options
 @gpu_options

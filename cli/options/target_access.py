@@ -40,10 +40,8 @@ class TargetAccess:
                 type=_FILE,
                 metavar="FILE",
                 help=(
-                    f"File with a bearer token for each {self.targets}, read again for each"
-                    " scrape. The token is sent only over https or to loopback, unless"
-                    f" --insecure-credentials is set. {self.token_variable} can contain the token"
-                    " instead."
+                    f"File with a bearer token for each {self.targets},  read again for each"
+                    f" scrape. {self.token_variable} can contain the token instead."
                 ),
             ),
             setting(
