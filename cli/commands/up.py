@@ -48,9 +48,7 @@ Examples:
   tailspan up --dcgm http://gpu-host:9400 --gpu-replica 0=chat-0
   tailspan up --database sqlite:////var/lib/tailspan/tailspan.db --no-explorer
   tailspan up --database clickhousedb://tailspan@db/tailspan --state-url postgresql://db/state
-  tailspan up --keep-rows 30d
   tailspan up --config /etc/tailspan/tailspan.toml
-  tailspan up --prices prices.yaml
   tailspan up --forward http://tempo:4318
   tailspan up --host 0.0.0.0 --token-file tokens.txt --tls-cert cert.pem --tls-key key.pem
 """

@@ -40,7 +40,7 @@ class TargetAccess:
                 type=_FILE,
                 metavar="FILE",
                 help=(
-                    f"File with a bearer token for each {self.targets},  read again for each"
+                    f"File with a bearer token for each {self.targets}, read again for each"
                     f" scrape. {self.token_variable} can contain the token instead."
                 ),
             ),
