@@ -149,7 +149,7 @@ def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | Non
         partial = sum(group["partial"] for group in groups)
         click.echo(
             f"incomplete: {partial:,} of {len(groups):,} groups, marked with +. Up to"
-            f" {found.hidden:,} requests of {OTHER} may belong to them or to the filter"
+            f" {found.hidden:,} requests of {OTHER} may belong to these groups or match the filter"
         )
     if found.simulated:
         click.echo("simulated data")

@@ -296,8 +296,8 @@ SLO_TARGET: Final = Series(
 )
 SLO_GROUPS: Final = Series(
     "tailspan_slo_groups",
-    f"Groups of an objective with `by` that have their own error budget; at most {PLACES}."
-    " Requests of all other groups count in the group `other`.",
+    f"Groups of an objective with `by` that have their own error budget; at most {PLACES}. The"
+    " group `other` has the requests of all other groups.",
     (vocabulary.SLO,),
 )
 SLO_GOOD_EVENTS: Final = Series(
