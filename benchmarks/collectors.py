@@ -6,11 +6,11 @@ Three collectors receive requests while six objectives burn. Every 6 to 12 s one
 (SIGKILL, and started again) or stopped for 25 s (SIGSTOP, SIGCONT); half of the failures hit the
 collector that sends notifications. The benchmark counts the messages that a webhook received for
 each burn, and the acknowledged requests that are missing or stored twice. It measures how soon
-another collector takes the leases of a failed one.
+another collector takes the leases of a failed one. An incident ends 15 s after its last alert
+instead of 300 s.
 
-Then the CPU time is measured: one, two and three collectors receive the same 4,096 spans per
-second. The CPU time is the sum of all collectors, their child processes and PostgreSQL. An incident
-ends 15 s after its last alert instead of 300 s.
+Then one, two and three collectors receive the same 4,096 spans per second. The CPU time is the sum
+of all collectors, their child processes and PostgreSQL.
 
 By default, one PostgreSQL database has the telemetry and the state. With --telemetry, the state is
 in a separate PostgreSQL database. With ClickHouse, only the failures are measured, because its

@@ -4,10 +4,10 @@
     python benchmarks/compare.py --seed 5000 --cases 20 --looks 10
 
 Each case is a pair of simulated windows of 2,000 requests. In the A/A cases, the server does not
-change. Their traffic either stays the same, or gets a new tenant, longer prompts and a higher rate.
-In the A/B cases, the server becomes slower: each engine step takes 10 % longer. The default
-margin of 5 % applies. Two simpler tests are applied to the same windows for comparison: the
-Mann-Whitney test, and a z-test of the means. The exit status is 1 if a target value is missed.
+change; the traffic stays the same, or gets a new tenant, longer prompts and a higher rate. In the
+A/B cases, each engine step takes 10 % longer. The margin is the default, 5 %. For comparison, a
+Mann-Whitney test and a z-test of the means are applied to the same windows. The exit status is 1 if
+a target value is missed.
 """
 
 import argparse

@@ -6,16 +6,15 @@
 
 A vLLM on this machine's CPU is restarted with the same arguments (A/A), with a small budget of
 tokens per step, and compiled instead of eager (A/B). Each change is compared in both directions,
-with the same mix of requests and with another mix. The other mix has a new tenant, more long
-prompts and a higher rate. The two sides of a comparison have different arrivals.
+with the same mix of requests and with another mix: a new tenant, more long prompts and a higher
+rate. The two sides of a comparison have different arrivals.
 
 A restart alone can make a process slower or faster. So four processes with the usual arguments
-serve traffic before the first window, and windows of the same process are compared with each other
-too.
+serve traffic before the first window, and windows of the same process are compared too.
 
 The true change is measured: each configuration also serves the same arrivals as the usual
 configuration, with each mix. The goal: the verdict is right whenever the interval of the true
-change does not contain the margin. No A/A verdict is `worse` or `better`. The benchmark has the
+change does not contain the margin, and no A/A verdict is `worse` or `better`. The benchmark has the
 same requirements as `make vllm`, and needs an otherwise idle machine.
 """
 

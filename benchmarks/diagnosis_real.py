@@ -5,13 +5,13 @@
     python benchmarks/diagnosis_real.py --recorded DIR [DIR …]   faults recorded earlier
     python benchmarks/diagnosis_real.py --shares                 6 faults and 5 pairs, 12 minutes
 
-Each fault is injected under load into a vLLM on this machine's CPU, after a period of usual load
-(python -m rig.faults). Then the fault is explained from the database of a running Tailspan. The
-benchmark has the same requirements as `make vllm`, and needs an otherwise idle machine: the column
-`others` shows the number of CPUs that other processes used before and during the fault.
+Each fault is injected (python -m rig.faults) into a vLLM on this machine's CPU, after a period of
+usual load. Then the fault is explained from the database of a running Tailspan. The benchmark has
+the same requirements as `make vllm`, and needs an otherwise idle machine: the column `others` shows
+the number of CPUs that other processes used before and during the fault.
 
-The true shares are measured in windows on one server with the same seeds: without a fault, with
-each of two faults, and with both. The goal: the intervals contain 90 % of the true shares.
+The true shares are measured on one server with the same seeds: without a fault, with each of two
+faults, and with both. The goal: the intervals contain 90 % of the true shares.
 """
 
 import argparse

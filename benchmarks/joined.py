@@ -3,17 +3,15 @@
     python benchmarks/joined.py [--requests 60] [--concurrency 2] [--seed 1]
 
 Two vLLMs on this machine's CPU serve the tiny model, one for prefill and one for decode, behind
-`rig/disaggregation_proxy.py`. The client measures each request with its own stopwatch. The
-benchmark sends the same number of requests to each of three proxies: one passes the trace context,
-one drops it, and one passes the context but no request id. It joins the rows without and with the
-client's spans.
+`rig/disaggregation_proxy.py`. The client measures each request with its own stopwatch. Three
+proxies get the same number of requests: one passes the trace context, one drops it, and one passes
+the context but no request id. The rows are joined without and with the client's spans.
 
-The goal: every request is one joined request with both hops, and the sum of the request's phases
-differs from the stopwatch by at most 5 ms plus the duration of the delivery phase. Without the
-client's span, the sum does not contain the time between the client and the proxy. The client and
-the proxy have a higher priority than other processes, because in a fleet they would not wait for
-the CPUs of the servers. The benchmark has the same requirements as `make vllm`, and takes about two
-minutes.
+The goal: every request is one joined request with both hops, and the sum of its phases differs from
+the stopwatch by at most 5 ms plus the duration of the delivery phase. Without the client's span,
+the sum does not contain the time between the client and the proxy. The client and the proxy have a
+higher priority than other processes, because in a fleet they would not wait for the CPUs of the
+servers. The benchmark has the same requirements as `make vllm`, and takes about two minutes.
 
 Before that, it measures how long joining takes for as many rows as a question reads.
 """

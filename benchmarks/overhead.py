@@ -10,13 +10,13 @@ Tailspan's plugin. With --server, they run on a GPU, which must have memory for 
 --reasoning, each response begins with streamed reasoning, so the plugin must search each chunk for
 the first content.
 
-In each round, every server gets the same load for a short turn, so that other programs on the
-machine disturb all servers equally. The servers are restarted for each block, because the memory
-layout of a process affects its speed.
+In each round, every server gets the same load for a short turn, so that other programs disturb all
+servers equally. The servers are restarted for each block, because the memory layout of a process
+affects its speed.
 
-The CPU time is the time of the API server processes. It is measured from the start of a server's
-turn to the start of its next turn, so that exports after the turn are included. The CPU time of the
-idle server, measured before the load, is subtracted.
+The CPU time is the time of the API server processes, from the start of a server's turn to the start
+of its next turn. So it includes exports after the turn. The CPU time of the idle server, measured
+before the load, is subtracted.
 
 The result is the mean difference between the servers in a round, with a 95 % interval (bootstrap
 over rounds).

@@ -2,8 +2,8 @@
 
     python benchmarks/query.py [--requests 10000000] [--rows 1000000]
 
-The requests of a day pass through Tailspan's rollup code into SQLite, minute by minute. No rows are
-written for them, because these would take 6 GB and five more minutes. A million other requests are
+The requests of a day pass through Tailspan's rollup code into SQLite, minute by minute. Their rows
+are not written, because they would take 6 GB and five more minutes. A million other requests are
 written and read as rows, on which the cost of rollups is measured.
 """
 

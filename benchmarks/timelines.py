@@ -6,8 +6,8 @@
 Each fault begins after seven hours of healthy traffic with one request per second, which fill the
 long windows of both rule sets. Series are scraped and rules are evaluated every 30 s, as in many
 installations. Tailspan's generated rule file evaluates paging rules every 15 s. The result is the
-time from the fault's start to the first page. The table marks tickets of Tailspan. "never" means
-that no alert fired in the observed time.
+time from the fault's start to the first page. Tickets of Tailspan are marked. "never" means that no
+alert fired in the observed time.
 """
 
 import argparse

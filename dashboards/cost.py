@@ -113,11 +113,10 @@ BOARD: Final = Board(
                 Panel(
                     title="Cost per hour, by part",
                     description=(
-                        "The bill, in parts: requests, recomputation, idle time, and unbilled busy"
-                        " time of requests that have not ended. A request is billed when it ends."
-                        " The unbilled part is negative in an interval if most work of the ended"
-                        " requests was done before the interval. Over an hour these errors cancel"
-                        " out."
+                        "The bill in parts: requests, recomputation, idle time, and unbilled time"
+                        " of requests that have not ended. A request is billed when it ends. The"
+                        " unbilled part is negative in an interval if the ended requests did most"
+                        " of their work before it. Over an hour these errors cancel out."
                     ),
                     unit=Unit.USD,
                     kind=Kind.STACKED,
@@ -176,9 +175,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Cost per million output tokens, by model",
                     description=(
-                        "The whole bill of the model's engines, including prompts and idle time,"
-                        " divided by their output tokens. Compare it with the price of a managed"
-                        " API."
+                        "The whole bill of the model's engines, divided by their output tokens."
+                        " Compare it with the price of a managed API."
                     ),
                     unit=Unit.USD,
                     page="cost",

@@ -40,7 +40,7 @@ BOARD: Final = Board(
                     title="P99 of the time to first token",
                     description=(
                         "P99 of the slowest model, for streamed answers of the last 5 min, within"
-                        " 1 %. No value below 381 requests, because these are too few for a P99."
+                        " 1 %. No value for fewer than 381 requests."
                     ),
                     unit=Unit.SECONDS,
                     kind=Kind.NUMBER,
@@ -93,8 +93,8 @@ BOARD: Final = Board(
                 Panel(
                     title="P95 of the time to first token, by replica",
                     description=(
-                        "P95 of the last 5 min. If one replica differs, that replica has a"
-                        " problem. If P95 rises on all replicas, the cause is load or a change."
+                        "P95 of the last 5 min. If it rises on one replica, that replica has a"
+                        " problem. If it rises on all replicas, the cause is load or a change."
                     ),
                     unit=Unit.SECONDS,
                     queries=(
@@ -121,8 +121,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Requests in the queue, by replica",
                     description=(
-                        "Requests waiting for the batch. If the queue grows and the batch does"
-                        " not, the load exceeds the server's capacity."
+                        "If the queue grows and the batch does not, the load exceeds the server's"
+                        " capacity."
                     ),
                     unit=Unit.REQUESTS,
                     queries=(
@@ -164,9 +164,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Time since the last sample, by replica",
                     description=(
-                        "Time since the last sample of an engine. Engines send a sample each"
-                        " second, and Prometheus reads it up to one scrape interval later. After a"
-                        " minute without samples, the engine's gauges are removed."
+                        "Engines send a sample each second, and Prometheus reads it up to one"
+                        " scrape interval later. After a minute without samples, the engine's"
+                        " gauges are removed."
                     ),
                     unit=Unit.SECONDS,
                     queries=(

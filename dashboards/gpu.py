@@ -95,9 +95,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Share of the peak",
                     description=(
-                        "DRAM traffic measured by the GPU, as a share of the peak that its clock"
-                        " and bus allow. This is not the share of time in which memory was"
-                        " accessed."
+                        "Measured DRAM traffic, as a share of the peak of the GPU's memory clock"
+                        " and bus. This is not the share of time in which memory was accessed."
                     ),
                     unit=Unit.SHARE,
                     most=1,
@@ -247,8 +246,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Throttled, by reason",
                     description=(
-                        "Number of GPUs that are throttled, by reason: heat, power, a limit. If no"
-                        " GPU is throttled, the line is at 0."
+                        "Number of GPUs that are throttled, by reason: heat, power, a limit."
                     ),
                     unit=Unit.NUMBER,
                     page="root-cause",
@@ -284,8 +282,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Other processes",
                     description=(
-                        "Number of other processes that use the replica's GPUs. These processes"
-                        " take bandwidth and memory from the replica."
+                        "Other processes on the replica's GPUs take bandwidth and memory from the"
+                        " replica."
                     ),
                     unit=Unit.NUMBER,
                     page="root-cause",

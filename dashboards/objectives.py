@@ -32,9 +32,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Requests that met the objective",
                     description=(
-                        "The share of the objective's requests that met it in the range shown."
-                        " Each request is compared with the exact threshold, not estimated from"
-                        " buckets."
+                        "The share of the objective's requests that met it in the range shown,"
+                        " counted with the exact threshold."
                     ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
@@ -94,8 +93,7 @@ BOARD: Final = Board(
                     description=(
                         "The share of the period's error budget that is left. Below 0, the"
                         " objective is missed. Time without data counts as good. The values come"
-                        " from the rules of `tailspan slo rules`, which include objectives on"
-                        " other metrics."
+                        " from the rules of `tailspan slo rules`."
                     ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
@@ -120,10 +118,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Burn rate, by window",
                     description=(
-                        "The burn rate by window. A page fires if 1 h and 5 m are above 14.4, or"
-                        " if 6 h and 30 m are above 6. A ticket fires if one day is above 3, or if"
-                        " three days are above 1. The values come from the rules of `tailspan slo"
-                        " rules`."
+                        "A page fires if 1 h and 5 m are above 14.4, or if 6 h and 30 m are above"
+                        " 6. A ticket fires if one day is above 3, or if three days are above 1."
+                        " The values come from the rules of `tailspan slo rules`."
                     ),
                     unit=Unit.TIMES,
                     width=24,

@@ -116,8 +116,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Oldest undelivered message",
                     description=(
-                        "The age of the oldest message that a channel has not delivered, or 0"
-                        " if all are delivered."
+                        "The age of the oldest message that a channel has not delivered; 0 if all"
+                        " are delivered."
                     ),
                     unit=Unit.SECONDS,
                     kind=Kind.NUMBER,
@@ -205,7 +205,7 @@ BOARD: Final = Board(
                     title="Values and batches that were left out",
                     description=(
                         "Per second: invalid optional values that were not stored, and stored"
-                        " batches that are missing from a collector's series."
+                        " batches that a collector's series lack."
                     ),
                     unit=Unit.PER_S,
                     queries=(

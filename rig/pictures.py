@@ -1,10 +1,9 @@
-"""Takes pictures of the dashboards.
+"""Takes pictures of the dashboards, for readers without a Grafana.
 
     python -m rig.pictures docs/dashboards [--minutes 12] [--board tailspan-gpu]
 
-Each panel is drawn from its definition, with results from a Prometheus. The pictures show the
-dashboards to readers without a Grafana. The program runs Tailspan, a simulated fleet with an
-incident and a Prometheus for some minutes.
+Each panel is drawn from its definition, with results from a Prometheus. The program runs Tailspan,
+a simulated fleet with an incident and a Prometheus for some minutes.
 """
 
 import argparse

@@ -81,9 +81,9 @@ class ColdStart:
         attribute(
             names.START_CONTAINER,
             "s",
-            "The remaining time from the assignment to a node until the server's first process"
-            " began: volumes, network, start of the container, commands before the server. After a"
-            " restart of the container: the time since the previous container ended.",
+            "The rest of the time from the pod's assignment to a node until the server's first"
+            " process began: volumes, network, start of the container, commands before the server."
+            " After a restart of the container: the time since the previous container ended.",
             _KUBERNETES,
         ),
     ] = None
@@ -173,8 +173,8 @@ class ColdStart:
         attribute(
             names.START_UNSPLIT,
             "s",
-            "From the start of the workers until the model was warm, if no worker reported its"
-            " parts.",
+            "From the start of the workers until the model was warm. Present only if no worker"
+            " reported its parts.",
             _PLUGIN,
         ),
     ] = None
@@ -183,8 +183,8 @@ class ColdStart:
         attribute(
             names.START_SERVER,
             "s",
-            "From the instant when the engine was ready until the HTTP server accepted requests."
-            " Absent without an HTTP server.",
+            "From when the engine was ready until the HTTP server accepted requests. Absent"
+            " without an HTTP server.",
             _PLUGIN,
         ),
     ] = None

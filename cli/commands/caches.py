@@ -66,16 +66,17 @@ def caches(
 ) -> None:
     """Show what caches in front of the model answered, and what this saved.
 
-    The caches are semantic, embedding and response caches of applications and gateways, not prefix
+    These are semantic, embedding and response caches of applications and gateways, not prefix
     caches. Spans report their hits and misses (docs/caches.md lists the names). A hit is not a
     request, so percentiles, objectives, bills and diagnoses do not include it.
 
-    The hit rate is hits divided by hits and misses, with its 95 % interval (Wilson), which treats
-    lookups as independent. The time of a hit is the whole answer as the client or the gateway
-    measured it; the lookup alone has a time only if the cache reports it. What the hits saved is an
-    estimate: each hit counts as the mean of the answered requests of its tenant and model in the
-    range, at the current prices, or of its model if the tenant has none. The cost of lookups and
-    embeddings is not subtracted.
+    The hit rate is hits divided by hits and misses. Its 95 % interval (Wilson) treats lookups as
+    independent. The time of a hit is the whole answer as the client or the gateway measured it. The
+    time of the lookup alone is known only if the cache reports it.
+
+    What the hits saved is an estimate at the current prices: each hit counts as the mean of the
+    answered requests of its tenant and model in the range, or of its model if the tenant has none.
+    The cost of lookups and embeddings is not subtracted.
     """
     dimensions = dimensions_of(by, LABELS, "lookups")
     in_force = prices_of(prices)

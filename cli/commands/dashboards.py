@@ -84,8 +84,8 @@ Examples:
     "--prometheus",
     metavar="URL",
     help=(
-        "Also create a data source for this Prometheus. Give the address that Grafana can reach."
-        " Without this option, readers select one of the existing data sources."
+        "Also create a data source for the Prometheus that Grafana reaches at this address."
+        " Without this option, readers select an existing data source."
     ),
 )
 @click.option(

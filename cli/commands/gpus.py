@@ -75,7 +75,7 @@ def gpus(
 ) -> None:
     """Show the state of each GPU, and the reasons for missing values.
 
-    With --endpoint, the command samples the GPUs of this machine for a collector on another
+    With --endpoint, the command sends samples of this machine's GPUs to a collector on another
     machine. `tailspan up` samples the GPUs of its own machine automatically.
     """
     if replica is not None:

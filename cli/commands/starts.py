@@ -42,16 +42,16 @@ def starts(
 
     A start lasts from the start of the server's first process until the server was ready. In a
     Kubernetes pod with TAILSPAN_KUBERNETES=true, it begins when the pod was created. The plugin in
-    vLLM measures the parts and sends them after the engine's first step. The command names the
-    largest part of the longest start, and an action that shortens it.
+    vLLM sends the parts after the engine's first step. The output names the largest part of the
+    longest start, and an action that shortens it.
 
-    A start that failed is listed with its parts until then, the part in which it failed, and the
-    class of the exception. It is reported when the server ends. A server that is killed with
-    SIGKILL, or that ends before its engine begins to start workers, reports nothing.
+    A failed start is listed with its parts until then, the part in which it failed, and the class
+    of the exception. It is reported when the server ends. A server that is killed with SIGKILL, or
+    that ends before its engine begins to start workers, reports nothing.
 
-    After the start, the first request of each shape can be slow, because kernels are compiled when
-    they are first used. The command lists the shapes whose first request was slower than all of at
-    least 19 later requests of the same shape. A shape is a range of prompt tokens to compute.
+    After a start, the first request of each shape can be slow, because kernels are compiled when
+    they are first used. A shape is a range of prompt tokens to compute. It is listed if its first
+    request was slower than all of at least 19 later requests of the same shape.
     """
     selection = open_selection(last, start, end, where, database, LABELS)
     found = answer_starts(selection.engine, StartsQuestion(selection.window, selection.equals))

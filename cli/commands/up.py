@@ -48,9 +48,7 @@ Examples:
   tailspan up --dcgm http://gpu-host:9400 --gpu-replica 0=chat-0
   tailspan up --database sqlite:////var/lib/tailspan/tailspan.db --no-explorer
   tailspan up --database clickhousedb://tailspan@db/tailspan --state-url postgresql://db/state
-  tailspan up --keep-rows 30d
   tailspan up --config /etc/tailspan/tailspan.toml
-  tailspan up --prices prices.yaml
   tailspan up --forward http://tempo:4318
   tailspan up --host 0.0.0.0 --token-file tokens.txt --tls-cert cert.pem --tls-key key.pem
 """
@@ -63,8 +61,7 @@ Examples:
     type=Server(),
     metavar="URL",
     help=(
-        "A vLLM server. Tailspan checks that this server is healthy, and prints a line when its"
-        " telemetry arrives."
+        "A vLLM server. Tailspan checks its health, and prints a line when its telemetry arrives."
     ),
 )
 @setting(
@@ -133,10 +130,7 @@ Examples:
     default="90d",
     show_default=True,
     metavar="DURATION",
-    help=(
-        "Delete rollups per minute older than this. Commands and pages use rollups where requests"
-        " are deleted."
-    ),
+    help="Delete rollups per minute older than this. Rollups replace deleted requests.",
 )
 @setting(
     "--keep-hours",
@@ -161,8 +155,7 @@ Examples:
     group="Forwarding",
     metavar="URL",
     help="Forward received telemetry to another OTLP/HTTP backend, such as http://tempo:4318."
-    " TAILSPAN_FORWARD_HEADERS (name=value,…) can contain additional headers, such as a"
-    " credential.",
+    " TAILSPAN_FORWARD_HEADERS (name=value,…) can add headers, such as a credential.",
 )
 @scrape_options
 @gpu_options

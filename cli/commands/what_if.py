@@ -109,21 +109,20 @@ def what_if(
 ) -> None:
     """Predict what a change would do to the recorded traffic.
 
-    The command replays the requests of the range on a model of each engine, once unchanged and once
-    with the edits. Each model is fitted to the engine's own samples. The command compares the
-    unchanged replay with the measured latencies, and prints the error. If the error is too large,
-    there is no prediction. --where selects the requests to report. All requests are replayed.
+    The command replays the requests of the range on a model of each engine, unchanged and with the
+    edits. Each model is fitted to the engine's own samples. The output has the error of the
+    unchanged replay against the measured latencies. If the error is too large, there is no
+    prediction. All requests are replayed; --where selects the requests to report.
 
-    Each prediction has a 95 % interval. If the edited servers cannot keep up with the load, the
-    output has a warning, because the latencies then depend on how long the load lasts.
+    Each prediction has a 95 % interval. A warning is printed if the edited servers cannot keep up
+    with the load, because the latencies then depend on how long the load lasts.
 
-    A prediction of engine arguments or replicas is stored in the database, except with --where.
-    After a deploy makes this change, tailspan compare compares the prediction with the measured
-    change. The output then states in how many such predictions the interval contained the measured
-    change.
+    A prediction of engine arguments or replicas is stored, except with --where. After a deploy
+    makes this change, tailspan compare compares the prediction with the measured change. The output
+    states how many earlier predictions contained the measured change.
 
-    With --trace, the command predicts the latencies of the requests of a trace. These latencies are
-    not measured. The output lists lengths and rates that exceed those of the range.
+    With --trace, the command predicts the latencies of the requests of a trace, which are not
+    measured. The output lists lengths and rates that exceed those of the range.
 
     Exit status 1: the range cannot be replayed, the replay does not reproduce it, or --find finds
     no value.

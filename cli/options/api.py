@@ -33,8 +33,8 @@ _OPTIONS = (
         metavar="N",
         default=2,
         show_default=True,
-        help="Maximum number of questions to /api/v1 that are computed at the same time, each in"
-        " its own process. 0 disables /api/v1.",
+        help="Maximum number of questions to /api/v1 at the same time, each in its own process. 0"
+        " disables /api/v1.",
     ),
     timeout_option,
 )

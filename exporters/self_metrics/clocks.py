@@ -34,12 +34,13 @@ OVERFLOWS: Final = Series(
 JUMP: Final = Series(
     "tailspan_clock_jump_seconds",
     "Seconds by which Tailspan's system clock is ahead of the time that alerts and retention use."
-    " It is 0 unless the clock jumped, or was wrong at the start, and senders do not confirm it.",
+    " Normally 0. Other values mean that the clock jumped, or was wrong at the start, and that"
+    " senders do not confirm it.",
 )
 BEHIND: Final = Series(
     "tailspan_retention_behind_seconds",
-    "How far the time that deletion uses is behind the time that alerts use, in seconds. If"
-    " Tailspan was down or its clock jumped ahead, deletion catches up at twice the speed of time.",
+    "How far the time that deletion uses is behind the time that alerts use, in seconds. Above 0,"
+    " Tailspan was down or its clock jumped ahead; deletion catches up at twice the speed of time.",
 )
 
 

@@ -24,10 +24,10 @@ PARTS_HELP: Final = (
     "begins at a fixed time, the interval holds for any number of looks at this page."
 )
 CURVE_HELP: Final = (
-    "The percentile after the change, and the percentile that the same requests would have had "
-    "before it, over the number of running requests at arrival. The bars are the 95 % interval of "
-    "the difference, for one look. A change can be worse only under high load, or only under low "
-    "load."
+    "By the number of running requests at arrival: the percentile after the change, and the"
+    " percentile that the same requests would have had before it. The bars are the 95 % interval"
+    " of the difference, for one look. A change can be worse only under high load, or only under"
+    " low load."
 )
 STEPS_HELP: Final = (
     "The duration of an engine step is the sum of these coefficients times the step's work. They "

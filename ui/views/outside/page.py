@@ -39,11 +39,11 @@ FAILURES_HELP: Final = (
     "Probes that were not sent (over the budget, or missed by the prober) do not count."
 )
 PAIRS_HELP: Final = (
-    "**Network**: the time to the first event at the prober minus the time to the first byte at "
-    "the server, for probes that the server also reported. P99 needs 381 probes. "
-    "**Median difference**: the prober sends each prompt twice. The time to the first event of the "
-    "repeated prompt, minus that of the new prompt, is the effect of the prefix cache. The cache "
-    "helps if the whole 95 % interval is below 0. The interval needs 8 pairs."
+    "**Network**: the time to the first event at the prober minus the time to the first byte at"
+    " the server, for probes that the server also reported. P99 needs 381 probes. **Median"
+    " difference**: the prober sends each prompt twice. The difference is the time to the first"
+    " event of the repeated prompt, minus that of the new prompt. The prefix cache helps if the"
+    " whole 95 % interval is below 0. The interval needs 8 pairs."
 )
 COST_HELP: Final = (
     "List price of the probes' tokens (genai-prices). Self-hosted endpoints have no list price. "

@@ -44,10 +44,10 @@ LIFE_HELP: Final = (
     "known, but not when they occurred."
 )
 NEIGHBOURS_HELP: Final = (
-    "On the same axis: requests in the same engine. Violet is the prefill of a request that "
-    "delayed this request; grey is the prefill of any other request. The delay by prefills is "
-    "divided among the other requests by their prompt tokens computed in this time, and the delay "
-    "by decodes by their output tokens."
+    "On the same axis: requests in the same engine. Violet: the prefill of a request that delayed"
+    " this request. Grey: the prefill of any other request. The delay by prefills is divided among"
+    " the other requests in proportion to their prompt tokens computed in this time, and the delay"
+    " by decodes in proportion to their output tokens."
 )
 JOINED_HELP: Final = (
     "Prefill and decode of this request are on different servers. The phases of the user’s request "

@@ -51,9 +51,9 @@ JOINED_HELP: Final = (
     "ledger."
 )
 HITS_HELP: Final = (
-    "The probability that a request of this kind is slow, divided by the probability for all "
-    "other requests. Kinds whose difference may be chance are omitted. The kind of request that "
-    "is slow may not be the cause of the slowness."
+    "The probability that a request of this kind is slow, divided by the probability for all other"
+    " requests. Kinds whose difference may be chance are omitted. A kind that is slow more often"
+    " may not be the cause."
 )
 
 
