@@ -58,7 +58,7 @@ class MonitoredTailspan:
         self.simulator = self.start(*tailspan_command("simulate", *endpoint, *words))
 
     @contextmanager
-    def prometheus(self, features: str) -> Iterator["Watched"]:
+    def prometheus(self, features: str) -> Iterator["MonitoredTailspan"]:
         """Start another Prometheus that scrapes the same Tailspan and evaluates the same rules."""
         with _prometheus(self.folder, features) as url:
             yield replace(self, url=url)
@@ -113,7 +113,7 @@ def _prometheus(folder: Path, features: str) -> Iterator[str]:
 
 
 @contextmanager
-def watched(
+def monitored_tailspan(
     folder: Path, scrape_s: float = 1.0, features: str = "exemplar-storage"
 ) -> Iterator[MonitoredTailspan]:
     """Start Tailspan, Prometheus and probers, but no fleet. All programs end when the context ends.
@@ -144,10 +144,10 @@ def watched(
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
     with ExitStack() as running:
         url = running.enter_context(_prometheus(folder, features))
-        here = Watched(folder, url, metrics, http, scrape_s, running)
+        here = MonitoredTailspan(folder, url, metrics, http, scrape_s, running)
         ports = ("--grpc-port=0", f"--http-port={http}", f"--metrics-port={metrics}")
         here.start(*tailspan_command("up", "--no-explorer", *ports))
         ready = f"http://127.0.0.1:{metrics}/readyz"
         wait_for(ready, partial(answers, ready))
-        running.enter_context(probing(http))
+        running.enter_context(send_synthetic_probes(http))
         yield here

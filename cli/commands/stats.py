@@ -70,7 +70,7 @@ Examples:
     default="auto",
     show_default=True,
     help="exact reads the requests. sketch reads rollups, within 1 %. auto is exact for up to"
-    f" {MOST_READ:,} stored requests.",
+    f" {MAX_READ:,} stored requests.",
 )
 @click.option(
     "--joined",

@@ -16,7 +16,7 @@ from websockets.sync.client import ClientConnection, connect
 from analysis.sign_in_file import load_sign_in
 from rig.ports import free_port
 from tests.ui import conftest as explorers
-from ui.serving.routes import MOST_MESSAGE_BYTES, MOST_OPEN_OF_ONE
+from ui.serving.routes import MAX_MESSAGE_BYTES, MAX_OPEN_OF_ONE
 
 database = explorers.database
 explorer = explorers.explorer
@@ -129,7 +129,7 @@ def test_uploads_are_refused(address: str) -> None:
 def test_the_pages_of_one_address_are_limited(address: str) -> None:
     with ExitStack() as pages:
         # Pages of earlier tests may still be open.
-        first, *_ = [pages.enter_context(_soon(address)) for _ in range(MOST_OPEN_OF_ONE)]
+        first, *_ = [pages.enter_context(_soon(address)) for _ in range(MAX_OPEN_OF_ONE)]
         assert refused(address) == 403
         assert httpx.get(f"{address}/").status_code == 200
         first.close()

@@ -18,10 +18,10 @@ SCRAPES_MISSED = 5
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitoredTailspan]:
     """Simulate a fleet with minutes of past traffic and new traffic."""
     try:
-        with watched(tmp_path_factory.mktemp("watched")) as here:
+        with monitored_tailspan(tmp_path_factory.mktemp("watched")) as here:
             here.simulate("--backfill", "5m", "--rate", "10")
             _until_scraped_for(here, 6)
             _until_budgets_are_known(here)
@@ -30,7 +30,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         pytest.skip(str(reason))
 
 
-def _until_scraped_for(here: Watched, times: int) -> None:
+def _until_scraped_for(here: MonitoredTailspan, times: int) -> None:
     """Wait until Prometheus has scraped traffic and engines several times."""
     asked = (
         f"min(resets(tailspan_engine_steps_total[1m]) * 0 +"
@@ -90,7 +90,7 @@ def _complete_answers(here: MonitoredTailspan, *, one: bool = False) -> list[Ans
     raise AssertionError("\n".join(complaints))
 
 
-def test_no_panel_is_without_data_and_buckets_link_to_requests(fleet: Watched) -> None:
+def test_no_panel_is_without_data_and_buckets_link_to_requests(fleet: MonitoredTailspan) -> None:
     found = _complete_answers(fleet)
     assert len(found) > 40
     _leads_to_requests(fleet, found)
@@ -115,7 +115,7 @@ def test_every_dashboard_variable_has_an_effect_and_data(fleet: MonitoredTailspa
     assert any("region" in each.labels for answer in of_probes for each in answer.series)
 
 
-def test_a_prometheus_of_native_histograms_has_them_all(fleet: Watched) -> None:
+def test_a_prometheus_of_native_histograms_has_them_all(fleet: MonitoredTailspan) -> None:
     """This Prometheus stores no classic buckets, so the heatmap uses the native ones."""
     with fleet.prometheus("exemplar-storage,native-histograms") as here:
         _until_scraped_for(here, 6)
@@ -139,7 +139,7 @@ def test_phases_add_up_to_end_to_end(fleet: MonitoredTailspan) -> None:
     assert 0.05 < float(both["value"][1]) < 60
 
 
-def _leads_to_requests(here: Watched, found: list[Answer], within_s: int = 60) -> None:
+def _leads_to_requests(here: MonitoredTailspan, found: list[Answer], within_s: int = 60) -> None:
     now = time.time()
     asking = [each for each in found if each.query.exemplars]
     assert asking
