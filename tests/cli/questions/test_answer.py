@@ -16,7 +16,7 @@ Pairs = list[tuple[str, str]]
 def _range() -> Pairs:
     """Return a range that does not depend on when each of two commands runs."""
     now = int(time.time())
-    return [("from", str(now - 900)), ("to", str(now))]
+    return [("from", str(now - 300)), ("to", str(now))]
 
 
 @pytest.mark.parametrize(
